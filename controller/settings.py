@@ -25,8 +25,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.client.address import url_of
-from cbp.client.settings_file import file_values
-from cbp.client.token_file import read_token_file
+from cbp.client.local_files import file_values, read_token_file
 from cbp.errors import DefinitionError, Mistake
 from cbp.errors.masks import (
     MASK,
@@ -65,6 +64,8 @@ class Settings(BaseSettings):
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
         whole_run_bytes_max: Bytes that a loop on arrays reads and writes; memory is 8 times it.
+        superstep_log_seconds: Time after which a loop within a run notes how far it came, at least;
+            a try that follows a kill goes on from there. 0: after each superstep.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -97,8 +98,7 @@ class Settings(BaseSettings):
             on NFS. Folders that send events are listed in turn, each once in 300 such periods.
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_days: Period in which everything on disk is read once to find damage; 0 means never.
-        keep_versions_min: How many versions of a table before the newest stay readable, however
-            old they are.
+        keep_versions_min: How many versions of a table before the newest stay readable at any age.
         keep_versions_max: How many versions of a table stay readable at most, however young.
         keep_hours: How long a version stays readable after a newer one has replaced it.
         keep_inputs_hours: How long an increment of a source is kept that everything has read; a
@@ -149,8 +149,8 @@ class Settings(BaseSettings):
         file_seconds_max: Processor time for one dropped file, in addition to a second for each MiB
             of it that was read or decoded.
         file_memory_bytes_max: Memory of the process that reads one dropped file.
-        readers: Processes that answer reads over REST beside the service's own. By default none
-            with engine `local` or below four cores, else two less than there are cores, at most 4.
+        readers: Processes that answer reads over REST beside the service's own. By default
+            one less than there are cores, at least one and at most 4, once clients ask often.
         reader_processes: Whether files are read in processes that can be ended. Without them, a
             file that takes for ever, or all memory, takes the service with it.
         query_seconds, query_memory_bytes: Time and memory of one SQL query; then it is ended.
@@ -274,6 +274,7 @@ class Settings(BaseSettings):
     worker_processes: bool = True
     worker_memory_bytes_max: int = Field(default=0, ge=0)
     whole_run_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
+    superstep_log_seconds: float = Field(default=2.0, ge=0, le=3600)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
     query_seconds: float = Field(default=30.0, ge=1, le=3600)
@@ -576,7 +577,7 @@ def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | N
 
 
 def _is_secret(annotation: object) -> bool:
-    """Tell whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
+    """Return whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
     return annotation is SecretStr or SecretStr in get_args(annotation)
 
 

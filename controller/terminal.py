@@ -224,7 +224,7 @@ def one_line(value: str) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return a duration in words; `-` for none."""
+    """Return a duration in words; `-` for `None`."""
     if seconds is None:
         return "-"
     for unit, size in _SECONDS:
@@ -234,14 +234,14 @@ def age(seconds: float | None) -> str:
 
 
 def clock(value: str | None) -> str:
-    """Return a time of the API in this machine's time zone; `-` for none."""
+    """Return a time of the API in this machine's time zone; `-` for `None`."""
     if value is None:
         return "-"
     return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def exact_clock(value: str | None) -> str:
-    """Return a time to the millisecond and with its zone, as options take it; `-` for none."""
+    """Return a time to the millisecond and with its zone, as options take it; `-` for `None`."""
     if value is None:
         return "-"
     return datetime.fromisoformat(value).astimezone().isoformat(timespec="milliseconds")

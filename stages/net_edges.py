@@ -42,17 +42,77 @@ class NetEdges:
     is_told: Bools
 
     @classmethod
-    def of(cls, came: pa.Table, names: Sequence[str], nodes: Nodes) -> NetEdges:
+    def of(
+        cls, came: pa.Table, names: Sequence[str], nodes: Nodes, *, both: bool = False
+    ) -> NetEdges:
         """Return each edge that came once: the sum of its signs, or what its last record says.
 
         Args:
             came: Records `(src, dst, <names>, sign)`, or with `gone` in place of `sign`.
             names: The links' own columns.
             nodes: Numbers the ends.
+            both: Whether both ends are told; see `at_both_ends`.
         """
         edges = _whole_edges(came, names)
         ends = np.concatenate([array_of(edges[name]) for name in ("src", "dst")])
         src, dst = np.split(nodes.numbers(ends), 2)
+        if both and not names and _all_come(edges) and 2 * len(nodes).bit_length() < _BITS:
+            return cls._that_come(src, dst, len(nodes), once="gone" in came.column_names)
+        told = cls._of(edges, names, src, dst, nodes)
+        return told.at_both_ends(len(nodes)) if both else told
+
+    @classmethod
+    def _that_come(cls, src: Int64s, dst: Int64s, many: int, *, once: bool) -> NetEdges:
+        """Return edges of which none goes, told to both ends: one order has them all.
+
+        Args:
+            src, dst: Numbers of the ends.
+            many: Number of nodes.
+            once: Whether records of one edge count once.
+        """
+        shift = many.bit_length()
+        codes = np.concatenate([src << shift | dst, dst << shift | src])
+        codes <<= 1
+        codes[len(src) :] += 1
+        codes.sort()
+        starts = _are_new(codes)
+        amount = np.ones(1, np.int32)
+        if not starts.all():
+            firsts = np.flatnonzero(starts)
+            if not once:
+                amount = np.diff(firsts, append=len(codes)).astype(np.int32)
+            codes = codes[firsts]
+        return cls._paired(codes, amount, shift)
+
+    @classmethod
+    def _paired(cls, codes: Int64s, amount: Int32s, shift: int) -> NetEdges:
+        """Return links without columns of their own, of which one end or both are told.
+
+        Args:
+            codes: Node and other node of each, as `_ends` takes them, and a last bit that says
+                whether `theirs` is told, not `mine`; ascending, each once. They are used up.
+            amount: What is told; one for all, or one for each.
+            shift: Bits of a node.
+        """
+        side = (codes & 1).astype(np.bool_)
+        codes >>= 1
+        starts = _are_new(codes)
+        seconds = np.flatnonzero(~starts)
+        amounts = np.broadcast_to(amount, len(codes))
+        own, more = amounts, amounts[seconds]
+        links = seconds - np.arange(1, 1 + len(seconds))  # each follows the first one of its link
+        if len(seconds):
+            codes, side, own = codes[starts], side[starts], amounts[starts]
+        is_told = np.stack([~side, side])
+        told = np.where(is_told, own, np.int32(0))
+        is_told[1, links], told[1, links] = True, more
+        node, other = _ends(codes, shift)
+        return cls(node, other, (), np.zeros(len(node), np.int64), told, is_told)
+
+    @classmethod
+    def _of(
+        cls, edges: pa.Table, names: Sequence[str], src: Int64s, dst: Int64s, nodes: Nodes
+    ) -> NetEdges:
         edge = tuple(edges[name].combine_chunks() for name in names)
         # Both zeros are one key.
         edge = tuple(pc.add(e, 0.0) if pa.types.is_floating(e.type) else e for e in edge)
@@ -60,7 +120,7 @@ class NetEdges:
         shift = len(nodes).bit_length()
         codes, order, starts = _runs(src << shift | dst, number)
         first = np.flatnonzero(starts)
-        if "gone" not in came.column_names:
+        if "gone" not in edges.column_names:
             signs = edges["sign"].to_numpy().astype(np.int32)
             amount = np.add.reduceat(signs[order], first) if len(first) else np.empty(0, np.int32)
         elif pc.any(edges["gone"]).as_py():
@@ -93,11 +153,9 @@ class NetEdges:
             codes <<= more
             codes += np.concatenate([amount - least] * 2)
             codes.sort()
-            amount = (codes & ((1 << more) - 1)) + least
+            amount = ((codes & ((1 << more) - 1)) + least).astype(np.int32)
             codes >>= more
-            side, row = codes & 1, np.empty(0, np.int64)
-            codes >>= 1
-            starts = _are_new(codes)
+            return NetEdges._paired(codes, amount, shift)
         firsts, seconds = np.flatnonzero(starts), np.flatnonzero(~starts)
         links = np.cumsum(starts)[seconds] - 1
         is_told = np.stack([side[firsts] == 0, side[firsts] == 1])
@@ -108,6 +166,13 @@ class NetEdges:
             return NetEdges(node, other, (), np.zeros(len(node), np.int64), amounts, is_told)
         edge = tuple(one.take(pa.array(row[firsts])) for one in self.edge)
         return NetEdges(node, other, edge, self.edge_number[row[firsts]], amounts, is_told)
+
+
+def _all_come(edges: pa.Table) -> bool:
+    """Return whether no record says that an edge is gone."""
+    if "gone" in edges.column_names:
+        return not pc.any(edges["gone"]).as_py()
+    return bool((edges["sign"].to_numpy() == 1).all())
 
 
 def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:

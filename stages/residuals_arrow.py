@@ -14,9 +14,15 @@ lacks of that. A node whose residual is larger than a threshold adds it to its s
 what it gives more. An edge that comes or goes changes what one node gives to each of its links. So
 scores go on from the last fixpoint, and a run reads and writes what it comes to.
 
+A run that comes to a large part of the graph does not push: it goes on from the last scores, too,
+but by sweeps over all links (`stages.fixpoint`), until no score lacks more than half of the
+threshold. What is lacking then is forgotten, so that records are written only of scores that moved;
+the next sweeps compute it anew, and pushes keep to the other half of the threshold.
+
 Amounts are whole numbers of 2**-44, and what a node gives is a function of its score and its number
 of links. So what it takes back is what it gave, sums do not depend on their order, and nothing
-builds up, however long the history is.
+builds up, however long the history is. The score in the view is the amount, exactly: from 512 on,
+amounts are those that a double can have.
 
 Source: the local push of Andersen, Chung and Lang (FOCS'06), with edges that change as in Zhang,
 Lofgren and Goel (KDD'16); whole numbers: ours.
@@ -31,28 +37,38 @@ import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
+from stages.fixpoint import SWEEPS_MAX, LinkSums, fixpoint
 from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader
 from stages.nodes import Nodes, array_of
 
 __all__ = ["ERROR_MIN", "ResidualsArrow"]
 
-Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
 ONE = 1 << 44
 """Units of a score of 1."""
 
-UNITS_MAX = 1 << 62
-"""Most units of a node, a score of 262,144."""
+SCORE_MAX = 1 << 18
+"""Largest score; a larger one has no room in 64 bits together with what comes to it."""
 
-ERROR_MIN = 1e-11
-"""Least error that rounding leaves room for."""
+ERROR_MIN = 2e-12
+"""Least error that rounding leaves room for, with a damping of 0.85, and some ten links a node."""
 
 PUSHES_MAX = 100_000
 """Most rounds of pushes in a run, some hundred times what a damping of 0.99 needs."""
 
-_COLUMNS = ("units", "residual", "enters", "leaves")
+SWEPT = "over all links"
+"""The way of a run that swept; see `TranslateRun.ways`."""
+
+_SWEEP_SHARE = 16
+"""From one node that pushes for so many nodes on, sweeps cost less."""
+
+_DIGITS = 2.0**-50
+"""The part of a sum that doubles may miss."""
+
+_COLUMNS = ("residual", "enters", "leaves")
 
 
 class ResidualsArrow(TranslateRun):
@@ -72,9 +88,12 @@ class ResidualsArrow(TranslateRun):
         error: Largest mean over all nodes of the difference between a score and the right one.
         node: Type of a node.
         changes: Whether edges are the changes of a view.
+
+    Attributes:
+        pushed, swept: What a score may lack after pushes and after sweeps, in units.
     """
 
-    ways = WAYS
+    ways = f"{WAYS}, as once one of {_SWEEP_SHARE} nodes would push; then over all links, by sweeps"
 
     def __init__(
         self,
@@ -85,16 +104,18 @@ class ResidualsArrow(TranslateRun):
     ) -> None:
         if not 0 < damping < 1:
             self._refuse("damping", damping, "a number between 0 and 1")
-        if not error >= ERROR_MIN:
-            self._refuse("error", error, f"a number from {ERROR_MIN} on")
-        self.damping, self.most = damping, round(error * (1 - damping) * ONE)
+        least = ERROR_MIN * max(1.0, 0.15 / (1 - damping))
+        if not error >= least:
+            self._refuse("error", error, f"a number from {least} on")
+        self.damping, most = damping, int(error * (1 - damping) * ONE)
+        self.pushed, self.swept = most // 2, most - most // 2
         self.key = f"node {node}"
         self.edges, self.links = LinkTable.declare(node, "", changes=changes, both=False)
         self.pages = State(
-            f"node {node}, units BIGINT, residual BIGINT, enters BIGINT, leaves BIGINT",
+            f"node {node}, residual BIGINT, enters BIGINT, leaves BIGINT",
             keep=True,
             key="node",
-            not_compared="units, residual",
+            not_compared="residual",
         )
         self.ranks = View(f"node {node}, score DOUBLE", key="node", keep=True, not_compared="score")
 
@@ -108,18 +129,23 @@ class ResidualsArrow(TranslateRun):
 
     def translate(self, tables: Any, out: Any) -> str:
         """Take the edges that came and went, and push what they change until it is small."""
-        run = _Pushes(self, tables)
-        run.relink(run.links.change(tables.edges, out))
-        run.push()
+        run = _Run(self, tables)
+        changed = run.links.change(tables.edges, out)
+        way = CHANGED
+        if run.links.is_whole:
+            run.count(changed)
+        if run.links.is_whole or not (run.relink(changed) and run.push()):
+            run.sweep(changed)
+            way = SWEPT
         run.write(out)
-        return CHANGED
+        return way
 
     def _refuse(self, name: str, value: object, expected: str) -> None:
         where = f"{type(self).__name__}.{name}"
         raise DefinitionError(Mistake("parameter_invalid", where, f"{value!r}; give {expected}"))
 
 
-class _Pushes:
+class _Run:
     """The scores of the nodes that a run meets; arrays are indexed by the number of a node.
 
     Args:
@@ -128,65 +154,135 @@ class _Pushes:
     """
 
     def __init__(self, author: ResidualsArrow, tables: Any) -> None:
-        self._author = author
+        self._author, self._tables = author, tables
         self.nodes = Nodes()
         self.links = LinkTable(tables.links, self.nodes, both=False)
-        self._reader = Reader(tables.pages, self.nodes)
-        self._old = np.zeros((len(_COLUMNS), 0), np.int64)
+        self._ranks, self._pages = (Reader(one, self.nodes) for one in (tables.ranks, tables.pages))
+        self._old = np.zeros((1 + len(_COLUMNS), 0), np.int64)
         self._now = self._old
 
-    def relink(self, changed: LinkChanges) -> None:
-        """Give each link of the nodes whose links changed what is due to it."""
+    def count(self, changed: LinkChanges) -> tuple[Int64s, Int64s, Int64s]:
+        """Count the links of nodes; return those that came (1) or went (-1), and their ends."""
         sign = (changed.mine > 0).astype(np.int64) - (changed.had_mine > 0)
         moved = np.flatnonzero(sign)
         node, other, sign = changed.node[moved], changed.other[moved], sign[moved]
         self._know(np.concatenate([node, other]))
-        givers = np.unique(node)
-        before = self._gives(givers)
         np.add.at(self._leaves, node, sign)
         np.add.at(self._enters, other, sign)
+        return node, other, sign
+
+    def relink(self, changed: LinkChanges) -> bool:
+        """Give each link of the nodes whose links changed what is due to it.
+
+        Returns:
+            Whether it was done; else so many nodes would have to push that sweeps cost less.
+        """
+        node, other, sign = self.count(changed)
+        givers = np.unique(node)
+        before, after = self._gives(givers, self._old[3, givers]), self._gives(givers)
+        large = np.abs(after - before) > self._author.pushed
+        if self._is_much(int(self._leaves[givers[large]].sum())):
+            return False
         at, links = self.links.of(givers)
         to = self.links.other[links]
         self._know(to)
-        after = self._gives(givers)
         np.add.at(self._residual, to, (after - before)[at])
         gave = np.zeros(len(self.nodes), np.int64)
         gave[givers] = before
         np.add.at(self._residual, other, sign * gave[node])
         new = np.flatnonzero(self._there & ~self._was_there)
-        base = np.asarray(self._author.base(self.nodes.ids[new]), np.float64)
-        self._residual[new] += np.rint(base * ONE).astype(np.int64)
+        self._residual[new] += self._base(new)
+        return True
 
-    def push(self) -> None:
-        """Add residuals to scores, and pass them on, until none is above the threshold."""
-        most = self._author.most
+    def _is_much(self, nodes: int) -> bool:
+        return _SWEEP_SHARE * nodes >= int(self._tables.pages.size)
+
+    def push(self) -> bool:
+        """Add residuals to scores, and pass them on, until none is above the threshold.
+
+        Returns:
+            Whether it came to that; else so many nodes have to push that sweeps cost less.
+        """
         for _ in range(PUSHES_MAX):
-            pushers = np.flatnonzero((np.abs(self._residual) > most) & self._there)
+            pushers, moved = self._pushers()
             if not len(pushers):
-                return
+                return True
+            if self._is_much(len(pushers)):
+                return False
             at, links = self.links.of(pushers)
             to = self.links.other[links]
             self._know(to)
             before = self._gives(pushers)
-            self._units[pushers] += self._residual[pushers]
-            self._residual[pushers] = 0
-            after = self._gives(pushers)
-            np.add.at(self._residual, to, (after - before)[at])
-        message = (
-            f"residuals are above the threshold after {PUSHES_MAX} rounds: share() gives more than "
-            f"the damping {self._author.damping} of a score, or the error is too small"
-        )
-        raise ArithmeticError(message)
+            self._units[pushers] += moved
+            self._residual[pushers] -= moved
+            np.add.at(self._residual, to, (self._gives(pushers) - before)[at])
+        raise self._unending(PUSHES_MAX)
+
+    def sweep(self, changed: LinkChanges) -> None:
+        """Sweep over all links until no score lacks more than the threshold; forget the rest."""
+        sums = self._all_links(changed)
+        many = len(self.nodes)
+        self._know(np.arange(many), whole=True)
+        author, there, was_there = self._author, self._there, self._was_there
+        every, base = np.flatnonzero(there), np.zeros(many)
+        base[every] = self._base(every) / ONE
+        links = np.maximum(self._leaves, 1)  # those that have none give to nobody
+
+        def flow(scores: Floats) -> Floats:
+            """Let each node give what follows from its new score, as soon as it is known."""
+            given, reached = np.array(author.share(scores, links), np.float64), base.copy()
+
+            def renew(first: int, last: int, came: Floats) -> None:
+                reached[first:last] += came
+                given[first:last] = author.share(reached[first:last], links[first:last])
+
+            sums.of(given, renew)
+            return reached
+
+        old, near = self._units.astype(np.float64), author.swept // 4
+        scores = np.where(was_there, old / ONE, base / (1 - author.damping))
+        units = np.rint(fixpoint(flow, scores, author.swept / 2 / ONE) * ONE)
+        units = np.where(there & was_there & (np.abs(units - old) <= near), old, units)
+        for _ in range(SWEEPS_MAX):
+            if not float(np.abs(units).max(initial=0.0)) <= SCORE_MAX * ONE:
+                raise _too_large()
+            share = np.asarray(author.share(units / ONE, links), np.float64)
+            reached = base * ONE + sums.of(np.rint(share * ONE))
+            lacks = np.abs(reached - units)
+            large = np.flatnonzero(lacks > author.swept)
+            large = large[lacks[large] > _DIGITS * np.abs(reached[large])]
+            if not len(large):
+                self._now[0], self._now[1] = units.astype(np.int64), 0
+                return
+            units[large] = reached[large]
+        raise self._unending(SWEEPS_MAX)
+
+    def _all_links(self, changed: LinkChanges) -> LinkSums:
+        """Read all links, and bring them to what they are now."""
+        none = np.empty(0, np.int64)
+        if self.links.is_whole:
+            _, _, node = self.links.every()
+            return LinkSums(node, self.links.other, (none, none), len(self.nodes))
+        records = self._tables.links.all()
+        node, other = (array_of(records[name]) for name in ("node", "other"))
+        firsts = np.flatnonzero(np.append(len(node) > 0, node[1:] != node[:-1]))
+        src = np.repeat(self.nodes.numbers(node[firsts]), np.diff(firsts, append=len(node)))
+        dst = self.nodes.numbers(other)
+        new = changed.at((changed.mine > 0) & (changed.had_mine <= 0))
+        gone = changed.at((changed.mine <= 0) & (changed.had_mine > 0))
+        src, dst = np.concatenate([src, new.node]), np.concatenate([dst, new.other])
+        return LinkSums(src, dst, (gone.node, gone.other), len(self.nodes))
 
     def write(self, out: Any) -> None:
         """Keep what changed."""
         there, ids = self._there, self.nodes.ids
-        changed = there & (~self._was_there | (self._now != self._old).any(axis=0))
-        columns = dict(zip(_COLUMNS, self._now[:, changed], strict=True))
+        new = there & ~self._was_there
+        changed = there & (new | (self._now[1:] != self._old[1:]).any(axis=0))
+        columns = dict(zip(_COLUMNS, self._now[1:, changed], strict=True))
         out.pages({"node": ids[changed], **columns})
         gone = {"node": ids[self._was_there & ~there]}
         out.pages.delete(gone)
-        moved = there & (~self._was_there | (self._units != self._old[0]))
+        moved = there & (new | (self._units != self._old[0]))
         out.ranks({"node": ids[moved], "score": self._units[moved] / ONE})
         out.ranks.delete(gone)
 
@@ -218,30 +314,56 @@ class _Pushes:
     def _was_there(self) -> Bools:
         return np.asarray((self._old[2:] > 0).any(axis=0))
 
-    def _gives(self, numbers: Int64s) -> Int64s:
+    def _base(self, numbers: Int64s) -> Int64s:
+        """Return what nodes get by themselves, in units."""
+        base = np.asarray(self._author.base(self.nodes.ids[numbers]), np.float64)
+        return np.rint(base * ONE).astype(np.int64)
+
+    def _gives(self, numbers: Int64s, leaves: Int64s | None = None) -> Int64s:
         """Return what nodes give to each of their links, in units."""
-        leaves, units = self._leaves[numbers], self._units[numbers]
-        if (np.abs(units) > UNITS_MAX).any():
-            message = f"a score is above {UNITS_MAX // ONE}"
-            raise OverflowError(message)
+        leaves, units = self._leaves[numbers] if leaves is None else leaves, self._units[numbers]
+        if (np.abs(units) > SCORE_MAX * ONE).any():
+            raise _too_large()
         gives = np.zeros(len(numbers), np.int64)
         some = np.flatnonzero(leaves > 0)
         share = self._author.share(units[some] / ONE, leaves[some])
         gives[some] = np.rint(np.asarray(share, np.float64) * ONE).astype(np.int64)
         return gives
 
-    def _know(self, numbers: Int64s) -> None:
-        """Read the scores of nodes, unless they are known."""
-        read = self._reader.read(numbers)
-        if read is not None:
-            records = read[1]
-            mine = self.nodes.numbers(array_of(records["node"]))
+    def _pushers(self) -> tuple[Int64s, Int64s]:
+        """Return the nodes whose residual is too large, and by how much their scores move."""
+        pushers = np.flatnonzero((np.abs(self._residual) > self._author.pushed) & self._there)
+        units = self._units[pushers]
+        exact = (units + self._residual[pushers]).astype(np.float64).astype(np.int64)
+        moves = exact != units  # else a double has no room for the difference
+        return pushers[moves], (exact - units)[moves]
+
+    def _unending(self, rounds: int) -> ArithmeticError:
+        message = (
+            f"residuals are above the threshold after {rounds} rounds: share() gives more than "
+            f"the damping {self._author.damping} of a score, or the error is too small"
+        )
+        return ArithmeticError(message)
+
+    def _know(self, numbers: Int64s, *, whole: bool = False) -> None:
+        """Read the scores of nodes, unless they are known; with `whole`, all there are."""
+        reads = [one.read(numbers, whole=whole) for one in (self._ranks, self._pages)]
+        records = [read[1] for read in reads if read is not None]
+        places = [self.nodes.numbers(array_of(one["node"])) for one in records]
         more = len(self.nodes) - self._now.shape[1]
         if more or self._now is self._old:
-            blank = np.zeros((len(_COLUMNS), more), np.int64)
+            blank = np.zeros((len(self._old), more), np.int64)
             self._old, self._now = (
                 np.concatenate([one, blank], axis=1) for one in (self._old, self._now)
             )
-        if read is not None and len(mine):
-            for at, name in enumerate(_COLUMNS):
-                self._old[at, mine] = self._now[at, mine] = array_of(records[name])
+        for mine, one in zip(places, records, strict=True):
+            if "score" in one.column_names:
+                units = np.rint(array_of(one["score"]) * ONE).astype(np.int64)
+                self._old[0, mine] = self._now[0, mine] = units
+                continue
+            for at, name in enumerate(_COLUMNS, 1):
+                self._old[at, mine] = self._now[at, mine] = array_of(one[name])
+
+
+def _too_large() -> OverflowError:
+    return OverflowError(f"a score is above {SCORE_MAX}")

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan, looked_up_tables
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow

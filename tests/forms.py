@@ -15,7 +15,7 @@ from cbp.engine.columnar.kept_records import Deletion, KeptRecords, changes_of, 
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import kept_key
-from cbp.engine.reference.kept_state import ListedRecords
+from cbp.engine.reference.call import ListedRecords
 from cbp.model.dataflow.expiry import authored
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.attributes import record_class

@@ -1,7 +1,7 @@
 """The guides are true: what each shows is executed in order, and prints what it says it prints.
 
 All share one service, as their readers do: `cbp serve --engine local --translators flows`. So each
-names its dataflows and files differently from the others.
+names its dataflows and files differently from the others. One speaks of a cluster, and gets one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.guides import PAGES, Guide, guides
+from controller.guides import PAGES, Guide, find_guide, guides
 from controller.server.service_process import ServiceProcess, free_port, settings_of
 from tests.executed_documents import LANGUAGES, blocks, languages, play
 from tests.gate.service_logs import ended, watch
@@ -36,7 +36,12 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
     return spark if name in IN_EACH_RUN else [*spark, pytest.mark.soak]
 
 
-EACH = [pytest.param(one, id=one.name, marks=_marks(one.name)) for one in guides()]
+ON_A_CLUSTER = "run-on-a-cluster"
+EACH = [
+    pytest.param(one, id=one.name, marks=_marks(one.name))
+    for one in guides()
+    if one.name != ON_A_CLUSTER
+]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,38 @@ def test_a_guide_prints_what_it_says(guide: Guide, service: ServiceProcess):
     """Each block runs after the one before it; something in each guide is executed."""
     environment = {"CBP_PORT": str(service.settings.port), "CBP_ROOT": "cbp-data"}
     assert play(guide.text, service.settings.root.parent, environment)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.cluster
+def test_the_guide_to_clusters_prints_what_it_says(tmp_path: Path):
+    """Through a service whose runs are jobs of a standalone cluster of one worker."""
+    from tests.system import processes  # brings Spark, which nobody else here needs
+
+    cluster = processes.SparkCluster(tmp_path, cores=2)
+    service = processes.Instance(
+        tmp_path,
+        "service",
+        engine="spark",
+        spark_master=cluster.url,
+        environment=cluster.environment,
+        spark_conf={"spark.executor.memory": "512m"},
+        spark_driver_memory="512m",
+    )
+    try:
+        service.start()
+        service.wait()
+        environment = {
+            "CBP_PORT": str(service.settings.port),
+            "CBP_ROOT": str(tmp_path),
+            "CBP_TOKEN": processes.TOKEN,
+        }
+        assert play(find_guide(ON_A_CLUSTER).text, tmp_path, environment)
+        assert cluster.executors()
+    finally:
+        service.kill()
+        cluster.close()
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.client.errors import TokenMissingError
-from cbp.client.settings_file import file_values
-from cbp.client.token_file import read_token_file
+from cbp.client.local_files import file_values, read_token_file
 from cbp.errors import DefinitionError, Mistake
 
 HOST = "127.0.0.1"

@@ -1,7 +1,7 @@
 """Answers of the service, as values.
 
 Times are aware and in UTC, sizes in bytes, durations in seconds. A field of the service that is
-not here is left out, so a client reads the answers of a newer service.
+not here is in `answer` alone, so a client reads the answers of a newer service.
 
 Guaranteed: each field is one of the service's, with its type
 (tests/controller/client/test_answers.py).
@@ -10,7 +10,7 @@ Guaranteed: each field is one of the service's, with its type
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from types import NoneType
@@ -20,7 +20,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataflow:
+class Answer:
+    """What all answers have.
+
+    Attributes:
+        answer: All that the service said, as JSON: with what has no field here.
+    """
+
+    answer: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataflow(Answer):
     """One dataflow, for a glance.
 
     Attributes:
@@ -51,7 +62,7 @@ class Dataflow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Answer):
     """One flow that receives files from outside; `columns` is DDL."""
 
     name: str
@@ -61,7 +72,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Answer):
     """One stage and its progress.
 
     Attributes:
@@ -88,7 +99,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataflowDetail:
+class DataflowDetail(Answer):
     """One dataflow with its parts; `document` is what was registered."""
 
     summary: Dataflow
@@ -99,7 +110,7 @@ class DataflowDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataflowFreshness:
+class DataflowFreshness(Answer):
     """Whether one dataflow is up to date.
 
     Attributes:
@@ -114,7 +125,7 @@ class DataflowFreshness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Freshness:
+class Freshness(Answer):
     """Whether every file that came is applied by every stage; `state` is the worst of all."""
 
     state: str
@@ -122,7 +133,7 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class Validation(Answer):
     """The declarations of a valid document; `flows` maps each flow to its columns."""
 
     name: str
@@ -132,7 +143,7 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Answer):
     """One file that arrived.
 
     Attributes:
@@ -159,7 +170,22 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class Decided(Answer):
+    """What was decided about a file in quarantine.
+
+    Attributes:
+        claim: The file that was refused.
+        readmitted: The file under which it is taken in; `None` if it is not admitted.
+        repeated: Whether the same had been decided before.
+    """
+
+    claim: Claim
+    readmitted: Claim | None
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File(Answer):
     """One data file of an increment."""
 
     path: str
@@ -168,7 +194,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Increment:
+class Increment(Answer):
     """One increment of a flow, without its records; `rejected` counts those that were put aside."""
 
     flow: str
@@ -182,7 +208,7 @@ class Increment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Answer):
     """One attempt to execute an epoch.
 
     Attributes:
@@ -208,7 +234,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BulkItem:
+class BulkItem(Answer):
     """The outcome for one item of a request for several; `error` is `None` if it succeeded."""
 
     id: str
@@ -217,7 +243,7 @@ class BulkItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Answer):
     """A moment to which a dataflow can be rolled back; `position` names it."""
 
     position: int
@@ -227,7 +253,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
+class SetAside(Answer):
     """A record that a stage has set aside, since its code failed on it.
 
     Attributes:
@@ -253,7 +279,7 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenBack:
+class GivenBack(Answer):
     """The outcome for the records that a stage had set aside.
 
     Attributes:
@@ -270,7 +296,7 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Answer):
     """How far a job is.
 
     Attributes:
@@ -298,7 +324,7 @@ class GiveBackJob(Job):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
+class Rollback(Answer):
     """A roll-back.
 
     Attributes:
@@ -328,7 +354,7 @@ class RollbackJob(Job):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackPlan:
+class RollbackPlan(Answer):
     """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then.
 
     Attributes:
@@ -344,7 +370,7 @@ class RollbackPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replaced:
+class Replaced(Answer):
     """What the replacement of a file would change.
 
     Attributes:
@@ -358,7 +384,7 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
+class Correction(Answer):
     """A correction of records of a state.
 
     Attributes:
@@ -382,7 +408,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPreview:
+class KeyPreview(Answer):
     """The records of a key as they are, and as a correction would make them."""
 
     key: dict[str, Any]
@@ -391,7 +417,7 @@ class KeyPreview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CorrectionPreview:
+class CorrectionPreview(Answer):
     """What a correction would change: its first keys, and the number of all."""
 
     items: list[KeyPreview]
@@ -399,7 +425,7 @@ class CorrectionPreview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DifferingKey:
+class DifferingKey(Answer):
     """A key of a table that differs; records as text."""
 
     key: str
@@ -408,7 +434,7 @@ class DifferingKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableVerdict:
+class TableVerdict(Answer):
     """What a verification found of one table.
 
     Attributes:
@@ -434,7 +460,7 @@ class TableVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(Answer):
     """A comparison of every table with a recomputation.
 
     Attributes:
@@ -464,7 +490,7 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Answer):
     """A differing key that a verification kept; `expected` and `found` are records, by column."""
 
     table: str
@@ -477,7 +503,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableDifference:
+class TableDifference(Answer):
     """What differs between a table and the one that a rebuild made.
 
     Attributes:
@@ -523,7 +549,7 @@ class RebuildJob(Job):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotTable:
+class SnapshotTable(Answer):
     """One table of a snapshot: `version` is that of the Delta table at `path`."""
 
     table: str
@@ -533,7 +559,7 @@ class SnapshotTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Answer):
     """Versions of all tables that belong together; their files stay until `readable_until`."""
 
     dataflow: str
@@ -545,7 +571,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Answer):
     """One column of a query's answer; `type` is DuckDB's."""
 
     name: str
@@ -556,7 +582,7 @@ def answer_of(kind: type[T], document: Mapping[str, Any]) -> T:
     """Return the value that a document of the service describes."""
     hints = _hints(cast(Hashable, kind))
     values = {name: _value(hint, document.get(name)) for name, hint in hints.items()}
-    return kind(**values)
+    return kind(**values, **({"answer": document} if issubclass(kind, Answer) else {}))
 
 
 @cache
@@ -564,7 +590,7 @@ def _hints(kind: Hashable) -> dict[str, Any]:
     assert isinstance(kind, type)
     hints = get_type_hints(kind)
     assert is_dataclass(kind)
-    return {one.name: hints[one.name] for one in fields(kind)}
+    return {one.name: hints[one.name] for one in fields(kind) if one.name != "answer"}
 
 
 def _value(hint: Any, value: Any) -> Any:

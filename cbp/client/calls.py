@@ -20,8 +20,9 @@ When = datetime | str | None
 
 Query = list[tuple[str, str]]
 
-Document = Mapping[str, Any] | str | Path
-"""A dataflow's document: its values, its YAML text, or its file (`.json`, else YAML)."""
+Document = Mapping[str, Any] | str | Path | tuple[bytes, str]
+"""A dataflow's document: its values, its YAML text, its file (`.json`, else YAML), or its bytes
+with their media type."""
 
 
 class Calls:
@@ -62,6 +63,8 @@ def instant(when: When) -> str | None:
 
 def body_of_document(document: Document) -> tuple[bytes, str]:
     """Return a document as bytes, and their media type."""
+    if isinstance(document, tuple):
+        return document
     if isinstance(document, Mapping):
         return json.dumps(document).encode(), "application/json"
     if isinstance(document, Path):

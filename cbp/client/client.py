@@ -11,11 +11,12 @@ from cbp.client.dataflow_calls import DataflowCalls
 from cbp.client.record_calls import RecordCalls
 from cbp.client.rest import ANSWER_SECONDS, RestClient, Retries
 from cbp.client.run_calls import RunCalls
+from cbp.client.upkeep_calls import UpkeepCalls
 
 RETRIES = Retries(attempts=5)
 
 
-class Client(DataflowCalls, RecordCalls, RunCalls):
+class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     """A typed client of the service; a context manager that closes its connections.
 
     A request is sent up to five times, within some ten seconds, if nothing answers or the service

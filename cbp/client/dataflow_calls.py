@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from cbp.client.answers import (
     Claim,
     Dataflow,
     DataflowDetail,
+    Decided,
     Freshness,
     Increment,
     Replaced,
@@ -43,7 +44,7 @@ class DataflowCalls(Calls):
         return answer_of(DataflowDetail, self.rest.get("dataflows", name))
 
     def freshness(self, name: str | None = None) -> Freshness:
-        """Tell whether one dataflow, or all, are up to date, and if not, what is left.
+        """Return whether one dataflow, or all, are up to date, and if not, what is left.
 
         Judged when asked: files that came, queues, quarantine, stages that stopped.
         """
@@ -79,6 +80,7 @@ class DataflowCalls(Calls):
         *,
         keep: Sequence[str] = (),
         rebuild: Sequence[str] = (),
+        retained: Sequence[str] = (),
         beside: bool = False,
         expected_version: int | None = None,
         dry_run: bool = False,
@@ -90,6 +92,7 @@ class DataflowCalls(Calls):
             document: The new version.
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
+            retained: Added stages that begin with the retained input.
             beside: Build all tables beside the present ones, and swap them in once they are ready.
                 The answer comes at once, and names the `rebuild`.
             expected_version: Refuse at any other version.
@@ -102,6 +105,7 @@ class DataflowCalls(Calls):
         query = {
             "keep": list(keep),
             "rebuild": list(rebuild),
+            "retained": list(retained),
             "beside": str(beside).lower(),
             "expected_version": expected_version,
             "dry_run": str(dry_run).lower(),
@@ -136,7 +140,29 @@ class DataflowCalls(Calls):
         """
         return answer_of(Dataflow, self.rest.post("dataflows", name, "stages", stage, "retry"))
 
-    def drop(self, name: str, source: str, content: Path | bytes, *, file: str = "") -> Claim:
+    def prioritize(self, name: str, stage: str, priority: str) -> Dataflow:
+        """Say how much a stage's waiting time counts: `low`, `normal` or `high`."""
+        answer = self.rest.put("dataflows", name, "stages", stage, "priority", priority)
+        return answer_of(Dataflow, answer)
+
+    def close_frames(self, name: str, flow: str, *, key: str | None = None) -> dict[str, Any]:
+        """Close the open frames of a flow; return where, as the service says it.
+
+        Requests with the same `key` close only once; by default each call closes.
+        """
+        path = ("dataflows", name, "flows", flow, "close")
+        closed: dict[str, Any] = self.rest.post(*path, idempotency_key=key or _key())
+        return closed
+
+    def drop(
+        self,
+        name: str,
+        source: str,
+        content: Path | bytes,
+        *,
+        file: str = "",
+        advance: Callable[[int], object] = lambda count: None,
+    ) -> Claim:
         """Hand a file to a source; it is durable once this returns, and taken in soon after.
 
         A file with the name and content of an accepted one is not applied again.
@@ -146,6 +172,7 @@ class DataflowCalls(Calls):
             source: Name of the source.
             content: The file, or its bytes.
             file: The name that it has there; needed for bytes, else that of the file.
+            advance: Called with how many bytes of a file were read, since the call before.
 
         Raises:
             ValueError: If bytes have no name.
@@ -160,7 +187,7 @@ class DataflowCalls(Calls):
             "sources",
             source,
             "files",
-            content=body_of(content),
+            content=body_of(content, advance),
             content_type="application/octet-stream",
             query={"name": named},
             idempotency_key=_key(),
@@ -269,6 +296,7 @@ class DataflowCalls(Calls):
         mended: Path | bytes | None = None,
         *,
         reason: str,
+        by: str = "",
     ) -> Claim:
         """Admit a file in quarantine, once; return the claim under which it is taken in.
 
@@ -278,25 +306,51 @@ class DataflowCalls(Calls):
             claim: The file, as `claims(name, status="quarantined")` has it, or its id.
             mended: The file or bytes in its place; `None` admits it as it is.
             reason: Kept with the file.
+            by: Who asks for it.
 
         Raises:
             ConflictRefusedError: Something else was decided, or it cannot be admitted as it is.
         """
+        decided = self.decide(
+            name, source, claim, "readmit", mended=mended, reason=reason, by=by
+        ).readmitted
+        assert decided is not None, "it is admitted"
+        return decided
+
+    def discard(
+        self, name: str, source: str, claim: Claim | str, *, reason: str, by: str = ""
+    ) -> Claim:
+        """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
+        return self.decide(name, source, claim, "discard", reason=reason, by=by).claim
+
+    def restore(self, name: str, source: str, claim: Claim | str) -> Claim:
+        """Take a decision back: the file is in quarantine again; errors as for `readmit`."""
+        return self.decide(name, source, claim, "restore").claim
+
+    def decide(
+        self,
+        name: str,
+        source: str,
+        claim: Claim | str,
+        action: Literal["readmit", "discard", "restore"],
+        *,
+        mended: Path | bytes | None = None,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> Decided:
+        """Do one of the three, and return both claims; arguments and errors as for `readmit`."""
+        path = ("dataflows", name, "sources", source, "quarantine")
         content = None if mended is None else body_of(mended)
+        as_it_is = action == "readmit" and content is None
         answer = self.rest.post(
-            *_quarantined(name, source, claim),
-            "readmit",
+            *path,
+            claim if isinstance(claim, str) else claim.id,
+            action,
             content=content,
             content_type=None if content is None else "application/octet-stream",
-            query={"reason": reason, "as_it_is": "true" if content is None else None},
+            query={"reason": reason, "by": by, "as_it_is": "true" if as_it_is else None},
         )
-        return answer_of(Claim, answer["readmitted"])
-
-    def discard(self, name: str, source: str, claim: Claim | str, *, reason: str) -> Claim:
-        """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
-        path = _quarantined(name, source, claim)
-        answer = self.rest.post(*path, "discard", query={"reason": reason})
-        return answer_of(Claim, answer["claim"])
+        return answer_of(Decided, answer)
 
     def increments(
         self, name: str, flow: str | None = None, *, since: When = None, until: When = None
@@ -385,8 +439,3 @@ def _key() -> str:
 
 def _of_source(name: str, source: str, what: str) -> tuple[str, ...]:
     return ("dataflows", name, "sources", source, what)
-
-
-def _quarantined(name: str, source: str, claim: Claim | str) -> tuple[str, ...]:
-    file = claim if isinstance(claim, str) else claim.id
-    return "dataflows", name, "sources", source, "quarantine", file

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from cbp.client.answers import Column, answer_of
+from cbp.client.answers import Answer, Column, answer_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryResult:
+class QueryResult(Answer):
     """The rows of one SELECT, all of one snapshot.
 
     Attributes:
@@ -62,7 +62,7 @@ class QueryResult:
 
 
 def _arrow_type(text: str) -> Any:
-    """Return the Arrow type of a DuckDB type; `None` if it is none of the plain ones."""
+    """Return the Arrow type of a DuckDB type; `None` if it is not a plain type."""
     import pyarrow as pa
 
     if (match := _DECIMAL.fullmatch(text)) is not None:

@@ -145,10 +145,22 @@ class RecordCalls(Calls):
         Raises:
             RequestRefusedError: If it is not a SELECT, or takes too long or too much memory.
         """
-        moment = {"at": instant(at), "epoch": epoch, "stage": stage}
-        asked = {"sql": sql, "limit": limit, **moment}
-        given = {key: value for key, value in asked.items() if value is not None}
-        return QueryResult.of(self.rest.post_json("dataflows", name, "query", value=given))
+        asked = _query(sql, limit, at, epoch, stage)
+        return QueryResult.of(self.rest.post_json("dataflows", name, "query", value=asked))
+
+    def query_csv(
+        self,
+        name: str,
+        sql: str,
+        *,
+        limit: int | None = None,
+        at: When = None,
+        epoch: int | None = None,
+        stage: str | None = None,
+    ) -> tuple[str, bool]:
+        """Run one SELECT as `query` does; return CSV, and whether there were more rows."""
+        asked = {**_query(sql, limit, at, epoch, stage), "format": "csv"}
+        return self.rest.post_for_file("dataflows", name, "query", value=asked)
 
     def edit(
         self, name: str, table: str, corrections: Corrections, *, reason: str, by: str = ""
@@ -204,6 +216,13 @@ def _corrections_body(corrections: Corrections) -> Any:
     if isinstance(corrections, Path):
         return body_of(corrections)
     return json.dumps({"corrections": list(corrections)}).encode()
+
+
+def _query(
+    sql: str, limit: int | None, at: When, epoch: int | None, stage: str | None
+) -> dict[str, Any]:
+    asked = {"sql": sql, "limit": limit, "at": instant(at), "epoch": epoch, "stage": stage}
+    return {key: value for key, value in asked.items() if value is not None}
 
 
 def _moment(

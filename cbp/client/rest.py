@@ -93,9 +93,14 @@ _REPEATABLE = bytes | FileContent | None
 """Bodies that can be sent again: another stream is over once it was read."""
 
 
-def body_of(content: Path | bytes) -> FileContent | bytes:
-    """Return a file or bytes as the body of a request; a file is not read into memory."""
-    return FileContent(content) if isinstance(content, Path) else content
+def body_of(
+    content: Path | bytes, advance: Callable[[int], object] = lambda count: None
+) -> FileContent | bytes:
+    """Return a file or bytes as the body of a request; a file is not read into memory.
+
+    `advance` as for `FileContent`.
+    """
+    return FileContent(content, advance) if isinstance(content, Path) else content
 
 
 class RestClient:
@@ -281,7 +286,7 @@ def _reachable(url: str) -> Iterator[None]:
 
 
 def _repeatable(method: str, sent: dict[str, Any]) -> bool:
-    """Tell whether a second request changes nothing more than the first."""
+    """Return whether a second request changes nothing more than the first."""
     is_whole = isinstance(sent.get("content"), _REPEATABLE)
     return is_whole and (method == "GET" or "Idempotency-Key" in (sent.get("headers") or {}))
 

@@ -61,6 +61,10 @@ class RunCalls(Calls):
         """Return one run."""
         return answer_of(Run, self.rest.get("runs", run))
 
+    def cancel_run(self, run: str) -> Run:
+        """Ask a run to stop; it may have ended before, see its `status`."""
+        return answer_of(Run, self.rest.post("runs", run, "cancel"))
+
     def cancel_runs(self, runs: Sequence[str]) -> list[BulkItem]:
         """Ask runs to stop, and return what became of each request; their input stays queued."""
         return self._each(runs, "cancel")
@@ -213,11 +217,19 @@ class RunCalls(Calls):
             while not seen.ended:
                 report(seen)
                 self.rest.clock.wait(poll_seconds)
-                seen = answer_of(Verification, self.rest.get("verifications", seen.id))
+                seen = self.verification(seen.id)
         except BaseException:
-            self.rest.post("verifications", seen.id, "cancel")
+            self.cancel_verification(seen.id)
             raise
         return seen
+
+    def verification(self, verification: str) -> Verification:
+        """Return one verification, also while it is under way."""
+        return answer_of(Verification, self.rest.get("verifications", verification))
+
+    def cancel_verification(self, verification: str) -> Verification:
+        """End a verification; what it has compared until then stays."""
+        return answer_of(Verification, self.rest.post("verifications", verification, "cancel"))
 
     def verifications(self, name: str) -> Pages[Verification]:
         """Return the last verifications of a dataflow, newest first."""
@@ -235,6 +247,7 @@ class RunCalls(Calls):
         name: str,
         document: Document | None = None,
         *,
+        seed: Sequence[str] = (),
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
@@ -246,6 +259,8 @@ class RunCalls(Calls):
         Args:
             name: Name of the dataflow.
             document: The version to build; by default the present one.
+            seed: Files to read in place of input that is gone, each as `source=path` on the
+                service's machine: Parquet, a folder of it, or a Delta table.
             poll_seconds: Pause between two looks.
             report: Called with how far it is, at each look.
 
@@ -254,8 +269,9 @@ class RunCalls(Calls):
         """
         content, kind = (None, None) if document is None else body_of_document(document)
         path = ("dataflows", name, "rebuilds")
-        begun = self.rest.post(*path, content=content, content_type=kind)
-        return self._rebuilt(name, begun["id"], poll_seconds, report)
+        query = {"seed": list(seed)}
+        begun = self.rest.post(*path, content=content, content_type=kind, query=query)
+        return self.follow_rebuild(name, begun["id"], poll_seconds=poll_seconds, report=report)
 
     def swap(
         self,
@@ -268,7 +284,7 @@ class RunCalls(Calls):
         """Show the tables of a rebuild in place of the present ones, all at one time."""
         id_ = rebuild if isinstance(rebuild, str) else rebuild.id
         self.rest.post("dataflows", name, "rebuilds", id_, "swap")
-        return self._rebuilt(name, id_, poll_seconds, report)
+        return self.follow_rebuild(name, id_, poll_seconds=poll_seconds, report=report)
 
     def cancel_rebuild(self, name: str, rebuild: RebuildJob | str) -> RebuildJob:
         """End a rebuild; the present tables stay as they are."""
@@ -285,12 +301,20 @@ class RunCalls(Calls):
         items = self.rest.get("dataflows", name, "rebuilds")["items"]
         return [answer_of(RebuildJob, one) for one in items]
 
-    def _rebuilt(
-        self, name: str, id_: str, poll_seconds: float, report: Callable[[RebuildJob], object]
+    def follow_rebuild(
+        self,
+        name: str,
+        rebuild: str,
+        *,
+        poll_seconds: float = 0.2,
+        report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Look at a rebuild until it waits for a decision, or has ended."""
-        path = ("dataflows", name, "rebuilds", id_)
-        while (job := answer_of(RebuildJob, self.rest.get(*path))).status in _REBUILDING:
+        """Look at a rebuild, such as one that `change` began, until it has ended or is ready."""
+        path = ("dataflows", name, "rebuilds", rebuild)
+        while True:
+            job = answer_of(RebuildJob, self.rest.get(*path))
+            if job.ended or job.status not in _REBUILDING:
+                break
             report(job)
             self.rest.clock.wait(poll_seconds)
         if job.error is not None:

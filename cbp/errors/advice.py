@@ -96,7 +96,6 @@ def advice(exc: BaseException, text: str, columns: Columns) -> str:
 
     Args:
         exc: Raised in an author's code.
-        text: Its text.
         columns: What the author could emit there.
     """
     if isinstance(exc, ModuleNotFoundError):

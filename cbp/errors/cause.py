@@ -24,7 +24,7 @@ from cbp.errors.message_limits import shortened
 
 
 def is_authors(exc: BaseException) -> bool:
-    """Tell whether the author's code raised an exception, and so is at fault.
+    """Return whether the author's code raised an exception, and so is at fault.
 
     A `KeyboardInterrupt` is the author's only if a Python statement raised it, other than one of
     the process's handler of SIGINT (Spark's driver has one); otherwise a signal came from outside.
@@ -65,7 +65,6 @@ def author_line(exc: BaseException, place: str) -> str:
     """Return the innermost line of the author's file in a traceback, as `file.py:12`.
 
     Args:
-        exc: The exception.
         place: `file.py:12` of the function; returned if its file is not in the traceback.
     """
     file = place.rpartition(":")[0]
@@ -81,7 +80,6 @@ def author_cause(exc: BaseException, place: str = "", columns: Columns | None = 
     its line of code. A long text loses its middle.
 
     Args:
-        exc: The exception.
         place: `file.py:12` of the function that was called.
         columns: What the author could emit there.
     """

@@ -50,7 +50,7 @@ class Place:
             `description` or `priorities`; `""` if unknown.
         dataflow: Name of the dataflow; `""` if the path does not name it.
         name: The table (`stage.state` or `stage.output`), the source or the stage.
-        stage: The stage that owns it; `""` for none.
+        stage: The stage that owns it; `""` if no stage does.
     """
 
     kind: str

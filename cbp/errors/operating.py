@@ -63,7 +63,7 @@ class DiskFullError(OperatingError):
 
     @staticmethod
     def is_disk_full(exc: OSError) -> bool:
-        """Tell whether an error means no space or no quota; Arrow sometimes keeps only its text."""
+        """Return whether an error means no space or no quota; Arrow may keep only its text."""
         if exc.errno is not None:
             return exc.errno in (errno.ENOSPC, errno.EDQUOT)
         return any(os.strerror(code) in str(exc) for code in (errno.ENOSPC, errno.EDQUOT))
@@ -180,7 +180,6 @@ class RunGaveWayError(OperatingError):
 
     Args:
         run: Id of the cancelled run.
-        stage: Its stage.
         seconds: How long it ran.
         to: The dataflow that had no room.
     """
@@ -270,9 +269,9 @@ class ReplaceRefusedError(OperatingError):
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(
-            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, take "
-            f"the file out with `cbp rollback {dataflow} ... --without FILE`, and then drop the "
-            f"corrected one{rebuild if offered else ''}",
+            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Where that "
+            f"cannot be, take the file out with `cbp rollback {dataflow} ... --without FILE`, and "
+            f"then drop the corrected one{rebuild if offered else ''}",
             dataflow=dataflow,
             source=source,
             why=why,
@@ -389,7 +388,6 @@ class NotFoundError(OperatingError):
 
     Args:
         kind: What does not exist, such as `dataflow`.
-        name: Its name.
         hint: What exists instead, or what to do; `""` for nothing.
     """
 

@@ -530,7 +530,7 @@ def _mistakes_of_unread(
 
 
 def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
-    """Tell whether a mistake is only a consequence of a node that could not be read."""
+    """Return whether a mistake is only a consequence of a node that could not be read."""
     if mistake.code == "stages_missing":
         return _ANY_STAGE in unread
     if mistake.where.startswith("sinks."):

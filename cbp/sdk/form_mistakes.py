@@ -72,7 +72,6 @@ def sql_mistakes(
     """Find what does not fit in a translator that is given as queries.
 
     Args:
-        inputs: Its inputs.
         declarations: All that it declares, by name.
         queries: Its queries, empty if it makes them itself; `None` means that it does neither.
     """
@@ -169,7 +168,6 @@ def supersteps_mistakes(
 
     Args:
         inputs: Its inputs, loopbacks included.
-        states: Its states.
     """
     loopbacks = [spec for spec in inputs if spec.loopback]
     for spec in loopbacks:

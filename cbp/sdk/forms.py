@@ -104,14 +104,14 @@ class TranslateRun(Declared):
 
         Args:
             tables: `tables.<input>` is a table of all records of the input: those with one key
-                come together, in the order of the groupwise form. `tables.<state>` reads a state
-                or view as it was before the run. `find(keys)` takes a table of keys (the columns
-                of the stage's key and of the second key), and returns the rows of the keys whose
-                records exist, as an array, and a table of these records. `of(keys)` takes the
-                columns of the stage's key alone, each key once, and returns all records with
-                these keys, in any order. `all()` returns all records, in any order, and reads
-                them all; `size` is their number. `tables.run` is the run, as in the groupwise
-                form. The results must not depend on the order of records.
+                come in the order of the groupwise form, perhaps with others between them.
+                `tables.<state>` reads a state or view as it was before the run. `find(keys)` takes
+                a table of keys (the columns of the stage's key and of the second key), and returns
+                the rows of the keys whose records exist, as an array, and a table of these
+                records. `of(keys)` takes the columns of the stage's key alone, each key once, and
+                returns all records with these keys, in any order. `all()` returns all records, in
+                any order, and reads them all; `size` is their number. `tables.run` is the run, as
+                in the groupwise form. The results must not depend on the order of records.
             out: One function per state and view, by name, as in `TranslateArrow`: it puts
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
                 key counts.

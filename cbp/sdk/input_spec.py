@@ -24,7 +24,6 @@ def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> 
 
     Args:
         options: Reads its options.
-        name: Its name.
         declared: Its declaration.
 
     Raises:

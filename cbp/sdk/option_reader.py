@@ -46,7 +46,6 @@ class OptionReader:
             name: The attribute.
             option: The option, such as `route_by`.
             value: What the author gave.
-            schema: The schema that has the columns.
         """
         if value is None or isinstance(value, Computed):
             return value
@@ -107,7 +106,6 @@ class OptionReader:
         """Return a mistake.
 
         Args:
-            code: Its code.
             name: The attribute; `""` for the class itself.
             message: What is wrong, and what to do instead.
         """
@@ -133,5 +131,5 @@ def _takes(option: str, value: object, schema: Schema) -> str:
 
 
 def _floats(type_: DataType) -> bool:
-    """Tell whether values of a type are floating-point numbers or contain any."""
+    """Return whether values of a type are floating-point numbers or contain any."""
     return type_.kind in ("FLOAT", "DOUBLE") or any(map(_floats, type_.arguments))

@@ -255,7 +255,6 @@ def expiry_mistakes(
 
     Args:
         states: The states that the author declared.
-        inputs: The inputs of the stage.
         key: The stage's key.
         names: The names of all declarations.
     """

@@ -25,17 +25,17 @@ _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
 def reads_run(stage: object) -> bool:
-    """Tell whether a method of a translator, or a function on it, reads `run` of a group."""
+    """Return whether a method of a translator, or a function on it, reads `run` of a group."""
     return any("run" in reads_of_a_local(f.__code__) for f in _functions(stage))
 
 
 def writes_remote(stage: object) -> bool:
-    """Tell whether a method of a translator, or a function on it, names `out.<state>.remote`."""
+    """Return whether a method of a translator, or a function on it, names `out.<state>.remote`."""
     return any("remote" in one.co_names for f in _functions(stage) for one in nested(f.__code__))
 
 
 def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
-    """Tell whether a translator in SQL reads the table `run`, in queries or by `frames.run`.
+    """Return whether a translator in SQL reads the table `run`, in queries or by `frames.run`.
 
     Args:
         stage: The translator; its methods can have queries, too.

@@ -38,7 +38,6 @@ class Access:
         settings: The token of the token file, and the limits of sessions and of the audit log.
         store: Keeps them.
         now: The machine's clock.
-        monotonic: A clock in seconds that is never set.
 
     Attributes:
         authentication: Finds the caller of a request.

@@ -45,7 +45,6 @@ class Authentication:
         token: The token of the token file; only its digest is kept.
         limits: How long sessions last.
         now: The machine's clock.
-        monotonic: A clock in seconds that is never set.
         identify_foreign: Returns the caller of a token of the identity provider; `None` if there is
             no provider.
 

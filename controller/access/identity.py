@@ -34,7 +34,7 @@ class Identity:
     expires_at: datetime | None = None
 
     def may_touch(self, dataflow: str | None) -> bool:
-        """Tell whether its token has no limit, or allows a dataflow; `None`: all, or several."""
+        """Return whether its token allows a dataflow; `None` asks for all dataflows, or several."""
         return self.dataflows is None or dataflow in self.dataflows
 
     @property

@@ -93,8 +93,8 @@ class ProviderTokens:
         """Return the caller that has a token.
 
         Raises:
-            UnauthenticatedError: If it is not one of the provider for this service, or allows
-                nothing here.
+            UnauthenticatedError: If the provider did not issue it for this service, or it
+                allows nothing here.
             IdentityProviderError: If the provider's keys cannot be read.
         """
         claims = self._verified(token)
@@ -237,7 +237,6 @@ class SigningKeys(Generic[K]):
         issuer: The provider's address, as tokens name it.
         fetch: Asks the provider.
         load: Makes a key of its description; returns `None` for one that signs nothing here.
-        monotonic: A clock in seconds that is never set.
     """
 
     def __init__(
@@ -305,5 +304,5 @@ class SigningKeys(Generic[K]):
 
 
 def _is_as_safe(address: str, issuer: str) -> bool:
-    """Tell whether keys come by TLS, or by what the operator chose for the issuer."""
+    """Return whether keys come by TLS, or by what the operator chose for the issuer."""
     return urlsplit(address).scheme in ("https", urlsplit(issuer).scheme)

@@ -16,11 +16,7 @@ _ADDRESSES_MAX = 1_000
 
 
 class Attempts:
-    """Counts wrong attempts by address, in this process.
-
-    Args:
-        monotonic: A clock in seconds that is never set.
-    """
+    """Counts wrong attempts by address, in this process."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -58,7 +54,6 @@ class RequestRates:
 
     Args:
         per_second: For each caller; 0 means any number.
-        monotonic: A clock in seconds that is never set.
     """
 
     def __init__(self, per_second: int, monotonic: Callable[[], float] = MACHINE.seconds) -> None:

@@ -70,7 +70,7 @@ def mark_of(sha256: str) -> str:
 
 
 def is_provider_token(text: str) -> bool:
-    """Tell whether a text has the form of a signed token of an identity provider (a JWT)."""
+    """Return whether a text has the form of a signed token of an identity provider (a JWT)."""
     return text.count(".") == 2 and not text.startswith(TOKEN_START)
 
 

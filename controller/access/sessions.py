@@ -156,7 +156,7 @@ class Sessions:
         self._on_change()
 
     def is_held(self, id_: str) -> bool:
-        """Tell whether a session ends with this process, since it could not be stored."""
+        """Return whether a session ends with this process, since it could not be stored."""
         return any(one.id == id_ for one in self._held.sessions())
 
     def store_held(self) -> None:

@@ -25,8 +25,7 @@ from urllib.parse import quote, unquote, urlsplit
 import httpx
 
 from controller.alerts.notices import Notice
-from controller.outbound.addresses import AddressRules
-from controller.outbound.errors import AddressRefusedError, OutboundFailedError
+from controller.outbound.addresses import AddressRefusedError, AddressRules, OutboundFailedError
 from controller.outbound.web_client import outbound_client
 
 SECONDS_MAX = 10.0

@@ -51,7 +51,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The memory of `decide`: the alerts that hold, by key, and when each was sent."""
+    """The memory of `decide`: the firing alerts, by key, and when each was sent."""
 
     standing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
 

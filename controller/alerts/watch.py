@@ -49,11 +49,9 @@ class AlertWatch:
 
     Args:
         health: Returns the health of every dataflow; may take a while.
-        leads: Returns whether this instance leads.
         channels: Where notices go; there may be none.
         limits: When they are sent.
         clock: Returns the time.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(
@@ -110,7 +108,7 @@ class AlertWatch:
         return [self._deliver(channel, [notice]) for channel in self.channels]
 
     def standing(self) -> list[Standing]:
-        """Look again, and return the alerts that hold, longest first; sends nothing.
+        """Look again, and return the firing alerts, longest first; sends nothing.
 
         An instance that follows returns none.
         """

@@ -60,12 +60,12 @@ or install the package again without <code>CBP_UI=off</code>. Then load this pag
 
 
 def prefers_page(headers: Headers) -> bool:
-    """Tell whether a client is a browser that shows a page, and not a program."""
+    """Return whether a client is a browser that shows a page, and not a program."""
     return "text/html" in headers.get("accept", "")
 
 
 def is_open(scope: Scope) -> bool:
-    """Tell whether a request is for the page, which holds no data and so needs no token."""
+    """Return whether a request is for the page, which holds no data and so needs no token."""
     if scope["method"] not in ("GET", "HEAD"):
         return False
     path = str(scope["path"])

@@ -36,7 +36,7 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
 
 
 def _warmed(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return the lifespan of a service whose first file finds its processes started."""
+    """Return a service's lifespan, which starts its processes before the first file comes."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -55,7 +55,6 @@ def api_of(
     """Return a service as an ASGI application; it works while its lifespan lasts.
 
     Args:
-        service: The service.
         lifespan: Replaces the service's own.
     """
     api = create_api(

@@ -30,7 +30,6 @@ class Rounds:
         work: Does the work for one dataflow; calls `stopping` from time to time if it takes long.
         executor: One thread per piece of work; nobody waits for it.
         places: How many pieces run at a time.
-        clock: Returns the time, aware and in UTC.
     """
 
     def __init__(

@@ -61,11 +61,9 @@ def drop_folder_for(
         settings: `drop_root`, `settle_seconds`, and the limits and the retention of files.
         store: The metadata store.
         files: Where increments are written.
-        clock: The clock of the service.
         readers: Processes that read files; without them the calling thread reads.
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
-        faults: Called at every durable effect.
         limits: Limits that are not settings; `None` means the defaults.
     """
     return DropFolder(
@@ -137,7 +135,6 @@ def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublis
     Args:
         settings: `sink_roots` and `sink_secrets`.
         parts: The parts of the controller.
-        faults: Called at every durable effect.
     """
     given, places = parts.given, sink_places_for(settings)
     return SinkPublishing(
@@ -183,15 +180,10 @@ def environment_for(
         settings: The bounds of runs, retries, retention and scrubbing.
         store: The metadata store.
         engine: Executes the runs.
-        registry: The translators that a document may name.
         files: The folders of the tables.
-        clock: The clock of the service.
-        arrivals: The drop folder.
-        runs: Threads of runs.
         framers: Threads that call framing.
         answerers: Threads that call author's code for answers.
         removers: Threads that remove folders.
-        faults: Called at every durable effect.
         limits: Bounds of the controller that are not settings.
     """
     return Environment(
@@ -260,13 +252,15 @@ def engine_for(
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
-        settings: `engine`, `cache`, `whole_run_bytes_max`, and the settings that begin with
-            `spark_` or `worker_`.
-        faults: Called at every durable effect.
-        limits: The engine's limits.
+        settings: `engine`, `cache`, `whole_run_bytes_max`, `superstep_log_seconds`, and the
+            settings that begin with `spark_` or `worker_`.
     """
     cache = str(settings.cache)
-    limits = replace(limits, whole_run_bytes=settings.whole_run_bytes_max)
+    limits = replace(
+        limits,
+        whole_run_bytes=settings.whole_run_bytes_max,
+        superstep_log_ms=round(1000 * settings.superstep_log_seconds),
+    )
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor

@@ -80,11 +80,8 @@ class LeaderDuties:
         store: Names the dataflows.
         drop_folder: Takes in files.
         controller: Is woken; says which dataflows are held.
-        clock: The clock of the service.
         now: The machine's clock, by which the scheduler goes.
-        seconds: Returns seconds that never go back.
         scan_threads: Threads that list.
-        clean_threads: Threads that clean.
         fetch_threads: Threads that fetch objects of buckets.
         sinks: Publishes to sinks.
         sink_threads: Threads that do so.

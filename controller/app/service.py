@@ -32,7 +32,6 @@ from cbp.engine.storage.files import files_for
 from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
-from controller.app.alerting import alert_watch_for
 from controller.app.construction import (
     drop_folder_for,
     engine_for,
@@ -40,7 +39,7 @@ from controller.app.construction import (
     sinks_for,
 )
 from controller.app.leader_duties import LeaderDuties
-from controller.app.telemetry import run_feed_for
+from controller.app.notification import alert_watch_for, run_feed_for
 from controller.clock import SteadyClock
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
@@ -68,9 +67,7 @@ class Service:
     """All parts of one service, connected; `start` starts it.
 
     Args:
-        settings: The settings of the service.
         engine: Replaces the engine that the settings name.
-        faults: Called at every durable effect.
         limits: Limits of the controller that are not settings.
         now: The machine's clock, aware and in UTC.
         seconds: Returns seconds that never go back: for the lease, the clock and a stop.

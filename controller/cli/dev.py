@@ -6,14 +6,15 @@ files and at the documents, and registers what was saved through REST, as `cbp r
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from cbp.client import Client
+from cbp.client.calls import Document
 from cbp.errors import CbpError, NotFoundError
 from controller.cli.dataflows.register import arrival_line
 from controller.cli.serve import Host, Port, serve
@@ -23,10 +24,10 @@ from controller.client.service_client import ServiceClient
 from controller.development.new_code import (
     NOTHING_CHOSEN,
     OnChange,
+    SavedFiles,
     choose_next,
     describe_change,
 )
-from controller.development.saved_files import SavedFiles
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.terminal import print_json, print_text
@@ -170,25 +171,23 @@ class DevelopmentLoop:
 
     def register(self, path: Path) -> None:
         """Register a document, or its new version."""
-        kind = JSON_TYPE if path.suffix == ".json" else YAML_TYPE
-        content = path.read_bytes()
-        with ServiceClient(self._settings) as client:
-            name = client.post("dataflows", "validate", content=content, content_type=kind)["name"]
-            if name in {one["name"] for one in client.get("dataflows")["items"]}:
-                self._change(client, path.name, name, content, kind)
+        document = path.read_bytes(), JSON_TYPE if path.suffix == ".json" else YAML_TYPE
+        with self._connect() as client:
+            name = client.validate(document).name
+            if name in {one.name for one in client.dataflows()}:
+                self._change(client, path.name, name, document)
                 return
-            answer = client.post("dataflows", content=content, content_type=kind)
+            registered = client.register(document)
         self._say(f"{path.name}: registered {name}", "green")
-        for source in answer["sources"]:
+        for source in registered.answer["sources"]:
             self._say(f"  {arrival_line(name, source)}")
 
     def take_code(self, saved: str, quiet: bool = False) -> None:
         """Give each dataflow whose code was saved a new version; `quiet`: say only what changes."""
-        with ServiceClient(self._settings) as client:
-            names = [one["name"] for one in client.get("dataflows")["items"]]
+        with self._connect() as client:
             outcomes = [
-                self._tell(f"{saved}: {name}", self._take_code_of, client, saved, name)
-                for name in names
+                self._tell(f"{saved}: {one.name}", self._take_code_of, client, saved, one.name)
+                for one in list(client.dataflows())
             ]
         if None in outcomes:
             return
@@ -199,19 +198,14 @@ class DevelopmentLoop:
         if not quiet and not problems and not any(outcomes):
             self._say(f"{saved}: saved; no registered dataflow runs other code than before")
 
-    def _take_code_of(self, client: ServiceClient, saved: str, name: str) -> bool:
-        document = client.get("dataflows", name)["document"]
-        return self._change(client, saved, name, json.dumps(document).encode(), JSON_TYPE)
+    def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
+        return self._change(client, saved, name, client.dataflow(name).document)
 
-    def _change(
-        self, client: ServiceClient, saved: str, name: str, content: bytes, kind: str
-    ) -> bool:
+    def _change(self, client: Client, saved: str, name: str, document: Document) -> bool:
         """Change a dataflow if it differs; return whether it does."""
         chosen = NOTHING_CHOSEN
-        sent: dict[str, Any] = {"content": content, "content_type": kind}
         for _ in range(ROUNDS_MAX):
-            query = {**chosen.query(), "dry_run": "true"}
-            plan = client.put("dataflows", name, query=query, **sent)
+            plan = client.change(name, document, **chosen.query(), dry_run=True)
             if not plan["changed"] and not plan["refused"]:
                 return False
             following = choose_next(plan, chosen, self._on_change)
@@ -228,7 +222,7 @@ class DevelopmentLoop:
                     "save its document again, and drop its files again"
                 )
             return True
-        answer = client.put("dataflows", name, query=chosen.query(), **sent)
+        answer = client.change(name, document, **chosen.query())
         first, *others = describe_change({**answer, "queues": plan["queues"]}, self._on_change)
         self._say(f"{saved}: {first}", "green")
         for line in others:
@@ -247,11 +241,13 @@ class DevelopmentLoop:
             self._say(f"{what}: {error}", "red")
         return None
 
+    def _connect(self) -> Client:
+        return Client.over(ServiceClient(self._settings))
+
     def _is_ready(self) -> bool:
         try:
-            with ServiceClient(self._settings) as client:
-                ready: Mapping[str, Any] = client.get("health", "ready")
-                return bool(ready)
+            with self._connect() as client:
+                return bool(client.rest.get("health", "ready"))
         except CbpError:  # it does not answer, or recovers
             return False
 

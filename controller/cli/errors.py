@@ -40,7 +40,6 @@ class FilesRefusedError(OperatingError):
     """Dropped files went to quarantine.
 
     Args:
-        dataflow: The name of the dataflow.
         files: Refused file -> why.
         items: What became of each of the files, also of those that were accepted.
     """

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cbp.client.rest import RestClient
 from cbp.errors.counts import format_count
-from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_text
 
 
-def print_input_reach(service: ServiceClient, dataflow: str, source: str = "") -> None:
+def print_input_reach(service: RestClient, dataflow: str, source: str = "") -> None:
     """Print on stderr from when on input is kept, which corrections and rebuilds read.
 
     Args:
-        service: The service.
-        dataflow: The dataflow.
         source: The source that is corrected; `""` means all sources.
     """
     for one in service.get("dataflows", dataflow, "reach")["sources"]:
@@ -23,7 +21,7 @@ def print_input_reach(service: ServiceClient, dataflow: str, source: str = "") -
             print_text(_kept(one), "" if one["complete"] else "yellow", on_stderr=True)
 
 
-def print_rollback_reach(service: ServiceClient, dataflow: str) -> None:
+def print_rollback_reach(service: RestClient, dataflow: str) -> None:
     """Print on stderr to which position a roll-back can go."""
     oldest = service.get("dataflows", dataflow, "reach")["oldest_position"] or 0
     print_text(f"a roll-back can go back to position {oldest}", on_stderr=True)

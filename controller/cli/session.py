@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -11,6 +12,8 @@ from typing import Annotated, Any
 import httpx
 import typer
 
+from cbp.client import Client
+from cbp.client.answers import Answer
 from cbp.client.rest import ANSWER_SECONDS
 from cbp.clock import MACHINE, Clock
 from cbp.errors import CbpError
@@ -132,6 +135,10 @@ class Session:
             self.settings, self.transport, answer_seconds=answer_seconds, clock=self.clock
         )
 
+    def client(self) -> Client:
+        """Return the typed client, with which commands change something."""
+        return Client.over(self.connect())
+
 
 def session(context: typer.Context) -> Session:
     """Return the session of this call."""
@@ -157,11 +164,19 @@ def fetch(context: typer.Context, as_json: bool, *path: str, **query: Any) -> An
     return answer
 
 
-def send(context: typer.Context, as_json: bool, done: str, *path: str, **query: Any) -> None:
-    """Send a POST without a body, and print what is done then, or with `--json` the answer."""
-    with session(context).connect() as service:
-        answer = service.post(*path, query=query)
-    print_json(answer) if as_json else print_text(done, "green")
+def done(
+    context: typer.Context,
+    as_json: bool,
+    text: str,
+    act: Callable[[Client], Answer | Mapping[str, Any]],
+) -> None:
+    """Let the client act, and print the text, or with `--json` the answer."""
+    with session(context).client() as client:
+        said = act(client)
+    if as_json:
+        print_json(said.answer if isinstance(said, Answer) else said)
+    else:
+        print_text(text, "green")
 
 
 def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cbp.errors import DiskFullError
-from controller.client.errors import FileUnreadableError, FileWaitsError
+from controller.client.service_client import FileUnreadableError, FileWaitsError
 
 CHUNK_BYTES = 1 << 20
 

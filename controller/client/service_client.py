@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 import httpx
 
@@ -10,7 +11,32 @@ from cbp.client.address import Address, trusted_authorities
 from cbp.client.errors import TokenMissingError
 from cbp.client.rest import ANSWER_SECONDS, RestClient
 from cbp.clock import MACHINE, Clock
+from cbp.errors import OperatingError
 from controller.settings import Settings
+
+
+class FileUnreadableError(OperatingError):
+    """A file that a command names cannot be read."""
+
+    code = "file_unreadable"
+    retryable = False
+
+    def __init__(self, path: Path | str, why: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}", path=str(path), cause=why)
+
+
+class FileWaitsError(OperatingError):
+    """A file of the same name with other content waits in the drop folder."""
+
+    code = "file_waits"
+    retryable = True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} already exists with other content. Start the service, which takes that "
+            "file in, or drop this one under another name",
+            path=str(path),
+        )
 
 
 class ServiceClient(RestClient):

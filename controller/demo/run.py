@@ -324,7 +324,7 @@ class _Demo:
         if not options.keep:
             return
         cbp = "cbp" if shutil.which("cbp") else f"{shlex.quote(sys.executable)} -m controller.cli"
-        code = client.rest.post("session", "codes")["path"]
+        code = client.make_sign_in()["path"]
         self.say(f"  service   {settings.url} goes on; stop it with: kill {self.service.pid}")
         self.say(f"  log       {self.service.log}")
         self.say(f"  page      {settings.url}{code} (signs in once, within ten minutes)")

@@ -54,7 +54,6 @@ def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_del
 
     Args:
         flow: The dataflow.
-        folder: The folder of its tables.
         like: A result with at least as many epochs as the tables should have.
         frame: The reader.
     """

@@ -1,4 +1,4 @@
-"""The next change of a dataflow whose code was saved: choices for its stages. Pure.
+"""Saved code: which files were saved, and the choices for the next change of their dataflow.
 
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 
@@ -11,11 +11,12 @@ document adds reads the retained input too if the choice is `rebuild`, where tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cbp.errors.counts import format_count
+from controller.registry.loaded import file_signature
 
 OnChange = Literal["rebuild", "keep"]
 
@@ -31,7 +32,7 @@ _FOLLOWS = frozenset(
 """Refusals that a rebuild of the named stage answers."""
 
 _UNREADABLE = frozenset({"input_not_retained", "changes_not_retained"})
-"""Refusals of an added stage that are none if it begins with the next increment."""
+"""Refusals of an added stage that do not apply if it begins with the next increment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class Chosen:
     retained: frozenset[str] = frozenset()
     only_new: frozenset[str] = frozenset()
 
-    def query(self) -> dict[str, list[str]]:
-        """Return the parameters of a request."""
+    def query(self) -> dict[str, Any]:
+        """Return the arguments of `cbp.client.Client.change`."""
         return {
             "keep": sorted(self.keep),
             "rebuild": sorted(self.rebuild),
@@ -137,3 +138,31 @@ def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:
         "kept": "continues from its state; earlier results stay as they are",
         "none": "new input only; earlier results stay as they are",
     }.get(node["state"], f"state {node['state']}")
+
+
+class SavedFiles:
+    """Finds which of some files were saved since the last look; for one thread.
+
+    A file counts as saved once two looks in a row see it the same: an editor may still be writing.
+    Size, time and inode are compared; an editor may replace a file.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._known = {path: file_signature(path) for path in paths}
+        self._before = dict(self._known)
+
+    def look(self, paths: Iterable[str]) -> list[str]:
+        """Return the files that were saved since; a file that comes into the list is one.
+
+        Args:
+            paths: The files to look at now.
+        """
+        now = {path: file_signature(path) for path in paths}
+        saved = [
+            path
+            for path, one in now.items()
+            if one == self._before.get(path) and one != self._known.get(path)
+        ]
+        self._before = now
+        self._known |= {path: now[path] for path in saved}
+        return sorted(saved)

@@ -25,8 +25,36 @@ from dataclasses import dataclass
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from controller.events.errors import EventsGoneError, EventStreamsExhaustedError
+from cbp.errors import OperatingError
 from controller.store.base import EventCursor, EventRecord, Store
+
+
+class EventStreamsExhaustedError(OperatingError):
+    """As many clients follow the events as may at a time."""
+
+    code = "event_streams_exhausted"
+
+    def __init__(self, streams_max: int) -> None:
+        super().__init__(
+            f"{streams_max} clients follow the events of this instance already; close one, ask "
+            "another instance, or raise CBP_EVENT_STREAMS_MAX and restart the service",
+            streams_max=streams_max,
+        )
+
+
+class EventsGoneError(OperatingError):
+    """Events after a place in the stream are no longer kept, or never were."""
+
+    code = "events_gone"
+    retryable = False
+
+    def __init__(self, after: str) -> None:
+        super().__init__(
+            f"the events after {after[:40]!r} are no longer kept; read everything again, then "
+            "follow from the newest event (leave `after` out)",
+            after=after[:40],
+        )
+
 
 _log = structlog.get_logger(__name__)
 

@@ -32,6 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "roll-back",
             "back-fill",
             "how-fast-am-i",
+            "run-on-a-cluster",
             "settings",
             "damage",
         ),

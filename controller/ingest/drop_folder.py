@@ -99,7 +99,6 @@ class DropFolder:
     """The drop folders of all dataflows; methods may be called from several threads.
 
     Args:
-        clock: Returns an aware time in UTC.
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
@@ -197,8 +196,6 @@ class DropFolder:
         of each source.
 
         Args:
-            record: The dataflow as registered.
-            dataflow: The same dataflow, checked.
             stopping: Called between files, and often during a read; returns whether to stop.
 
         Raises:
@@ -284,9 +281,6 @@ class DropFolder:
         already known is settled at once.
 
         Args:
-            record: The dataflow as registered.
-            dataflow: The same dataflow, checked.
-            source: Name of one of its sources.
             name: The client's name for the file, kept as evidence only.
             stream: Is read to its end.
             key: Identifies the request; a request that was carried out is not repeated. `""` means

@@ -134,7 +134,6 @@ class Intake:
         """Index the log entries that the store lacks; return how many.
 
         Args:
-            place: The source.
             to_the_end: Check that no entry follows a gap; lists the log.
 
         Raises:
@@ -421,6 +420,7 @@ def request_of(
         on_bad_records=place.source.on_bad_records,
         seconds=seconds,
         whole=whole,
+        keys=place.keys,
     )
 
 

@@ -18,8 +18,6 @@ class Ports:
 
     Attributes:
         store: Has claims and increments: an index over the sources' logs.
-        files: Durable effects.
-        clock: Returns an aware time in UTC.
         faults: Called before and after each effect.
         limits: What a file may cost.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.

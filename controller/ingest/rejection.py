@@ -60,7 +60,6 @@ class FileRejectedError(CbpError):
     Args:
         rule: See the module header.
         line: Line in the decompressed text (row of a Parquet file), from 1.
-        column: Name of the column.
         cause: What the lower library said.
         lines: All wrong lines that were found, in order; up to 100.
         lines_more: Whether there may be more of them.

@@ -13,7 +13,10 @@ Any reader of Delta tables reads it. It is managed as the others are: foreign wr
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
@@ -111,16 +114,47 @@ class RejectsTables:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which rejected records to read; `None` chooses all.
+
+    Attributes:
+        code: What is wrong with them.
+        increment: The increment that has the other records of their file.
+        since, until: When their file was taken in: from, and before.
+    """
+
+    code: str | None = None
+    increment: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a record is among them."""
+        return (
+            self.code in (None, row["code"])
+            and (self.since is None or row["rejected_at"] >= self.since)
+            and (self.until is None or row["rejected_at"] < self.until)
+        )
+
+
+ALL = Chosen()
+
+
 def read_rejects(
-    folder: str, source: str, *, below: tuple[int, int] | None, limit: int
+    folder: str,
+    source: str,
+    *,
+    below: tuple[int, int] | None,
+    limit: int,
+    chosen: Chosen = ALL,
 ) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
     """Return rejected records, newest increment first, in the order of the file's lines.
 
     Args:
-        folder: The dataflow's folder.
-        source: Name of the source.
         below: Where the last page ended, as it returned it; `None` begins.
         limit: Most records.
+        chosen: Which ones.
 
     Returns:
         The records by column, and where the page ended; `None` if nothing follows.
@@ -132,11 +166,11 @@ def read_rejects(
         return [], None
     for name in sorted(live, reverse=True):
         index = int(name.partition(".")[0])
-        if below is not None and index > below[0]:
+        if (below is not None and index > below[0]) or chosen.increment not in (None, index):
             continue
         first = below[1] if below is not None and index == below[0] else 0
         for at, row in enumerate(_rows_in(f"{path}/{name}")):
-            if at < first:
+            if at < first or not chosen.has(row):
                 continue
             if len(records) == limit:
                 return records, (index, at)

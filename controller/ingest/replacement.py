@@ -140,9 +140,7 @@ class Replacements:
             # What a signed replacement took back came as one more record, with its sign turned.
             before = _without_pairs(before)
         before, _ = subtract_rows(before, gone)
-        came, _ = subtract_rows(count, before)
-        lacks, _ = subtract_rows(before, count)
-        return Difference(came, lacks, place.signed)
+        return Difference(*subtract_rows(count, before), place.signed)
 
     def write(
         self, place: SourcePlace, index: int, claim: str, made: Difference
@@ -156,6 +154,7 @@ class Replacements:
                 claim=claim,
                 schema=place.source.schema,
                 limits=self._limits,
+                keys=place.keys,
                 first=len(parts[0]) if parts else 0,
             )
             try:

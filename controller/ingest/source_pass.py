@@ -147,7 +147,7 @@ class SourcePass:
         self._warned: dict[Path, str] = {}
 
     def bring_copies(self, place: SourcePlace) -> None:
-        """Move the files of open claims to where the next pass takes them in; reads none."""
+        """Move the files of open claims to where the next pass takes them in; no file is read."""
         opened, listed = self._claims.open(place), self._look(place)
         for claim in opened.claims:
             self._claims.bring_copy(place, claim, opened, listed)

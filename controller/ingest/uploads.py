@@ -81,7 +81,6 @@ class Uploads:
         """Like `receive`, for a name that is evidence already.
 
         Args:
-            place: The source.
             path: The file's name, as evidence.
             stream: Is read to its end.
             key: As for `receive`.
@@ -224,9 +223,6 @@ class ReplacementRequests:
         readers of the source can follow.
 
         Args:
-            record: The dataflow as registered.
-            dataflow: The same dataflow, checked.
-            source: Name of one of its sources.
             name: The name of both files.
             stream: The new file, read to its end; `None`: the earlier one is taken back.
             author: The person or token that asks, and the reason.

@@ -25,7 +25,7 @@ from inspect import signature
 from typing import Any, TypeVar
 
 from cbp.engine.commit.garbage_collection import ONE_DAY
-from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.commit.intention_log import POSITIONS_KEPT, RECORDS_KEPT, IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
@@ -33,6 +33,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.schedule.places import Places
+from cbp.model.schedule.scheduler import TURNS_MAX
 from controller.allowed_folders import AllowedFolders
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
@@ -40,8 +41,7 @@ from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
-from controller.loop.counts.lane_counts import LaneCounts
-from controller.loop.counts.run_counts import RunCounts
+from controller.loop.counts.run_counts import LaneCounts, RunCounts
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
@@ -49,7 +49,6 @@ from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.leadership.terms import Terms
-from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.give_back_jobs import GiveBackJobs
@@ -98,6 +97,43 @@ from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLimits:
+    """How long a loop waits, how much it keeps, when it warns; each part is handed its own.
+
+    They are not settings: nobody has to choose them. Tests make them small, so that they are
+    reached.
+
+    Attributes:
+        records_kept: Records of a stage that are kept for people, although a position replaces
+            them.
+        positions_kept: Maximum number of positions that are kept, so that a dataflow can be rolled
+            back to epochs after them.
+        cancel_seconds: How long a deletion or an amendment waits for runs that it cancelled.
+        change_seconds: How long a change waits for the runs under way.
+        reference_records_max: Records of input up to which the reference engine verifies a
+            dataflow: it holds all of them in memory.
+        settle_seconds: How long a verification, or a build beside, waits before it looks again
+            whether the dataflow has come to rest.
+        checkpoint_seconds: How long a build beside may go on until it keeps how far it has come.
+        turns_max: Epochs without new input after which a cycle is reported as not draining.
+    """
+
+    records_kept: int = RECORDS_KEPT
+    positions_kept: int = POSITIONS_KEPT
+    cancel_seconds: float = 60.0
+    change_seconds: float = 60.0
+    reference_records_max: int = 200_000
+    settle_seconds: float = 0.2
+    checkpoint_seconds: float = 10.0
+    turns_max: int = TURNS_MAX
+
+
+DEFAULT_LOOP_LIMITS = LoopLimits()
+"""The limits of a loop that is assembled without any."""
+
+
 T = TypeVar("T")
 
 NO_SEEDS = AllowedFolders("CBP_SOURCE_ROOTS")
@@ -108,13 +144,10 @@ class Environment:
     """What a controller works with, and its limits.
 
     Attributes:
-        registry: The translators that a document may name.
-        clock: Returns the time, aware and in UTC.
         tables_root: Folder or URI of all tables, without a slash at the end.
         places: Concurrent runs over all dataflows; framing has as many again.
         executor: Carries out runs.
         arrivals: Where increments come from.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
         draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
             shortened.
         retention: How long old versions of a table stay readable.

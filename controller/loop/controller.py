@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.interface.form_checks import needs_spark
+from cbp.engine.interface.runs import needs_spark
 from cbp.errors import CbpError, DataflowInvalidError, EngineStartingError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.connector import Connector
@@ -29,8 +29,7 @@ from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
-from controller.loop.counts.lane_counts import LaneCount
-from controller.loop.counts.run_counts import Counts
+from controller.loop.counts.run_counts import Counts, LaneCount
 from controller.loop.operations.rebuild import rebuild_missing
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
@@ -58,7 +57,6 @@ class Controller:
         parts: The parts that it is made of.
 
     Attributes:
-        registry: The translators that a document may name.
         amendments: Roll-backs and corrections.
         rollback_jobs: Start roll-backs, and report their progress.
         give_back_jobs: Give back what stages had set aside, in the same way.
@@ -229,6 +227,10 @@ class Controller:
         """Return the dataflow of a record that was read already; raises `DataflowInvalidError`."""
         return self._catalog.compiled(record)
 
+    def with_older_code(self, but: str) -> tuple[str, ...]:
+        """See `Catalog.with_older_code`."""
+        return self._catalog.with_older_code(but)
+
     def pause(self, name: str) -> None:
         """Start no more runs of a dataflow; when those under way have ended, it is published.
 
@@ -330,7 +332,6 @@ class Controller:
         records stay, and the next registration that takes the folder over publishes them.
 
         Args:
-            name: The dataflow.
             purge: Remove the dataflow's folder too. Otherwise the tables stay, and registering
                 the same document takes them over.
 
@@ -350,7 +351,6 @@ class Controller:
         Records that wait before the punctuation are framed first; later records begin new frames.
 
         Args:
-            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
             key: Idempotency key: a second call with it makes no second punctuation; `None` means a
                 new one.
@@ -375,7 +375,6 @@ class Controller:
         """Return a lock under which a dataflow is neither registered nor deleted.
 
         Args:
-            name: The dataflow.
             purpose: What the caller does under the lock, in words that follow the name.
         """
         return self._exclusion.hold(name, purpose)
@@ -468,7 +467,6 @@ class Controller:
         """Return the rebuilds that are under way, by stage; raises as `members`.
 
         Args:
-            name: The name of the dataflow.
             connectors: Its queues, as the store has them.
         """
         return self._rebuilding.of(self._store.dataflow(name), connectors)

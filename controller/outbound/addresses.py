@@ -17,7 +17,30 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
-from controller.outbound.errors import AddressRefusedError, OutboundFailedError
+from cbp.errors import CbpError, OperatingError
+
+
+class AddressRefusedError(CbpError):
+    """The service may not send requests to this address."""
+
+    code = "address_refused"
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(
+            f"requests to {host!r} are refused: {why}; use an address that every machine on the "
+            "Internet can reach, or name the host in CBP_OUTBOUND_HOSTS",
+            host=host,
+        )
+
+
+class OutboundFailedError(OperatingError):
+    """Another service did not answer, or answered what cannot be used."""
+
+    code = "outbound_failed"
+
+    def __init__(self, host: str, why: str) -> None:
+        super().__init__(f"{host}: {why}", host=host)
+
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], list[str]]

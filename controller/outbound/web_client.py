@@ -15,8 +15,7 @@ from typing import Any
 
 import httpx
 
-from controller.outbound.addresses import AddressRules
-from controller.outbound.errors import AddressRefusedError, OutboundFailedError
+from controller.outbound.addresses import AddressRefusedError, AddressRules, OutboundFailedError
 
 ANSWER_BYTES_MAX = 1 << 20
 SECONDS_MAX = 10.0

@@ -8,8 +8,8 @@ from controller.query.errors import (
     QueryTimeError,
     QueryTooLargeError,
 )
-from controller.query.limits import QueryLimits
 from controller.query.queries import Answer, Queries, Question
+from controller.query.request import QueryLimits
 
 __all__ = [
     "Answer",

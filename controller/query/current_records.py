@@ -80,7 +80,6 @@ def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> Curr
     """Return the table of this name: `stage.state`, `stage.view` or `stage.output`.
 
     Args:
-        dataflow: The dataflow.
         name: The name.
         by: Replaces the key of a flow.
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cbp.engine.read.version_files import LiveFile, VersionFiles
 from controller.query.current_records import ORDER
-from controller.query.limits import QueryLimits
+from controller.query.request import QueryLimits
 from controller.query.sql_types import quoted, sql_type
 
 _HIDDEN = frozenset({"_hash", "_bucket"})
@@ -63,7 +63,6 @@ def add_table(
     Args:
         database: The database; not locked yet.
         name: Its name in SQL, as `stage.table`.
-        table: Its files.
         is_flow: Whether to add the column `ORDER`.
     """
     columns = [

@@ -33,8 +33,7 @@ from controller.query.errors import (
     QueryTimeError,
     QueryTooLargeError,
 )
-from controller.query.limits import QueryLimits
-from controller.query.request import Request
+from controller.query.request import QueryLimits, Request
 
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main()"
 _OWN = {"PYTHONSAFEPATH": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -84,7 +83,6 @@ class Queries:
 
     Args:
         limits: Of each query, and how many run at a time.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(self, limits: QueryLimits, seconds: Callable[[], float] = MACHINE.seconds) -> None:

@@ -24,8 +24,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.errors import VersionGoneError
 from controller.query.database import add_table, lock, open_database, parse
 from controller.query.errors import NOT_HELD, QueryInvalidError, QueryRefusedError
-from controller.query.limits import QueryLimits
-from controller.query.request import Request
+from controller.query.request import QueryLimits, Request
 from controller.query.sql_types import unheld_type
 from controller.query.statement import tables_of
 from controller.query.table_names import is_flow, sql_names

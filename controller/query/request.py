@@ -1,4 +1,4 @@
-"""Request to the process of a query."""
+"""What a query may read and take, as it is handed to its process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,28 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+SQL_CHARACTERS_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """Limits of queries.
+
+    Attributes:
+        seconds: How long a query may take, the start of its process included.
+        rows: How many rows an answer may have; further ones are left out.
+        answer_bytes: How large an answer may be, as Arrow.
+        memory_bytes: Memory of the query engine; nothing is spilled to disk.
+        parallel: How many queries may run at a time.
+    """
+
+    seconds: float = 30.0
+    rows: int = 10_000
+    answer_bytes: int = 32 << 20
+    memory_bytes: int = 512 << 20
+    parallel: int = 2
+    threads: int = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -14,7 +36,6 @@ class Request:
 
     Attributes:
         sql: The query.
-        folder: The dataflow's folder.
         tables: Folder of each table below it -> the version to read.
         limits: Fields of `QueryLimits`.
         reads: For a query that the service wrote itself: the tables that it reads, by their names

@@ -65,7 +65,6 @@ def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tup
     """Read the text of a dataflow document.
 
     Args:
-        text: The document.
         content_type: A media type, parameters allowed; `application/json` or
             `application/yaml` and its older names.
 

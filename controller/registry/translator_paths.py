@@ -115,7 +115,7 @@ def given_path(path: Path) -> GivenPath:
 
 
 def is_taken(top: str, path: Path | None) -> bool:
-    """Tell whether another module than this file has a top-level name, or Python itself.
+    """Return whether another module than this file has a top-level name, or Python itself.
 
     Code of Python's own modules is not compared between versions, so a file of such a name is not
     taken, even where `sys.path` has it before Python's module.
@@ -156,7 +156,7 @@ def read_module(root: Path, name: str) -> SourceModule | None:
 
 
 def is_current(module: SourceModule) -> bool:
-    """Tell whether the file of a module is still what was read."""
+    """Return whether the file of a module is still what was read."""
     try:
         return Path(module.path).read_bytes() == module.source
     except OSError:

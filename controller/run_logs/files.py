@@ -11,13 +11,17 @@ for people, and no decision depends on it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from controller.settings import Settings
 
@@ -95,8 +99,6 @@ class RunLogFiles:
         """Return lines of a run; none if nothing is kept of it.
 
         Args:
-            dataflow: Its dataflow.
-            run: Its id.
             place: Where to begin, as an earlier page said; `None` means the last lines.
             limit: How many lines at most (>= 1).
         """
@@ -174,3 +176,50 @@ def _decoded(lines: list[bytes]) -> list[dict[str, Any]]:
             if isinstance(value, dict):
                 decoded.append(value)
     return decoded
+
+
+Entry = MutableMapping[str, Any]
+
+
+class RunLogCapture(logging.Handler):
+    """Appends each entry of a run to the run's file; a disk that fails stops nothing.
+
+    An entry belongs to a run if it has the fields `dataflow` and `run`: the loop binds them, with
+    `stage` and `epoch`, to everything that the thread of a run logs, author's code included.
+
+    Args:
+        before: Processors for entries that structlog did not make.
+        processors: Make an entry a dictionary of JSON values.
+    """
+
+    def __init__(self, logs: RunLogFiles, before: list[Any], processors: list[Any]) -> None:
+        super().__init__()
+        self._logs = logs
+        self.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                foreign_pre_chain=before,
+                processors=[
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    *processors,
+                    self._keep,
+                ],
+            )
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep an entry if it is of a run."""
+        try:
+            self.format(record)
+        except Exception:  # a log must not end what it describes
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say that a line was lost; logging would print it as it came, with its secrets."""
+        with suppress(OSError, ValueError):
+            kind = type(sys.exc_info()[1]).__name__
+            sys.stderr.write(f"a line of a run's log was lost ({kind}), by {record.name}\n")
+
+    def _keep(self, _logger: Any, _method: str, entry: Entry) -> str:
+        if entry.get("dataflow") and entry.get("run"):
+            self._logs.append(str(entry["dataflow"]), str(entry["run"]), entry)
+        return ""

@@ -137,7 +137,7 @@ class _Server(uvicorn.Server):
 
 
 def _readers(settings: Settings, app: FastAPI) -> ReaderSupervisor | None:
-    """Return the readers that the settings ask for, not started; `None` for none."""
+    """Return the readers that the settings ask for, not started; `None` if they ask for none."""
     linux = sys.platform == "linux"
     count = readers_count(settings, cores=os.cpu_count() or 1, linux=linux)
     if not count:

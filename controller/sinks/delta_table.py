@@ -278,7 +278,6 @@ class DeltaMirror(_DeltaTarget):
         Args:
             note: The sink's note.
             generation, epoch: What the records are as of; -1: before the first epoch.
-            batches: The records.
 
         Returns:
             The note; the next increment is that after the epoch.

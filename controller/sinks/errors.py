@@ -9,7 +9,7 @@ OperatingError
 |- SinkDeliveryError      a webhook did not take a delivery
 |- SinkRefusedError       a webhook refused a delivery for good; an operator chooses
 |- SinkSecretError        the secret of a webhook cannot be read
-|- SinkChoiceError        a choice was given to a sink that waits for none
+|- SinkChoiceError        a choice was given to a sink that does not wait for one
 '- SinkFailedError        an unexpected error
 """
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from cbp.engine.interface.record_reader import RecordReader
+from cbp.engine.interface.readers import RecordReader
 from cbp.engine.storage.table_names import state_table
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
@@ -53,11 +53,6 @@ class Mirrors:
         """Replace the target by the view, if its changes do not lead there; return the note.
 
         Args:
-            record: The dataflow.
-            dataflow: The dataflow, compiled.
-            sink: The sink.
-            note: Its note.
-            target: Its target.
             anew: Whether the caller knows that it has to be replaced.
         """
         life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)

@@ -46,8 +46,8 @@ class SinkNote:
         life: For a view: the first increment of the life of its changes that the target shows.
         claimed: Whether the target is this sink's.
         version: For a Delta table: the version that the sink wrote last; -1 if none.
-        replacement: For a Delta table: names its transactions; that of a mirror is another one
-            since each time that it was replaced as a whole, and `""` before.
+        replacement: For a Delta table: names its transactions. A mirror gets another name each time
+            it is replaced as a whole; before the first time it is `""`.
     """
 
     token: str

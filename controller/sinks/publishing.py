@@ -27,7 +27,7 @@ import structlog
 
 from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.readers import IncrementReader
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
@@ -87,11 +87,8 @@ class SinkPublishing:
     Args:
         make_target: Returns the target of a sink, by the operator's choice.
         mirrors: Replaces mirrors of views.
-        open_log: Returns the intention log of a folder.
         pass_seconds: How long one pass takes at most, but for one increment.
-        seconds: Returns seconds that never go back.
         draw: Returns a random number from 0 to 1 that shortens pauses.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
     """
 
     def __init__(

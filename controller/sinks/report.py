@@ -41,7 +41,6 @@ def report_sinks(dataflow: Dataflow, rows: Iterable[SinkRecord], now: datetime) 
     """Return a report of each sink of a dataflow, by name; pure.
 
     Args:
-        dataflow: The dataflow.
         rows: Its sinks, as the store has them.
         now: Aware, in UTC.
     """

@@ -49,9 +49,6 @@ class Targets:
         """Return the target of a sink.
 
         Args:
-            record: The dataflow.
-            dataflow: The dataflow, compiled.
-            sink: The sink.
             choice: What an operator chose; `""`: nothing.
 
         Raises:

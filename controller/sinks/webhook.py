@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.model.flow.generation import Generation
-from controller.outbound.errors import AddressRefusedError, OutboundFailedError
+from controller.outbound.addresses import AddressRefusedError, OutboundFailedError
 from controller.sinks.errors import SinkDeliveryError, SinkPlaceError, SinkRefusedError
 from controller.sinks.notes import SinkNote
 from controller.sinks.target import Shipment

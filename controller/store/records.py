@@ -294,7 +294,7 @@ class EventCursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> EventCursor | None:
-        """Return the cursor of a text that a client sent; `None` if it is none."""
+        """Return the cursor in a text that a client sent; `None` if it has another form."""
         number, _, at_ms = text.partition("-")
         both = (number, at_ms)
         if not all(0 < len(one) <= _DIGITS_MAX and _is_number(one) for one in both):

@@ -63,7 +63,6 @@ class RunFeed:
     Args:
         store: Has the events and the runs.
         describe: Returns the dataflow of a run and the stages that ran together, by name.
-        leads: Returns whether this instance leads.
         exporters: Get every run.
     """
 

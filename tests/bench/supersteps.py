@@ -1,18 +1,27 @@
 """What a superstep of a loop of messages costs, and what a loop gains that calls only what changed.
 
     python -m tests.bench.supersteps
+    python -m tests.bench.supersteps --log 5        # what the log of a long loop costs, and saves
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
 them in each superstep until the last label is there (bulk). Both are the groupwise form, in one
 process; the labels are compared with those from scratch. The third graph has a path of 744 links,
 so a bulk loop calls all nodes 744 times where a few of them change.
+
+`--log` runs a bulk loop on a path that long several times in turn: without its log, with it, and
+with a death at a random superstep, after which another try goes on.
 """
 
 from __future__ import annotations
 
+import argparse
+import random
+import statistics
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +29,16 @@ import numpy as np
 
 from cbp import DataflowBuilder, Input, Loopback, Output, Translate
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from tests.driver import Driver
 from tests.loops import Components
+from tests.planned_faults import Crash, PlannedFaults
 from tests.stages import real_graphs
 from tests.stages.real_graphs import Edges
 
 ROUNDS = 1_000
-PATH = 744
+PATH, LONG = 744, 300
 PLACE = tempfile.TemporaryDirectory()
 
 
@@ -79,25 +91,49 @@ class Bulk(Components):
 def graphs() -> dict[str, Edges]:
     """Return edges by what is special about them."""
     small, large = real_graphs.power_law(500, 2_000), real_graphs.power_law(4_000, 16_000)
-    nodes = np.random.default_rng(5).permutation(np.arange(1_000_000, 1_000_000 + PATH))
-    path = np.stack([np.append(small[:1, 0], nodes[:-1]), nodes], axis=1)
     return {
         "500 nodes, small diameter": small,
         "4,000 nodes, small diameter": large,
-        f"500 nodes and a path of {PATH}": np.concatenate([small, path]),
+        f"500 nodes and a path of {PATH}": path_of(small, PATH),
     }
 
 
+def path_of(edges: Edges, links: int) -> Edges:
+    """Return a graph with a path of so many links that leads away from it."""
+    nodes = np.random.default_rng(5).permutation(np.arange(1_000_000, 1_000_000 + links))
+    path = np.stack([np.append(edges[:1, 0], nodes[:-1]), nodes], axis=1)
+    return np.concatenate([edges, path])
+
+
 def run(
-    stage: Translate, source: str, schema: str, rows: list[dict[str, int]]
+    stage: Translate,
+    source: str,
+    schema: str,
+    rows: list[dict[str, int]],
+    *,
+    log_ms: int = DEFAULT_LIMITS.superstep_log_ms,
+    dies: Faults = NO_FAULTS,
 ) -> tuple[Any, float]:
-    """Return a driver after one run, and the seconds of the processor that this took."""
+    """Return a driver after one run, and the seconds of the processor that this took.
+
+    Args:
+        stage: The loop.
+        source: Its input.
+        schema: Of the input.
+        rows: What the run reads.
+        log_ms: See `EngineLimits.superstep_log_ms`.
+        dies: Where the first try dies; the seconds are those of both.
+    """
     flow = DataflowBuilder("loop")
     flow.stage("loop", stage, buckets=2, **{source: flow.source("given", schema)})
     folder = Path(tempfile.mkdtemp(dir=PLACE.name))
-    driver = Driver(LocalEngine(cache=f"{folder}/cache"), flow.build(), folder / "tables")
+    limits = replace(DEFAULT_LIMITS, superstep_log_ms=log_ms)
+    engine = LocalEngine(cache=f"{folder}/cache", limits=limits, faults=dies)
+    driver = Driver(engine, flow.build(), folder / "tables")
     driver.feed("given", rows)
     started = time.process_time()
+    with suppress(Crash):
+        driver.run_until_idle()
     driver.run_until_idle()
     return driver, time.process_time() - started
 
@@ -118,8 +154,45 @@ def components(stage: Translate, edges: Edges) -> tuple[float, int]:
     return seconds, int(sum(figures["supersteps"] for figures in driver.figures))
 
 
+def log_costs(rounds: int) -> None:
+    """Print what the log of a long loop costs, and what a death costs with it."""
+    edges = path_of(real_graphs.power_law(300, 1_200), LONG)
+    both = np.concatenate([edges, edges[:, ::-1]])
+    rows = [{"src": src, "dst": dst} for src, dst in both.tolist()]
+    given = "links", "src BIGINT, dst BIGINT", rows
+    drawn = random.Random(3)
+    plain, logged, died, shares = list[float](), list[float](), list[float](), list[float]()
+    for _ in range(rounds):
+        driver, seconds = run(Bulk(LONG + 6), *given, log_ms=3_600_000)
+        steps = int(driver.figures[-1]["supersteps"])
+        plain.append(seconds)
+        driver, seconds = run(Bulk(LONG + 6), *given)
+        logged.append(seconds)
+        shares.append(driver.figures[-1]["seconds_superstep_log"] / seconds)
+        passage = drawn.randrange(steps // 4, steps)
+        driver, seconds = run(
+            Bulk(LONG + 6), *given, dies=PlannedFaults("superstep.after", passage=passage)
+        )
+        died.append(seconds)
+        before = int(driver.figures[-1]["supersteps_before"])
+        print(f"of {steps} supersteps: died after {passage}, went on after {before}", flush=True)
+    print("| loop | seconds of the processor | of that without a log |")
+    print("| --- " * 3 + "|")
+    least = statistics.median(plain)
+    for name, many in (("without a log", plain), ("logged", logged), ("and killed once", died)):
+        median = statistics.median(many)
+        print(f"| {name} | {median:.2f} ({min(many):.2f} to {max(many):.2f}) |", end=" ")
+        print(f"{median / least:.3f} |")
+    print(f"writing the log took {100 * statistics.median(shares):.1f} % of the loop's time")
+
+
 def main() -> None:
-    """Print the cost of a superstep, and a row for each graph."""
+    """Print the cost of a superstep, and a row for each graph; or what a log costs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--log", type=int, default=0, metavar="ROUNDS", help="see above")
+    if rounds := parser.parse_args().log:
+        log_costs(rounds)
+        return
     _, few = run(Round(), "starts", "k BIGINT, n BIGINT", [{"k": 1, "n": 1}])
     _, many = run(Round(), "starts", "k BIGINT, n BIGINT", [{"k": 1, "n": ROUNDS - 1}])
     print(f"a superstep of one message: {(many - few) / (ROUNDS - 2) * 1e3:.2f} ms")

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.record_reader import TableVersions
+from cbp.engine.interface.readers import TableVersions
 from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
-from cbp.engine.interface.table_publisher import TableRewind, Target
+from cbp.engine.interface.tables import TableRewind, Target
 from cbp.engine.read.columns import column_schema
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults

@@ -4,8 +4,8 @@ python -m tests.fuzz --service --cases 2000
 
 Every file that a service takes in is accepted, with the records that another reader finds, or
 is in quarantine with a coded reason; what it does not take in stays and is shown. Meanwhile it
-is healthy. In the end its state is what all accepted files say, and a scrub finds whole whatever
-it wrote.
+is healthy, and its memory stays as it was. In the end its state is what all accepted files say, and
+a scrub finds whole whatever it wrote.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import httpx
 from controller.app import Service, api_of
 from controller.settings import load_settings
 from tests.authored import forget, install, write
+from tests.bench.measurements.session_memory import session_memory_bytes
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.fuzz.cases import NAMES, SCHEMA, Case, case_of
 from tests.fuzz.oracle import is_same, records, value_of
@@ -40,6 +41,8 @@ DATAFLOW = "fuzzed"
 ANSWER_SECONDS_MAX = 15.0
 """For a service that shares two cores with others; it answers in milliseconds."""
 SETTLE_SECONDS_MAX = 1_800.0
+MEMORY_LOOKS_MIN = 100
+GROWTH_MAX = 1.25
 
 _STAGES = """
 from cbp import Input, Output, State, Translate
@@ -182,7 +185,12 @@ def install_names(folder: Path) -> None:
 
 
 class Health:
-    """Asks a service how it is; remembers what was wrong, and the slowest answer."""
+    """Asks a service how it is; remembers what was wrong, the slowest answer, and its memory.
+
+    Args:
+        client: Asks.
+        session: The service's process, which leads its session; 0: its memory is not measured.
+    """
 
     PATHS = (
         "health/live",
@@ -191,9 +199,10 @@ class Health:
         f"dataflows/{DATAFLOW}/sources",
     )
 
-    def __init__(self, client: httpx.Client) -> None:
-        self._client = client
+    def __init__(self, client: httpx.Client, session: int = 0) -> None:
+        self._client, self._session = client, session
         self.wrong: list[str] = []
+        self.memory: list[int] = []
         self.asked, self.slowest = 0, 0.0
 
     def ask(self) -> None:
@@ -211,6 +220,19 @@ class Health:
                 self.wrong.append(f"{path}: {answer.status_code} {answer.text[:300]}")
             elif path.endswith("ready") and answer.json()["degraded"]:
                 self.wrong.append(f"{path}: {answer.text[:300]}")
+        if self._session:
+            self.memory.append(session_memory_bytes(self._session))
+
+    def grown(self) -> list[str]:
+        """Return whether the memory's last quarter needs more than its second one, in words."""
+        quarter = len(self.memory) // 4
+        if quarter < MEMORY_LOOKS_MIN:
+            return []
+        early, late = max(self.memory[quarter : 2 * quarter]), max(self.memory[-quarter:])
+        print(
+            f"memory at most: {early >> 20} MB in the second quarter, {late >> 20} MB in the last"
+        )
+        return [f"memory: {early} bytes, then {late}"] if late > GROWTH_MAX * early else []
 
 
 def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[str], list[str]]:
@@ -354,7 +376,7 @@ def play_in_process(
         ) as client:
             answer = client.post("/api/v1/dataflows", json=plan.document, timeout=60)
             assert answer.status_code == 201, answer.text
-            health, odd = Health(client), list[str]()
+            health, odd = Health(client, instance.pid), list[str]()
             drop_root = instance.settings.drop_root
             with _Asking(health):
                 for at in range(0, len(plan.files), 100):
@@ -366,7 +388,7 @@ def play_in_process(
     finally:
         instance.stop()
     print(f"asked {health.asked} times; the slowest answer took {health.slowest:.2f} s")
-    return outcomes, [*health.wrong, *odd, *actual]
+    return outcomes, [*health.wrong, *health.grown(), *odd, *actual]
 
 
 def play_stepped(

@@ -66,7 +66,7 @@ bombs: XML's entities                          controller/ingest/formats/test_xm
 bombs: bodies that are packed                  controller/api/security/test_guard.py test_a_compressed_body_is_refused_before_it_is_read
 files and uploads that lie                     fuzz/test_fuzz.py test_files_that_lie_in_one_place_are_right_or_refused
 uploads: no answer above a 4xx                 fuzz/test_fuzz.py test_a_service_takes_uploads_and_files_that_lie
-files and uploads that lie, killed             system/test_kill_while_files_lie.py test_a_service_is_ready_in_ten_seconds_and_every_file_has_its_fate
+files and uploads that lie, killed             system/test_kill_under_load.py test_a_service_is_ready_in_ten_seconds_and_every_file_has_its_fate
 traversal: names in every route                security/test_names.py test_a_hostile_name_is_refused_by_every_route
 traversal: names of uploads                    security/test_names.py test_a_hostile_name_of_a_file_is_only_text
 traversal: names in documents                  security/test_names.py test_a_hostile_name_in_a_document_is_refused

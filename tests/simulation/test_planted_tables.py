@@ -14,7 +14,7 @@ import pytest
 
 from cbp.engine.commit import change_feed
 from cbp.engine.direct import log_writer
-from cbp.engine.interface.lookups import looked_up_tables
+from cbp.engine.interface.runs import looked_up_tables
 from cbp.engine.run import corrections
 from cbp.engine.run.preparer import Preparer
 from cbp.engine.storage.files import Files

@@ -187,6 +187,42 @@ def test_a_run_says_which_way_it_went(tmp_path: Path) -> None:
     assert "from one edge for 16 records of links on, all links at once" in unit.stages[0].ways
 
 
+def test_scores_are_as_exact_whether_they_are_swept_or_pushed(tmp_path: Path) -> None:
+    """Links of a path cost its end; those of the graph beside it reach most of it, in few runs.
+
+    What sweeps leave and what pushes leave is within the error together, however they alternate.
+    """
+    graph = power_law(2_000, 12_000)
+    path = np.stack([np.arange(400), np.arange(1, 401)], axis=1) + 10_000
+    folder, error = tmp_path / "tables", 1e-9
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")),
+        loop_of(PageRankArrow(error=error, changes=False)),
+        folder,
+    )
+    there, went = np.concatenate([graph[60:], path]), list[str]()
+    days = [(there, False)]
+    for at in range(0, 60, 20):
+        days += [(graph[at : at + 20], False), (path[380 - at : 382 - at], True)]
+        days += [(graph[1_000 + at : 1_020 + at], True)]
+    for number, (some, gone) in enumerate(days):
+        driver.feed("edges", fed(some, gone=gone))
+        driver.run_until_idle()
+        if number:
+            there = np.concatenate([there, some])
+        if gone:
+            there = there[~(there[:, None] == some).all(axis=2).any(axis=1)]
+        actual = {row["node"]: row["score"] for row in driver.state("loop", "ranks")}
+        right = values(scores(there))
+        assert actual.keys() == right.keys()
+        assert sum(abs(actual[node] - right[node]) for node in right) <= error * len(right)
+        went += ways(driver.figures[-1])[:1]
+        if went[-1] == "by what changed":
+            assert driver.figures[-1]["state_written"] < 200
+    swept = "over all links"
+    assert went == [swept, *[swept, "by what changed", swept] * 3]
+
+
 def history(edges: Edges) -> Iterator[tuple[Edges, bool, Edges]]:
     """Yield increments: the edges, whether they are gone, and all that are there afterwards."""
     sizes = [len(edges) // 2, len(edges) // 10, 1_000, 100, 10, 1]

@@ -351,7 +351,6 @@ def check_row(row: Row, schema: Schema, emit: str) -> None:
     """Raise a `TypeError` that names the column, the value and the declared type.
 
     Args:
-        row: The record.
         schema: What its output or state declares.
         emit: What emitted it, such as `out.totals`.
     """

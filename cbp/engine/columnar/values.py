@@ -123,7 +123,6 @@ def bound_key(given: Any, key: Schema) -> Row:
 
     Args:
         given: A value, or a tuple of one value per column.
-        key: The key of the stage.
 
     Raises:
         TypeError: The values do not fit the key.

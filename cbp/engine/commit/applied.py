@@ -29,8 +29,6 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
     """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
 
     Args:
-        folder: The dataflow's folder.
-        files: Access to that folder.
         stage: The stage that leads the run.
         epoch: The stage's epoch.
         generation: The dataflow's generation in which the epoch was run.
@@ -89,8 +87,6 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
     """Refuse tables that were rolled back more often than records of roll-backs are there.
 
     Args:
-        folder: The dataflow's folder.
-        files: Access to that folder.
         newest: Number of the newest generation that has a record; 0 if none has.
 
     Raises:
@@ -132,7 +128,7 @@ def _entries_of(
 
 
 def _is_of(application: str, table: str, end: str) -> bool:
-    """Tell whether an application id belongs to a table and a generation."""
+    """Return whether an application id belongs to a table and a generation."""
     _, _, generation = application.rpartition("/")[2].partition("@")
     return _table_of(application) == table and generation == end.removeprefix("@")
 

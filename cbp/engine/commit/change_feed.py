@@ -74,7 +74,7 @@ Read = Callable[[], Iterator[pa.Table]]
 
 
 def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
-    """Tell whether an entry needs no change files: it only adds records, all inserted."""
+    """Return whether an entry needs no change files: it only adds records, all inserted."""
     return not removes and all(add.deletion_vector is None for add in adds)
 
 

@@ -89,7 +89,6 @@ def oldest_kept(
         versions: The versions that can be read, ascending; at least one.
         stamp: Returns a version's in-commit timestamp, which rises with the version.
         retention: The table's retention.
-        now_ms: Milliseconds since 1970.
     """
     newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
     first = max(versions[0], newest - retention.versions_max)
@@ -144,7 +143,6 @@ def plan_table(
             relative to the table. Called last, so that increments published before are in
             queues by then, unless they were consumed.
         retention: Which versions stay readable.
-        now_ms: Milliseconds since 1970.
     """
     log = table.log
     oldest = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)

@@ -47,7 +47,6 @@ class IntentionLog:
     would not learn of a later roll-back.
 
     Args:
-        folder: Folder of the dataflow.
         positions_kept: Maximum number of positions that are kept.
     """
 
@@ -253,7 +252,7 @@ class IntentionLog:
     # clean-up
 
     def trails(self, epochs: Mapping[str, int], position: Position, *, punctuations: int) -> bool:
-        """Tell whether the store lacks records or punctuations that are removed already.
+        """Return whether the store lacks records or punctuations that are removed already.
 
         Args:
             epochs: Maps each stage to the store's next epoch; a missing stage counts as 0.

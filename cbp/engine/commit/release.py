@@ -16,8 +16,6 @@ def release_table(path: str, *, files: Files, now_ms: int) -> int:
     Args:
         path: Folder of the table. If the table belongs to a dataflow, its records are in the
             dataflow's folder.
-        files: Access to the folder.
-        now_ms: Milliseconds since 1970.
 
     Returns:
         The version that released the table.

@@ -133,7 +133,7 @@ def generation_id(dataflow: str) -> str:
 
 
 def counts_epochs(application: str) -> bool:
-    """Tell whether an application id counts epochs, of any generation.
+    """Return whether an application id counts epochs, of any generation.
 
     The id of a new version (`change-N`) does not: it is 0 before epoch 0 and after it.
     """
@@ -256,7 +256,6 @@ def live_at(
     Also returned is the file of new deletion vectors, which the caller still has to write.
 
     Args:
-        folder: The dataflow's folder.
         table: Folder of the table, relative to it.
         snapshot: An earlier snapshot of the table.
         intentions: Records of the table's stage after that snapshot, oldest first.
@@ -330,7 +329,6 @@ def plan_entries(
     Pure except for the deletion vectors, whose file is named after the last epoch and its content.
 
     Args:
-        folder: The dataflow's folder.
         table: Folder of the table, relative to it.
         snapshot: What the table shows now.
         intentions: Records of the table's stage, oldest first; at least one.

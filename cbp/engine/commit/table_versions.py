@@ -20,9 +20,7 @@ def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None)
     """Return the newest version of a table as of a time.
 
     Args:
-        table: The table.
         name: The table's folder, relative to the dataflow's.
-        dataflow: Name of the dataflow.
         at_ms: Milliseconds since 1970; `None` means the newest version.
 
     Raises:

@@ -89,7 +89,6 @@ class DeltaLog:
 
     Args:
         path: Folder of the table.
-        files: The table's file system.
     """
 
     def __init__(self, path: str, files: Files) -> None:

@@ -86,7 +86,6 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
 
     Args:
         path: Folder of the table.
-        files: The table's file system.
         now_ms: Current time in milliseconds since 1970.
         feed: Writes the change files of a view's table (`cbp.engine.commit.change_feed`).
 

@@ -92,7 +92,6 @@ def create_table(
     Args:
         path: Folder of the table; it may exist if it is empty.
         schema: Columns that the author declared.
-        files: The table's file system.
         table_id: A UUID that stays with the table.
         now_ms: The table's first in-commit timestamp, in milliseconds since 1970.
         partition_by: Partition columns, from `extra` or `schema`.
@@ -141,7 +140,6 @@ def open_table(
 
     Args:
         path: Folder of the table.
-        files: The table's file system.
         checkpoint_interval: Number of entries after which `publish` writes a checkpoint.
 
     Raises:

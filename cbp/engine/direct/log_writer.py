@@ -16,12 +16,13 @@ from cbp.engine.commit.rollback import plan_rewind, rewind_table
 from cbp.engine.commit.table_entries import RECORDS, Entry, app_id, begun_ms, plan_entries
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.interface.table_publisher import TableRewind, Target
+from cbp.engine.interface.tables import TableRewind, Target
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import stage_tables
+from cbp.engine.task.superstep_log import remove_logs
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention
 
@@ -65,10 +66,12 @@ class LogWriter:
             )
         ]
         entries = [entry for _, _, entry in planned]
-        return {
+        shown = {
             name: entry.put_into(table, timestamp_ms, together=entries)
             for name, table, entry in planned
         }
+        remove_logs(self.files, folder, intentions[-1].stage, up_to=intentions[-1].epoch)
+        return shown
 
     def _with_feed(
         self,
@@ -114,4 +117,6 @@ class LogWriter:
                 folder, name, table, target, records, files=self.files, limits=self.limits
             ):
                 done[name] = rewind
+        if not dry_run:
+            remove_logs(self.files, folder, node.name)
         return done

@@ -111,7 +111,6 @@ class RecordTables:
 
     Attributes:
         cache: Folder of the index copies.
-        hash_mask: Applied to every hash.
         limits: Limits of the cache of index copies.
     """
 

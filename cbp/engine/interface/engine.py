@@ -18,13 +18,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from cbp.engine.interface.garbage_collector import GarbageCollector
-from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.record_reader import RecordReader
+from cbp.engine.interface.readers import (
+    IncrementReader,
+    RecordReader,
+    TableHistory,
+    VerificationReader,
+)
 from cbp.engine.interface.runs import RunControl, RunPreparer
-from cbp.engine.interface.table_administration import TableAdministration
-from cbp.engine.interface.table_history import TableHistory
-from cbp.engine.interface.table_publisher import TablePublisher
-from cbp.engine.interface.verification_reader import VerificationReader
+from cbp.engine.interface.tables import TableAdministration, TablePublisher
 
 
 class Engine(Protocol):

@@ -84,8 +84,6 @@ class GarbageCollector(Protocol):
         May be called at any time, also while the stage runs, and repeated after a crash.
 
         Args:
-            folder: The dataflow's folder.
-            node: The stage.
             queued: Returns the paths, relative to `folder`, of all files that wait in connectors
                 or that unpublished records name. Called after the tables were listed.
             retention: What stays readable.
@@ -100,7 +98,6 @@ class GarbageCollector(Protocol):
         """Return which records of outputs the next runs would let expire; only reads.
 
         Args:
-            folder: The dataflow's folder.
             kept: By flow, the records that must stay.
         """
         ...

@@ -6,9 +6,9 @@ The steps of a run:
    `RunPlan` to files is drawn in cbp/engine/README.md; it begins in `cbp.engine.run.preparer`.
    What the tasks of the run are given is another plan (`cbp.engine.task.task_plan`).
 2. The caller puts the intention (`cbp.engine.commit.intention_log`). This is the commit point.
-3. `publish` (`cbp.engine.interface.table_publisher`) shows the run in the tables, alone or
-   together with other runs. It may happen much later. It is an idempotent redo and may be
-   repeated after any crash.
+3. `publish` (`cbp.engine.interface.tables`) shows the run in the tables, alone or together with
+   other runs. It may happen much later. It is an idempotent redo and may be repeated after any
+   crash.
 
 The next runs need not wait for the third step: their plan names the intentions that the tables do
 not show yet.
@@ -21,17 +21,40 @@ position), records of a state by all columns that can be compared, nulls first.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from cbp.model.dataflow.dataflow import StageNode
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.run_context import RunContext, context_of, time_of
+from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.plan.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import Intention, LookupMoment, TableChange
+
+
+def needs_spark(nodes: Iterable[StageNode]) -> bool:
+    """Return whether only Spark can check, and run, what these stages compute in SQL."""
+    specs = [node.translator for node in nodes]
+    return any(spec.form == "sql" or any(one.in_sql for one in spec.inputs) for spec in specs)
+
+
+def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
+    """Refuse a translator in Spark SQL for an engine without Spark.
+
+    Raises:
+        DefinitionError: Rule `spark_needed`.
+    """
+    if spec.form == "sql":
+        message = (
+            f"{spec.name} is written in Spark SQL: run it with an engine on Spark, or write it "
+            "as Translate or TranslateArrow to run it without"
+        )
+        raise DefinitionError(Mistake("spark_needed", f"stages.{stage}", message, spec.place))
 
 
 def enter_unseen(phase: str) -> None:
@@ -63,7 +86,6 @@ class Dropped:
     """A file as it was dropped, whose records follow those of the file before it in an increment.
 
     Attributes:
-        name: Its name.
         records: Number of its records.
         lines: Pairs of a record, from 0, and the line on which it begins, from 1; 0 if that is not
             known. The records up to the next pair begin on the lines that follow.
@@ -229,7 +251,6 @@ class RunPreparer(Protocol):
         attempt that is not recorded are harmless orphans.
 
         Args:
-            plan: The run.
             enter: Called with each phase that begins (`cbp.model.run.timeline`).
 
         Raises:
@@ -247,7 +268,6 @@ class RunPreparer(Protocol):
         Args:
             plan: The epoch; it has no inputs.
             stage: The stage of the plan that has the state.
-            state: Name of the state.
             corrections: Corrections that were checked (`cbp.model.run.correction`).
 
         Returns:
@@ -319,3 +339,42 @@ class RunControl(Protocol):
             OperatingError: The engine cannot find out.
         """
         ...
+
+
+Unpublished = Callable[[str], Iterable[Intention]]
+"""Stage -> its intentions that its tables may not show yet, oldest first."""
+
+
+def nothing_unpublished(stage: str) -> tuple[Intention, ...]:
+    """Return no intentions: the tables show every epoch."""
+    return ()
+
+
+def looked_up_tables(
+    dataflow: Dataflow,
+    folder: str,
+    stages: Iterable[StageNode],
+    *,
+    unpublished: Unpublished = nothing_unpublished,
+    moments: Mapping[str, LookupMoment] = MappingProxyType({}),
+) -> dict[str, LookedUp]:
+    """Return the tables that stages look up, by `stage.lookup`.
+
+    A look-up with `wake=True` calls groups for changes, and must not read an older table than those
+    changes. So only such a look-up reads epochs that are recorded and not yet published.
+
+    Args:
+        stages: The stages of the run.
+        unpublished: Returns the intentions of a stage, given a stage that wrote a table.
+        moments: Moments that are known already, from the record of the run.
+    """
+    tables = {}
+    for node in stages:
+        for spec in node.translator.lookups:
+            writer, _, state = node.lookups[spec.name].partition(".")
+            name = f"{node.name}.{spec.name}"
+            intentions = tuple(unpublished(writer)) if spec.wake else ()
+            tables[name] = LookedUp(
+                folder, dataflow.stages[writer], state, moments.get(name), intentions
+            )
+    return tables

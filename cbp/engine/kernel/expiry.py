@@ -55,7 +55,6 @@ class Expiry:
 
     Args:
         spec: The translator; it has states that expire.
-        time: The time of the run.
         wakes: Whether the run looks for timers that are due.
     """
 
@@ -97,7 +96,6 @@ class Expiry:
 
         Args:
             state: A state that expires.
-            window: The window.
             called: Groups that are called; the others are idle.
             wrote: Groups whose author emitted a record of the state, or put or deleted one.
         """
@@ -114,7 +112,6 @@ class Expiry:
         """Add what the idle groups keep, or lose, to what the called groups emitted.
 
         Args:
-            window: The window.
             called: Its groups that were called.
             buffers: What these emitted, by state; completed in place.
             ends: Where the emissions of each called group end, by state; completed in place.

@@ -71,9 +71,6 @@ class GroupwiseRun:
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
         limits: How many records, and bytes of them, are Python objects at a time.
-        deliveries: Records that the groups share, if any.
-        context: What the author's code may know of the run.
-        woken: Groups that are called for their timers, if any.
         lookups: The tables of other stages that the groups look up, by name.
         whole_tables: The tables whose records all groups are given, by name.
         groups: Number of groups that were called.
@@ -264,7 +261,7 @@ class GroupwiseRun:
         return bool(self.spec.anew) and (source.origin is not None or source.stream is not None)
 
     def _translate(self, window: Window) -> Callable[..., object]:
-        """Return the author's function; it is not called for groups of which nothing stays."""
+        """Return the author's function; when recomputing, it skips groups that end up empty."""
         translate = self.spec.translate
         if not self.spec.anew:
             return translate

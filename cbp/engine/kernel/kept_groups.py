@@ -55,7 +55,6 @@ class KeptSource:
     """One kept state of a window.
 
     Args:
-        spec: The state.
         translator: Its translator, which declares the key.
         state: The files of the window's buckets.
         make: Makes records from tuples of values.

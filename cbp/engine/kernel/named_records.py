@@ -75,7 +75,6 @@ def named_by(
 
     Args:
         spec: The kept state.
-        inputs: The inputs.
         flows: Their records, and the rows of each group in them, which follow each other.
         records: The same records, as an author is given them.
     """
@@ -105,7 +104,6 @@ class NamedRecords:
     """The records of one kept state that the inputs of a window name.
 
     Args:
-        spec: The state.
         call: Finds its records for the groups of the window.
         named: What the inputs name.
         read: Reads records; `None` if they are read when an author asks for them.

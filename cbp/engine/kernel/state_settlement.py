@@ -30,7 +30,6 @@ class StateSettlement:
     """Writes the changed records of the states of one bucket.
 
     Args:
-        spec: The translator.
         states: Its states, by name.
         write_output: Called with the changes of a view, as columns.
         write_state: Called with new records of a state, as tables that ascend by hash.
@@ -52,9 +51,7 @@ class StateSettlement:
         """Write what the groups of a window changed in a state.
 
         Args:
-            spec: The state.
             source: Its records as the groups were given them.
-            window: The window.
             emitted: The records that the groups emitted, in the order of the window.
             ends: Where each group's emitted records end.
         """
@@ -80,7 +77,6 @@ class StateSettlement:
 
         Args:
             source: The state's records, as the groups were given them.
-            window: The window.
             operations: The puts and deletions, group after group, in the order of the window.
             ends: Where each group's operations end.
         """
@@ -99,8 +95,6 @@ class StateSettlement:
         """Write what became of the hidden timers of a state.
 
         Args:
-            spec: The timers.
-            window: The window.
             timers: What became of them.
         """
         (source,) = (one for one in window.states if one.name == spec.name)

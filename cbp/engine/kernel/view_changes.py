@@ -71,7 +71,6 @@ def require_single(
     """Refuse two records of one key of a view.
 
     Args:
-        view: The view.
         groups: The groups that have new records; no other group can have two of one key.
         emitted: The emitted records, group after group.
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
@@ -98,7 +97,6 @@ class ViewChanges:
     """Writes the changes of one view.
 
     Attributes:
-        view: The view.
         write_output: Takes the name of the output, and columns of its records.
     """
 
@@ -198,7 +196,7 @@ def _surplus(records: Int64s, sides: Int64s) -> Int64s:
 
 
 def _has_spellings(field: Field, values: pa.ChunkedArray) -> bool:
-    """Tell whether the diff may take two spellings of one value for two values."""
+    """Return whether the diff may take two spellings of one value, such as NaN, for two values."""
     if field.type.kind == "DOUBLE":  # Python takes a NaN for unlike itself
         return bool(pc.any(pc.is_nan(values)).as_py())
     return field.type.kind == "FLOAT" or bool(field.type.arguments)

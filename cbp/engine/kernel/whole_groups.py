@@ -40,7 +40,6 @@ class WholeGroups:
         make: Makes records from tuples of values.
         sort_key: Gives the place of a record in its group.
         parts: Returns where a group's rows lie.
-        groups: Number of groups.
     """
 
     state: BucketState

@@ -137,8 +137,6 @@ class WindowReader:
             of each hash.
         large: For each state, the groups that `positions` leaves out because they are too large.
         limits: A group with more records of one input than `large_group_rows` is read in chunks.
-        deliveries: Records that groups share, if any.
-        woken: Groups that are called for their timers, if any.
     """
 
     def __init__(

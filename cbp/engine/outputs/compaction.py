@@ -61,7 +61,7 @@ WHOLE = Grain()
 
 
 def due(epoch: int, limits: EngineLimits) -> bool:
-    """Tell whether a run maintains its outputs; not every run does, as it costs per live file."""
+    """Return whether a run maintains its outputs; not every run does, as it costs per live file."""
     return epoch % limits.output_fanout == 0
 
 

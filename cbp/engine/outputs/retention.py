@@ -36,7 +36,6 @@ def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
     Args:
         live: The table's live files.
         kept: What must stay.
-        now_ms: Milliseconds since 1970.
     """
     held = [_held(block) for block in blocks(live)]
     return expire(

@@ -85,7 +85,6 @@ class Rewriter:
 
         Args:
             table: The table; all its recorded runs must be published.
-            declared: What the table is to be.
             anew: Whether the table begins empty.
 
         Returns:
@@ -120,7 +119,6 @@ class Rewriter:
 
         Args:
             path: The view's table; it need not exist.
-            declared: What the table is to be.
             filling: The records.
             drops: Live files of an earlier view of this name.
         """
@@ -294,7 +292,6 @@ def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> 
     """Return the change that makes a table show what an earlier version of it showed.
 
     Args:
-        table: The table.
         name: Its folder, relative to the dataflow's.
         version: The earlier version; its files have to be there.
         below: As in `TableChange`.
@@ -320,8 +317,6 @@ def alter(
     """Put the one entry that makes a table what its stage declares; idempotent redo.
 
     Args:
-        table: The table to alter.
-        declared: What the table is to be.
         change: The result of `Rewriter.rewritten`.
         app_id: Application id of this change; unique to this table and version.
         epoch: The stage's next epoch; the entry says that the one before is published.
@@ -379,7 +374,7 @@ def _difference(
 
 
 def _differs(current: Metadata, declared: DeclaredTable) -> bool:
-    """Tell whether a table differs from what its stage declares."""
+    """Return whether a table differs from what its stage declares."""
     wanted = _metadata(current, declared)
     same = json.loads(current.schema) == json.loads(wanted.schema)
     return not (same and dict(current.configuration) == dict(wanted.configuration))
@@ -394,7 +389,7 @@ def _metadata(current: Metadata, declared: DeclaredTable) -> Metadata:
 
 
 def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
-    """Tell whether an existing column of an output has another type now.
+    """Return whether an existing column of an output has another type now.
 
     Raises:
         TableForeignError: If a column is gone: the table is from another stage of this name.

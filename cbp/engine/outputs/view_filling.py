@@ -41,7 +41,6 @@ class ViewFilling:
         flow: The table of the flow; all recorded runs are published.
         first: The first increment that counts.
         limits: How much is sorted in memory at a time.
-        hash_mask: Applied to every hash.
     """
 
     view: StateSpec

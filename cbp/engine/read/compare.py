@@ -30,7 +30,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
-from cbp.engine.interface.verification_reader import Contents
+from cbp.engine.interface.readers import Contents
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
@@ -72,7 +72,6 @@ def column_names(
 
     Args:
         comparison: Which table is compared, and how.
-        spec: The spec of the table's stage.
     """
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED.names, ("key", "record")
@@ -101,7 +100,6 @@ def compare(
 
     Args:
         comparison: Which table is compared, and how.
-        spec: The spec of the table's stage.
         expected, actual: Both sides.
         counting: See `Counting`.
         limits: How many records are in memory at a time; for the other functions too.
@@ -196,7 +194,6 @@ def count_differences(
     Args:
         comparison: Which table is compared; no changes of a view. A history is compared without
             its epochs, and so is what was set aside.
-        spec: The spec of the table's stage.
         before, after: Both versions, with the same columns.
         counting: See `Counting`.
         limits: How many records are in memory at a time.

@@ -14,7 +14,6 @@ class Damage:
 
     Attributes:
         code: Code of the error that a reader of the file gets.
-        path: Full path.
         why: What is wrong.
         next_step: How to repair it.
     """

@@ -19,7 +19,7 @@ from cbp.engine.columnar.values import unify
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation
 from cbp.engine.delta.actions import Action, AddFile, RemoveFile
 from cbp.engine.delta.log import DeltaLog, Snapshot
-from cbp.engine.interface.record_reader import KeyChange, KeyChanges
+from cbp.engine.interface.readers import KeyChange, KeyChanges
 from cbp.errors import NotFoundError, VersionGoneError, VersionUnreadableError
 from cbp.model.dataflow.equality import identity
 

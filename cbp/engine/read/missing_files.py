@@ -82,7 +82,7 @@ def missing_entries(
 
 
 def is_entry(path: str) -> bool:
-    """Tell whether a path, relative to its dataflow's folder, is a file of a source's log."""
+    """Return whether a path, relative to its dataflow's folder, is a file of a source's log."""
     return path.startswith(_SOURCES) and "/_log/" in path
 
 

@@ -28,7 +28,7 @@ from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.interface.record_reader import KeyChanges, Page, Place
+from cbp.engine.interface.readers import KeyChanges, Page, Place
 from cbp.engine.outputs.compaction import in_order
 from cbp.engine.read.key_history import find_changes, having
 from cbp.engine.read.lookup import key_bucket, look_up, state_rows
@@ -50,8 +50,6 @@ class PageReader:
 
     Args:
         table_of: Opens a table by its full path.
-        folder: The dataflow's folder.
-        node: The stage.
     """
 
     def __init__(
@@ -161,7 +159,7 @@ class PageReader:
             raise VersionGoneError(path, version) from error
 
     def _is_shown(self, path: str, error: FileLostError) -> bool:
-        """Tell whether the newest version needs a file: then the file is lost, not collected."""
+        """Return whether the newest version needs a file: then the file is lost, not collected."""
         lost = error.details["path"]
         for file in self._table_of(path).log.snapshot().live.values():
             vector = None if file.deletion_vector is None else vector_path(file.deletion_vector)

@@ -16,8 +16,14 @@ from types import MappingProxyType
 
 from cbp.clock import MACHINE
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import NO_ORIGINS, LookedUp, Origins, PreparedRun, RunPlan
+from cbp.engine.interface.runs import (
+    NO_ORIGINS,
+    LookedUp,
+    Origins,
+    PreparedRun,
+    RunPlan,
+    looked_up_tables,
+)
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage
@@ -89,8 +95,6 @@ class RecomputedEpochs:
         """Prepare an epoch; return the id of its run, and the run.
 
         Args:
-            unit: The stages.
-            epoch: The epoch.
             inputs: Input name to the increments to read.
             time_ms: The time that the run gives to its author's code.
             lookups: The tables that it looks up; `None` means those of this folder as they are.

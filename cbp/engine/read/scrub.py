@@ -68,7 +68,6 @@ def scrub(
 
     Args:
         folder: The dataflow's folder; a local path.
-        files: Access to the folder.
         needed: Data files of waiting increments, relative to the folder; they must exist.
         after: Begin after this path, where an earlier scrub ended.
     """
@@ -234,7 +233,7 @@ def _unreadable(full: str, why: str, files: Files) -> CbpError | None:
 
 
 def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
-    """Tell whether a table still shows a file unchanged; it may have been replaced meanwhile."""
+    """Return whether a table still shows a file unchanged; it may have been replaced meanwhile."""
     with suppress(CbpError):
         return DeltaLog(f"{folder}/{table}", files).snapshot().live.get(add.path) == add
     return True

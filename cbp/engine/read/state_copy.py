@@ -34,7 +34,6 @@ def copy_state(
         snapshot: The version.
         table: Folder of the table, relative to both dataflows' folders.
         records: Records of the table's stage after the version that count too, oldest first.
-        folder: The dataflow's folder.
         into: The folder of the recomputation.
         files: Access to both folders.
 

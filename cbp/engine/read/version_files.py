@@ -51,9 +51,7 @@ def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) 
 
     Args:
         path: Folder of the table.
-        version: The version.
         is_flow: Whether it is the table of a flow, whose files have an order.
-        files: The table's file system.
 
     Raises:
         VersionGoneError: If the version, or the dead rows of a file, were collected.

@@ -45,7 +45,6 @@ def call_arrow(
 
     Args:
         groups: Key to flow to records; in order.
-        context: What the author's code may know of the run.
 
     Returns:
         The records emitted to each output and state, and those of states by key; of kept states

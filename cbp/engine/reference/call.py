@@ -8,14 +8,15 @@ the author's line. `AuthorCall` turns whatever the author's code raises into an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
-from cbp.engine.columnar.kept_records import Deletion, KeptRecords, kept_shape
+from cbp.engine.columnar.kept_records import Bound, Deletion, KeptRecords, KeptShape, kept_shape
 from cbp.engine.columnar.looked_up import LookedUp
-from cbp.engine.columnar.values import Row, bound_key, emitted_row, unify
+from cbp.engine.columnar.values import Row, bound_key, emitted_row, own_row, unify
 from cbp.engine.reference.output_keys import OutputKeys
 from cbp.engine.reference.views import ViewKeys
 from cbp.errors import author_cause, author_line, is_authors
@@ -30,6 +31,7 @@ from cbp.model.dataflow.call_rules import (
     refuse_remote,
     refuse_view_row,
 )
+from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.expiry import authored
 from cbp.model.dataflow.routing import checked_address
 from cbp.model.dataflow.run_context import RunContext, hidden
@@ -214,7 +216,6 @@ class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
     Args:
-        stage: Name of the stage.
         spec: The translator whose code is called.
         function: The function, such as `translate` or `urls.route_by`.
         place: `file.py:12` of the function; `spec.place` by default.
@@ -265,3 +266,52 @@ class AuthorCall:
 def _shown(row: Row) -> str:
     text = repr(tuple(row))
     return text if len(text) <= _CHARACTERS_SHOWN else text[:_CHARACTERS_SHOWN] + "..."
+
+
+class ListedRecords:
+    """The records of a kept state of one group before its call, as a sorted list.
+
+    A `KeptReader`. The other engines have theirs in `cbp.engine.kernel.kept_groups`.
+    """
+
+    def __init__(self, spec: StateSpec, rows: Sequence[Row]) -> None:
+        self._spec, shape = spec, kept_shape(spec)
+        pairs = [(shape.order_of(shape.second_of(row)), row) for row in rows]
+        pairs.sort(key=lambda pair: pair[0])
+        self._orders, self._rows = [order for order, _ in pairs], [row for _, row in pairs]
+        self._by_second = {shape.second_of(row): row for row in rows}
+
+    def get(self, second: Row) -> Any | None:
+        """Return the record with this second key; `None` if there is none."""
+        row = self._by_second.get(second)
+        return None if row is None else self._made(row)
+
+    def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
+        """Yield the records from one place to another; see `KeptReader`."""
+        rows = self._rows[self._place(low) : self._place(high)]
+        return map(self._made, reversed(rows) if reverse else rows)
+
+    def _place(self, bound: Bound) -> int:
+        search = bisect_right if bound.behind else bisect_left
+        return search(self._orders, bound.order, key=lambda order: order[: len(bound.order)])
+
+    def _made(self, row: Row) -> Any:
+        schema = self._spec.schema
+        return record_type(self._spec.name, schema)(*own_row(row, schema))
+
+
+def put_and_delete(
+    table: dict[tuple[Any, ...], list[Row]],
+    key: tuple[Any, ...],
+    shape: KeptShape,
+    changes: Mapping[Row, Row | None],
+) -> None:
+    """Apply the changes of a called group; a record is not replaced by an equal one."""
+    rows = {shape.second_of(row): row for row in table.pop(key, ())}
+    for second, row in changes.items():
+        if row is None:
+            rows.pop(second, None)
+        elif second not in rows or identity(rows[second]) != identity(row):
+            rows[second] = row
+    if rows:
+        table[key] = list(rows.values())

@@ -92,7 +92,6 @@ class ReferenceEngine:
         """Add one increment to a source.
 
         Args:
-            source: Name of the source.
             records: Each is a dict by column name (a missing column is null), a tuple by
                 position, or the bare value if the source has one column.
             gone: Records of earlier increments that it takes back, likewise.

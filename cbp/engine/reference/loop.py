@@ -52,7 +52,6 @@ def run_supersteps(
     """Run the supersteps of one epoch; if one fails, put the states back.
 
     Args:
-        spec: The translator.
         state: Its states, which `run` changes.
         inputs: What the first superstep reads.
         run: Runs a superstep on inputs; the flag says whether it is the first.

@@ -28,8 +28,6 @@ class OutputKeys:
         """Note a record that was emitted.
 
         Args:
-            output: Name of the output.
-            row: The record.
             called: The keys of the groups of the call.
 
         Raises:

@@ -75,9 +75,7 @@ def route_records(
     """Route every record of an epoch.
 
     Args:
-        stage: Name of the stage, for errors.
         inputs: Input name to the increments that are read, in order.
-        state: State name to its keys.
         failed: Takes a record on which a route or order function fails, with its input, its place
             there, and the error; `None` if the error is raised.
 

@@ -83,7 +83,6 @@ class SetAside:
         """Set aside what has no framing key; the others are read, in their order.
 
         Args:
-            stage: Name of the stage.
             input_: The framed input.
             every: Each of its records: with code and message if it has no key, else `None`.
         """

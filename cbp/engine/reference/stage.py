@@ -25,10 +25,16 @@ from cbp.engine.columnar.kept_records import Deletion, KeptRecords, changes_of, 
 from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
-from cbp.engine.interface.form_checks import require_no_spark
+from cbp.engine.interface.runs import require_no_spark
 from cbp.engine.reference.arrow import call_arrow
-from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
-from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
+from cbp.engine.reference.call import (
+    AuthorCall,
+    Emitter,
+    ListedRecords,
+    key_type,
+    put_and_delete,
+    record_type,
+)
 from cbp.engine.reference.loop import Superstep, run_supersteps
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, Routed, key_of, route_records
 from cbp.engine.reference.set_aside import Aside, SetAside, by_input
@@ -99,7 +105,6 @@ class ReferenceStage:
         Args:
             inputs: Input name to increments to records, as tuples of the input's columns.
             epochs: Loopback name to the epochs of this stage that wrote its increments.
-            context: What the author's code may know of the run.
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
             anew: The keys of groups that are recomputed: each is given no state, and one without
                 records has none afterwards. `None`: an ordinary epoch.
@@ -316,7 +321,6 @@ class ReferenceStage:
 
         Args:
             visited: All keys that are called, or of which anything expired, in visiting order.
-            called: The keys that are called.
             expired: State to the keys whose hidden timer is due.
             done: What the calls emitted.
         """

@@ -28,7 +28,6 @@ def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) 
     """Yield the changes of one group, ordered by the second key; of a bag, by all columns.
 
     Args:
-        view: The view.
         before, after: The group's records before and after an epoch; at most one per second key,
             unless the view is a bag.
     """

@@ -35,11 +35,8 @@ def call_run(
     """Call the author once.
 
     Args:
-        stage: The stage, for errors.
-        spec: The translator.
         inputs: The records of each input, key after key.
         states: The records of each state, by key.
-        context: What the author's code may know of the run.
 
     Returns:
         State to key to the records that were put, with deletions among them, in order.

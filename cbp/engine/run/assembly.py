@@ -214,7 +214,6 @@ def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
     A run that looked at all timers knows it; any other keeps what was known before.
 
     Args:
-        plan: The run.
         reported: The earliest timers that its tasks have seen or set.
     """
     if not plan.node.translator.timers:

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from cbp.engine.columnar.file_slices import InputShare
-from cbp.engine.interface.form_checks import require_no_spark
-from cbp.engine.interface.runs import RunControl, RunPlan
+from cbp.engine.interface.runs import RunControl, RunPlan, require_no_spark
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport
 from cbp.engine.task.stage_task import StageTask

@@ -122,7 +122,6 @@ def place_in_increment(
     Args:
         increment: What an input reads: an increment of its flow, or a frame.
         place: The place of a record in it.
-        input_: The input.
         before: As in `Origins`: the name of a file in a frame has the increment's number,
             but not how many records the files before it have.
 
@@ -145,9 +144,9 @@ def place_in_increment(
 
 
 def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
-    """Return the increments that brought the records of one that an input reads, each once.
+    """Return the increments whose records an increment of an input holds: itself, unless framed.
 
-    Of a frame's increments only the data files are known that are in the frame.
+    A frame holds files of several increments; each is returned once, with its files in the frame.
     """
     if input_.frame_by is None:
         return [increment]

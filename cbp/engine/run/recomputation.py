@@ -13,10 +13,13 @@ not called, and loses its state (`TranslatorSpec.anew`).
 Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
 to be distinguished from another.
 
+Retained files are read by some threads, in their order. Of a file only what can be of the groups is
+decoded, by its index (`cbp.engine.columnar.key_index`).
+
 The records from before are written to one file an input, below a state's table, where the files of
 attempts are collected. It is removed when the run is prepared: no record names it.
 
-Memory: the records that are gone, and some hundred thousand others at a time.
+Memory: the records that are gone, and some hundred thousand others at a time and thread.
 
 Invariant: the state of each group is that of a stage that read what counts in one increment
 (tests/controller/loop/recovery/test_replacement.py).
@@ -24,18 +27,20 @@ Invariant: the state of each group is that of a stage that read what counts in o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
-from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.key_index import GroupHashes, GroupKey, Int64s, index_bits
 from cbp.engine.columnar.row_codes import row_codes, subtract_rows
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
@@ -49,13 +54,12 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 _ROWS = 1 << 18
-"""So many records are compared at a time with those that are gone, or as many as these are."""
+"""So many records are compared at a time with those that are gone, or as many as these are. Of a
+larger file, one thread reads a row group at a time."""
 
-_BITS = 1 << 22
-"""How many kinds of hashes their last bits distinguish: a million groups are in a quarter."""
+_THREADS = min(4, os.cpu_count() or 1)
+"""Threads that read files; what they decode and look through does not hold the interpreter."""
 
-_Hashes = npt.NDArray[np.int64]
-_Positions = npt.NDArray[np.intp]
 _Read = Callable[[Sequence[str]], pa.Table]
 
 
@@ -96,9 +100,7 @@ class _Recomputation:
     faults: Faults
     written: list[str] = field(default_factory=list)
     _left: pa.Table = field(init=False)
-    _hashes: _Hashes = field(init=False)
-    _bits: npt.NDArray[np.bool_] = field(init=False)
-    _found_last: bool = field(init=False, default=False)
+    _groups: GroupHashes = field(init=False)
 
     @property
     def _spec(self) -> TranslatorSpec:
@@ -107,12 +109,10 @@ class _Recomputation:
     def plan_anew(self) -> RunPlan:
         """Write what the groups had read before, and return the plan that reads it."""
         assert self._spec.key is not None, "only groups are recomputed"
-        self._hashes = self._hashes_of_run()
-        self._bits = np.zeros(_BITS, np.bool_)
-        self._bits[self._hashes & (_BITS - 1)] = True
+        self._groups = GroupHashes(self._hashes_of_run())
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
         # Keys of which no record was found yet; those that remain have none.
-        keys = [self._keys(gone[spec.name], spec) for spec in self._spec.inputs]
+        keys = [self._key(spec).keys(gone[spec.name]) for spec in self._spec.inputs]
         self._left = pa.concat_tables(keys)
         inputs = {}
         for number, spec in enumerate(self._spec.inputs):
@@ -134,14 +134,14 @@ class _Recomputation:
         )
         return replace(self.plan, node=node, inputs=inputs, retained={})
 
-    def _hashes_of_run(self) -> _Hashes:
+    def _hashes_of_run(self) -> Int64s:
         """Return the hashes of all groups that have a record in the run, or one that is gone."""
         found = [np.empty(0, np.int64)]
         for spec in self._spec.inputs:
             for increment in self.plan.inputs.get(spec.name, ()):
                 for share in self._shares((*increment.files, *increment.gone)):
                     found += [np.unique(hashes) for _, hashes in self._key_parts(share, spec)]
-        return np.unique(np.concatenate(found))
+        return np.concatenate(found)
 
     def _gone(self, spec: InputSpec) -> pa.Table:
         """Return what is gone of the run's groups, by this run or by an earlier one."""
@@ -186,7 +186,7 @@ class _Recomputation:
         rest, still = subtract_rows(records, gone)
         if rest.num_rows:
             sink.write(rest)
-            self._found(self._keys(rest, spec))
+            self._found(self._key(spec).keys(rest))
         return still
 
     def _found(self, keys: pa.Table) -> None:
@@ -196,54 +196,58 @@ class _Recomputation:
             self._left = self._left.filter(pa.array(~np.isin(left, there)))
 
     def _records(self, files: Iterable[DataFile], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield records of the run's groups; reads only the keys of a row group without any."""
-        for share in self._shares(files):
-            yield from self._selected(share, spec)
+        """Yield the records of the run's groups, in the order of the files."""
+        shares = list(self._shares(files))
+        if len(shares) <= _THREADS:
+            for share in shares:
+                yield from self._selected(share, spec)
+            return
+        with ThreadPoolExecutor(_THREADS, "cbp-retained") as threads:
+            ahead: deque[Future[Iterable[pa.Table]]] = deque()
+            for share in shares:
+                ahead.append(threads.submit(self._selected_together, share, spec))
+                if len(ahead) > 2 * _THREADS:
+                    yield from ahead.popleft().result()
+            while ahead:
+                yield from ahead.popleft().result()
+
+    def _selected_together(self, share: Share, spec: InputSpec) -> Iterable[pa.Table]:
+        """Return the records of the run's groups in a file; of a large one as they are read."""
+        found = self._selected(share, spec)
+        return found if share.rows > _ROWS else list(found)
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[pa.Table]:
-        columns, keys = file_columns(spec), self._key_columns(spec)
-        for rows, read in _row_groups(share):
+        """Yield the records of the run's groups in a file; decodes what its index leaves."""
+        columns, key = file_columns(spec), self._key(spec)
+        found = False
+        for read, has in _row_groups(share):
+            likely = None
+            if key.index in has:
+                likely = self._groups.among(index_bits(read([key.index]).column(0)))
+                if not likely.size:
+                    continue
             # Where the last row group had some, this one has: its columns are read at one time.
-            whole = self._found_last
-            records = read(columns.names if whole else keys).slice(*rows)
-            chosen = self._among(self._hash(self._keys(records.select(keys), spec)))
-            self._found_last = bool(chosen.size)
-            if not chosen.size:
+            whole = found or likely is not None
+            records = read(columns.names if whole else key.columns.names)
+            if likely is not None:
+                records = records.take(pa.array(likely))
+            chosen = self._groups.among(key.hashes(key.keys(records)))
+            found = bool(chosen.size)
+            if not found:
                 continue
             if not whole:
-                records = read(columns.names).slice(*rows)
+                records = read(columns.names)
             yield records_read(conform(records.take(pa.array(chosen)), columns), spec)
 
-    def _among(self, hashes: _Hashes) -> _Positions:
-        """Return where hashes of the run's groups are; most others are seen by a few bits alone."""
-        (likely,) = np.nonzero(self._bits[hashes & (_BITS - 1)])
-        some = hashes[likely]
-        at = np.minimum(np.searchsorted(self._hashes, some), max(self._hashes.size - 1, 0))
-        return likely[self._hashes[at] == some] if self._hashes.size else likely[:0]
-
-    def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, _Hashes]]:
+    def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield the keys of a file's records, and their hashes."""
-        for rows, read in _row_groups(share):
-            keys = self._keys(read(self._key_columns(spec)).slice(*rows), spec)
-            yield keys, self._hash(keys)
+        key = self._key(spec)
+        for read, _ in _row_groups(share):
+            keys = key.keys(read(key.columns.names))
+            yield keys, key.hashes(keys)
 
-    def _key_columns(self, spec: InputSpec) -> list[str]:
-        assert isinstance(spec.route_by, tuple), "an input that is recomputed has key columns"
-        return list(spec.route_by)
-
-    def _keys(self, records: pa.Table, spec: InputSpec) -> pa.Table:
-        """Return the keys of records, with the names of the stage's key."""
-        assert self._spec.key is not None, "only groups are recomputed"
-        names = self._key_columns(spec)
-        schema = arrow_schema(spec.schema.select(tuple(names)))
-        keys = conform(records, schema)
-        return keys.rename_columns(list(self._spec.key.names)).cast(arrow_schema(self._spec.key))
-
-    def _hash(self, keys: pa.Table) -> _Hashes:
-        assert self._spec.key is not None, "only groups are recomputed"
-        if not keys.num_rows:
-            return np.empty(0, np.int64)
-        return hash_columns(keys.columns, [column.type for column in self._spec.key.fields])
+    def _key(self, spec: InputSpec) -> GroupKey:
+        return GroupKey.of(spec, self._spec.key)
 
     def _shares(self, files: Iterable[DataFile]) -> Iterator[Share]:
         return (share_of(self.plan.folder, file) for file in files)
@@ -272,8 +276,8 @@ class _Recomputation:
         return name
 
 
-def _row_groups(share: Share) -> Iterator[tuple[tuple[int, int], _Read]]:
-    """Yield each row group with rows of a share: first row and number, and what reads columns.
+def _row_groups(share: Share) -> Iterator[tuple[_Read, Collection[str]]]:
+    """Yield, for each row group with rows of a share, what reads columns of these; and all names.
 
     Raises:
         IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
@@ -282,18 +286,18 @@ def _row_groups(share: Share) -> Iterator[tuple[tuple[int, int], _Read]]:
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:
         raise IncrementDamagedError(share.path, expected=share.rows, found=file.metadata.num_rows)
-    at = 0
+    at, names = 0, file.schema_arrow.names
 
-    def read(group: int, columns: Sequence[str]) -> pa.Table:
+    def read(group: int, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
         with reading_increment(share.path, share.rows):
-            return file.read_row_group(group, list(columns))
+            return file.read_row_group(group, columns).slice(start, rows)
 
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
         first, last = max(share.start - at, 0), min(share.stop - at, rows)
         at += rows
         if first < last:
-            yield (first, last - first), partial(read, group)
+            yield partial(read, group, first, last - first), names
 
 
 def _gathered(parts: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:

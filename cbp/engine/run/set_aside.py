@@ -103,7 +103,6 @@ class SetAsideTable:
 
     Attributes:
         path: Folder of the table.
-        live: Its live files.
         records: Its records, in the order in which they came.
     """
 
@@ -151,7 +150,6 @@ class SettingAside:
     """The records that one run sets aside.
 
     Attributes:
-        plan: The run.
         table: What is set aside already.
         gives_back: Whether the run reads the records of the table in place of new ones.
         refused: Records of its frames on which the author's function that frames has failed; no
@@ -199,7 +197,6 @@ class SettingAside:
         Args:
             reports: Records that the tasks set aside.
             files: Writes the file.
-            now_ms: Milliseconds since 1970.
 
         Raises:
             SetAsideFullError: There are more records than can be set aside.

@@ -12,18 +12,25 @@ number of records does not say that: one record to `ALL` calls every group of a 
 groups are only known once a task has called the author's RouteBy. But stages repeat themselves,
 so a run is expected to call as many groups as the last run with records at the same inputs.
 
+The tries of one run of a loop are told from all other runs by a digest of what they depend on
+(`_depends_on`), so that one goes on where another was broken off (`cbp.engine.task.superstep_log`).
+
 Guaranteed: only the number of tasks, and so the time of a run, depends on the estimate.
 Not guaranteed: that the first run of a kind, here or after a restart, has enough tasks.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cbp.engine.columnar.file_slices import share_of
+from cbp.engine.commit.table_entries import shown_generation
 from cbp.engine.interface.runs import LookedUp, RunPlan
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import followers_of, only_flow
@@ -86,7 +93,6 @@ class Planner:
         executor: Carries out the tasks.
         tables: The open tables of the engine.
         cache: Folder of the index copies, on every worker's machine.
-        hash_mask: Applied to every hash.
         limits: The engine's limits; every task is given them.
         reach: How many groups earlier runs of each kind called; the preparer updates it.
     """
@@ -131,7 +137,7 @@ class Planner:
         wanted = node.buckets if outer else -(-work // self.limits.rows_per_task_of(spec.form))
         if spec.has_one_task:
             wanted = 1
-        return TaskPlan(
+        task = TaskPlan(
             folder=plan.folder,
             stage=node.name,
             epoch=plan.epoch,
@@ -170,6 +176,11 @@ class Planner:
             faults=faults,
             limits=self.limits,
         )
+        if spec.supersteps == 1:
+            return task
+        snapshots = [self.tables.table(one.folder).snapshot for one in task.states.values()]
+        generations = [shown_generation(one.txns) for one in snapshots]
+        return replace(task, depends_on=_depends_on(plan, task, generations))
 
     def _looked_up(self, stage: str, spec: LookupSpec, one: LookedUp) -> LookupTable:
         table = self.tables.looked_up(one)
@@ -195,8 +206,54 @@ class Planner:
         return Then(only_flow(behind.node), task)
 
 
+_LOG_FORMAT = 1
+"""Changes with what a snapshot of a loop has."""
+
+
+def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> str:
+    """Return a digest of what the supersteps of a run depend on; `""` if that is not all known.
+
+    It is the same for each try of a run, before and after a publication of the runs before it.
+
+    Args:
+        plan: The run.
+        task: The plan of its task.
+        generations: Those that the tables of its states show.
+    """
+    spec, made = task.spec, _made(plan)
+    if not spec.code or not made:
+        return ""
+    files = [
+        [name, bucket, file.path, file.rows, file.dead]
+        for name, table in task.states.items()
+        for bucket, live in table.live.items()
+        for file in live
+    ]
+    known = {
+        "format": _LOG_FORMAT,
+        "stage": [task.stage, task.epoch, task.buckets, task.hash_mask, spec.code.text, spec.anew],
+        "made": made,
+        "inputs": {name: [repr(one) for one in many] for name, many in task.inputs.items()},
+        "states": [[table.id for table in task.states.values()], list(generations), sorted(files)],
+        "lookups": {name: repr(one.moment) for name, one in plan.lookups.items()},
+        "run": repr(task.context) if spec.gives_run or task.wakes or task.ages else "",
+    }
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _made(plan: RunPlan) -> str:
+    """Return what the translator was made of: its parameters, or what it holds; `""` if unknown."""
+    node = plan.node
+    if node.reference:
+        return json.dumps([node.reference, dict(node.parameters)], sort_keys=True)
+    try:
+        return pickle.dumps(vars(getattr(node.translator.translate, "__self__", node))).hex()
+    except Exception:  # an author's object may raise anything
+        return ""
+
+
 def _works_on_state(task: TaskPlan) -> bool:
-    """Tell whether tasks that get no records still have work to do on state."""
+    """Return whether tasks that get no records still have work to do on state."""
     if task.spec.record_wise:
         return False
     return any(

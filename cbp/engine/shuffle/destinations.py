@@ -51,10 +51,10 @@ def copies(
 ) -> tuple[dict[str, pa.Array | pa.ChunkedArray], pa.Table]:
     """Return the slots of every copy of some records, and a table with each copy's record.
 
-    A shared copy has no key; only shared copies have a value in `TO`.
+    Shared copies have no key, and are the only ones with a value in `TO`.
 
     Shape:
-        table: the input's columns, `EPOCH` too if it has messages, and any others.
+        table: the input's columns; `EPOCH` if the input has messages; any further columns.
 
     Raises:
         AuthorCodeError: A function of the author raised, or returned an invalid destination.

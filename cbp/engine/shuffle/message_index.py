@@ -47,7 +47,6 @@ class Receivers:
         own: The first bucket of the writing task, and its last bucket + 1; `(0, 0)` for
             single records, which have no bucket.
         rows_min: A file of fewer messages is not sorted.
-        hash_mask: Applied to every hash.
     """
 
     stage: str
@@ -150,7 +149,7 @@ class MessageGroups:
         self._laid: _Laid | None = _Laid()
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Tell whether the pending messages fill a block."""
+        """Return whether the pending messages fill a block."""
         return size >= self._limits.message_block_bytes
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:

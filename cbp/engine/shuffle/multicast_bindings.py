@@ -39,7 +39,6 @@ class BindingFile:
     """The file of bindings of one task in one epoch.
 
     Attributes:
-        path: Full path.
         rows: Number of rows that the file must have.
         epoch: The epoch that made the bindings.
     """
@@ -82,9 +81,7 @@ class BindingSink:
     """Writes the file of bindings of one task, if there are any.
 
     Args:
-        folder: The dataflow's folder.
         suffix: End of the file's name; no other task has it.
-        hash_mask: Applied to every hash.
     """
 
     def __init__(

@@ -125,12 +125,8 @@ def arrange_messages(
     Args:
         messages: In the order in which they were emitted; each has one receiver.
         spec: The translator, whose input number `flow` reads them.
-        layout: Its layout.
         flow: The number of the input.
-        stage: The stage's name.
         buckets: Number of its buckets.
-        hash_mask: Applied to every hash.
-        limits: The engine's limits.
 
     Raises:
         AuthorCodeError: An author's function for a key, an order or a combiner failed.

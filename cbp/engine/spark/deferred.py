@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from cbp.clock import MACHINE
-from cbp.engine.interface.form_checks import needs_spark
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import RunPlan, needs_spark
 from cbp.engine.run.executor import Executor
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
@@ -34,7 +33,6 @@ class DeferredExecutor:
         make: Makes the executor; may take minutes, and may raise.
         slots: How many tasks it will run at the same time.
         bypass: Which jobs it will run without Spark.
-        seconds: Returns seconds that never go back.
 
     Attributes:
         shuffles: Large runs are shuffled.

@@ -83,7 +83,6 @@ class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
 
     Args:
-        spark: The session.
         kind: The class of the tasks.
         resident_workers: Maximum number of processes beside a local Spark that do small
             runs without a job.
@@ -198,7 +197,7 @@ class SparkExecutor:
         return sessions[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Tell whether it is cheaper that every task reads the whole increment than a shuffle."""
+        """Return whether it is cheaper that every task reads the whole increment than a shuffle."""
         increments = [i for many in plan.inputs.values() for i in many]
         if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle
@@ -210,7 +209,7 @@ class SparkExecutor:
         return task if few == task.in_place else replace(task, in_place=frozenset(few))
 
     def _shuffles(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Tell whether Spark has records to shuffle; messages read in place are not shuffled."""
+        """Return whether Spark has records to shuffle; messages read in place are not shuffled."""
         if task.set_aside is not None and any(computes(one) for one in task.spec.inputs):
             return False  # a step before the shuffle cannot report a record that has no key
         others = [one for one in task.spec.inputs if one.name not in task.in_place]
@@ -316,7 +315,7 @@ def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:
 
 
 def _are_few(files: Sequence[DataFile], task: TaskPlan) -> bool:
-    """Tell whether these files are few enough for every task to read all of them."""
+    """Return whether these files are few enough for every task to read all of them."""
     return (
         sum(file.rows for file in files) * task.tasks <= task.limits.arranged_reads
         and sum(file.share_bytes for file in files) <= task.limits.arranged_bytes

@@ -111,7 +111,7 @@ def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
 
 
 def is_unreadable(exc: Exception) -> bool:
-    """Tell whether Spark could not read a file of an increment."""
+    """Return whether Spark could not read a file of an increment."""
     spark = isinstance(exc, (PySparkException, Py4JJavaError))  # not every error is converted
     return spark and any(mark in str(exc) for mark in _UNREADABLE)
 

@@ -74,7 +74,7 @@ class SqlKeys:
         return ""
 
     def _is_plain(self, plan: Any) -> bool:
-        """Tell whether a plan computes one column from each record, and reads nothing else."""
+        """Return whether a plan computes one column from each record, and reads nothing else."""
         below = plan.children().head()
         plain = plan.getClass().getSimpleName() == "Project" and plan.subqueries().isEmpty()
         leaf = below.getClass().getSimpleName() == "Project" and below.children().head()

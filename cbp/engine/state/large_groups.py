@@ -61,7 +61,6 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
     """Return the groups of some buckets that have more than `above` live records, by hash.
 
     Args:
-        state: The state of the buckets.
         wanted: The only hashes that matter (ascending); `None` means all.
         above: Number of records.
     """

@@ -4,6 +4,7 @@
               -> add                             records that the next superstep sees
               -> turn                            the next superstep begins
     end       -> deaths of files, live records that the loop wrote
+    snapshot  -> changes, go_on_from (`cbp.engine.task.superstep_log`)
 
 What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
 the engine reads them like any other. Two of them are merged once the newer one is as large as the
@@ -30,17 +31,14 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec
 
 _HASH = "_hash"
+_GONE = ["path", "rows"]
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """As in the index copies: the rows of any file can follow those of any other."""
 
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and what a loop wrote; see the module header.
-
-    Attributes:
-        spec: The state.
-    """
+    """The files of some neighbors, and what a loop wrote; see the module header."""
 
     spec: StateSpec = field(kw_only=True)
     _fixed: int = field(init=False)
@@ -98,6 +96,33 @@ class LoopState(BucketState):
         if new.num_rows:
             self.files = (*self.files, LiveFile("", 0, new.num_rows))
             self._written.append(IndexedFile(_one_batch(new)))
+
+    @property
+    def bytes_changed(self) -> int:
+        """About how many bytes `changes` has."""
+        deleted = sum(map(len, self._gone.values())) // 8
+        return deleted + sum(int(file.batch.nbytes) for file in self._written)
+
+    def changes(self) -> tuple[pa.Table, pa.Table]:
+        """Return what the loop did so far; call after `turn`. `go_on_from` is the inverse.
+
+        Returns:
+            The deleted rows of the table's files, as bitmaps; the live records that it wrote.
+        """
+        paths = [self.files[at].path for at in self._gone]
+        bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
+        gone = pa.table([pa.array(paths, pa.string()), pa.array(bitmaps, pa.binary())], _GONE)
+        written = [self._live(at) for at in range(self._fixed, len(self.files))]
+        return gone, pa.concat_tables([self._schema.empty_table(), *written])
+
+    def go_on_from(self, gone: pa.Table, written: pa.Table) -> None:
+        """Take up what a loop on the same table did before its first superstep here."""
+        places = {file.path: at for at, file in enumerate(self.files)}
+        for path, bitmap in zip(*(gone[name].to_pylist() for name in _GONE), strict=True):
+            at, rows = places[path], BitMap64.deserialize(bitmap)
+            self._dead[at], self._gone[at] = self.dead_rows(at) | rows, rows
+        self.add(written)
+        self.turn()
 
     def gone(self) -> RecordPositions:
         """Return the records of the table's files that the loop deleted; call after `turn`."""

@@ -367,7 +367,7 @@ def _equal(rows: pa.Array, wanted: pa.Array) -> Bools:
 
 
 def _is_plain(rows: pa.Array, wanted: pa.Array) -> bool:
-    """Tell whether no value is a null or a NaN."""
+    """Return whether no value is a null or a NaN."""
     return not (rows.null_count or wanted.null_count or pa.types.is_floating(rows.type))
 
 

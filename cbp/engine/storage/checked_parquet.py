@@ -153,7 +153,6 @@ class CheckedFile:
     """A Parquet file that is checked before any of it is read; see the module header.
 
     Attributes:
-        path: Full path.
         metadata: The file's Parquet metadata.
         is_sealed: Whether the file has a seal.
 
@@ -257,7 +256,6 @@ def open_parquet(path: str, *, mapped: bool = False, data: bytes | None = None) 
     """Open a Parquet file; it is checked as it is read.
 
     Args:
-        path: Full path.
         mapped: Read through a memory map, for a reader that reads the whole file; not for a
             process where maps are refused.
         data: The file's bytes, if they were read already.

@@ -48,6 +48,8 @@ class EngineLimits:
             the limit.
         whole_run_bytes: Bytes of the records that the one call of a whole run reads and puts; its
             task needs about eight times as much memory. A run of more is refused.
+        superstep_log_ms: Milliseconds between two snapshots of a loop within a run, at least
+            (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
             record.
         settings_rows: Maximum number of records of a table that every group is given as a whole.
@@ -119,6 +121,7 @@ class EngineLimits:
     call_rows: int = 524_288
     call_bytes: int = 256 << 20
     whole_run_bytes: int = 2 << 30
+    superstep_log_ms: int = 2_000
     jvm_batch_bytes: int = 64 << 20
     settings_rows: int = 65_536
     remote_bytes: int = 32 << 20

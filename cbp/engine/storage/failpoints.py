@@ -47,6 +47,7 @@ EFFECTS: tuple[str, ...] = (
     "sql_commit",
     "job",
     "superstep",
+    "superstep_log",
 )
 POINTS: tuple[str, ...] = tuple(
     f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")

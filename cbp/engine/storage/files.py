@@ -89,7 +89,6 @@ class Files(Protocol):
         """Create a file with `data` unless it exists; missing folders are made.
 
         Args:
-            path: The file's path.
             data: The file's bytes.
             what: The effect, for fault injection.
             staged: Folder of the same file system for the temporary file; `""` means beside `path`.
@@ -151,7 +150,6 @@ def files_for(
 
     Args:
         uri: A plain path or a URI.
-        faults: Called at every durable effect.
         settings: Spark's settings, which may name a LogStore.
 
     Raises:

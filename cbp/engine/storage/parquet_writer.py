@@ -99,7 +99,7 @@ class RowGroups(Protocol):
     """How a file's rows are put into row groups; one object per file."""
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Tell whether so many pending rows and bytes are to be written now."""
+        """Return whether so many pending rows and bytes are to be written now."""
         ...
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
@@ -140,7 +140,6 @@ class ParquetSink:
     """Writes Arrow tables to one file, in row groups of bounded size.
 
     Args:
-        path: Path of the file.
         schema: Schema of the file.
         faults: Failpoints, called when the file is closed.
         groups: How rows are put into row groups; by default in the order in which they came.

@@ -18,7 +18,6 @@ def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
     """Open a file for reading; never blocks.
 
     Args:
-        path: The file's path.
         buffering: As for `open`.
 
     Raises:

@@ -27,6 +27,11 @@ def carried_tables(node: StageNode) -> list[str]:
     return states + ([set_aside_table(node.name)] if node.sets_aside else [])
 
 
+def superstep_folder(stage: str) -> str:
+    """Return the folder of the logs of a stage's loops, relative to the dataflow's folder."""
+    return f"_supersteps/{stage}"
+
+
 def set_aside_table(stage: str) -> str:
     """Return the folder of what a stage set aside, relative to the dataflow's folder."""
     return f"set_aside/{stage}"

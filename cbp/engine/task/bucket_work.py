@@ -178,7 +178,6 @@ def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> Fl
     """Return sorted records of the input number `at` as a kernel reads them.
 
     Args:
-        plan: The plan of the run.
         at: Number of the input.
         table: The records, in the plan's layout.
         row_bytes: Average size of a record, in bytes.
@@ -208,7 +207,6 @@ def run_batch(
     Args:
         writers: The task's writers.
         buckets: The buckets, ascending.
-        cache: The cache of index copies.
         start: Makes the work from the states, the looked-up tables, and what takes new state
             records.
     """
@@ -259,11 +257,9 @@ def author_work(
 
     Args:
         writers: Take what the calls emit.
-        spec: The translator.
         runs: The records of its inputs.
         states: Its states, of the batch.
         write_state: Takes new state records.
-        deliveries: Records that groups share, if any.
         lookups: The looked-up tables.
         among: Returns those of the hashes of groups with a due timer that are called; `None` means
             all.
@@ -333,7 +329,6 @@ def woken_groups(
     """Return the groups to call for their timers; `None` if the run does not look for any.
 
     Args:
-        plan: The plan of the run.
         states: Its states, of some buckets.
         note: Takes the earliest timer that is not due, in microseconds since 1970.
     """

@@ -7,9 +7,11 @@ Each superstep calls the kernel that any run calls, on messages and state that l
 the end is written: what the last superstep leaves in the states, the messages that nobody read, and
 what became of the records of views. So a loop costs its files, its intention and its publication
 once, whatever the number of supersteps, and the files are those that one epoch with the same
-effect would have written.
+effect would have written. A long loop leaves snapshots of what it did, from which another try of
+the run goes on (`cbp.engine.task.superstep_log`).
 
-Guaranteed: the results are those of the reference engine (tests/cbp/engine/task/test_loop_work.py).
+Guaranteed: the results are those of the reference engine, also where tries of the run were broken
+off (tests/cbp/engine/task/test_loop_work.py).
 
 Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
 
@@ -20,9 +22,11 @@ the next superstep. Any other output is written at once, superstep after superst
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +54,7 @@ from cbp.engine.task.bucket_work import (
     looked_up,
     shared_records,
 )
+from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
 from cbp.model.flow.changes import SIGN
@@ -85,10 +90,12 @@ class LoopWork:
 
     writers: LoopWriters
     part: int
+    _log: SuperstepLog = field(init=False)
     _halves: list[_Half] = field(init=False)
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
+        self._log = SuperstepLog(plan)
         own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
         halves = (
             tuple(bucket for bucket in own if (bucket < plan.buckets // 2) == lower)
@@ -113,6 +120,9 @@ class LoopWork:
         """Run all supersteps, the first one on the records that arrived; write what is left."""
         writers = self.writers
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
+        if (snapshot := self._log.newest()) is not None:
+            deque(batches, maxlen=0)  # who sends them waits until all are taken
+            number, left = snapshot.supersteps, self._go_on_from(snapshot)
         while number < most and (number == 0 or left):
             writers.plan.faults("superstep.before")
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
@@ -120,11 +130,48 @@ class LoopWork:
             self._turn()
             writers.go_on()
             writers.plan.faults("superstep.after")
+            if left and number < most:
+                self._keep(number, left)
         writers.counts["supersteps"] = number
+        if self._log.spent:
+            writers.counts["seconds_superstep_log"] = self._log.spent
         writers.release(left)
         touched = {bucket for half in self._halves for bucket in self._finish(half)}
         writers.state.compact_others(touched, writers.cache())
         writers.state.write_deletes()
+
+    def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
+        """Put a snapshot, if it is time."""
+        if self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
+            self._log.put(self._snapshot(number, left))
+
+    def _bytes(self, left: Mapping[str, pa.Table]) -> int:
+        """Return about how many bytes a snapshot has."""
+        states = (state for half in self._halves for state in half.states.values())
+        waiting = sum(int(table.nbytes) for table in left.values())
+        return waiting + self.writers.bytes_held + sum(one.bytes_changed for one in states)
+
+    def _snapshot(self, number: int, left: Mapping[str, pa.Table]) -> Snapshot:
+        """Return all that further supersteps, and the end of the loop, need."""
+        facts, tables = self.writers.saved()
+        tables.update((f"left/{name}", table) for name, table in left.items())
+        for at, half in enumerate(self._halves):
+            for name, state in half.states.items():
+                gone, written = state.changes()
+                tables |= {f"gone/{at}/{name}": gone, f"written/{at}/{name}": written}
+        return Snapshot(number, facts, tables)
+
+    def _go_on_from(self, snapshot: Snapshot) -> dict[str, pa.Table]:
+        """Take up what supersteps of another try did; return the messages that they left."""
+        tables = snapshot.tables
+        for at, half in enumerate(self._halves):
+            for name, state in half.states.items():
+                state.go_on_from(tables[f"gone/{at}/{name}"], tables[f"written/{at}/{name}"])
+        self.writers.go_on_from(snapshot.facts, tables)
+        self.writers.go_on()
+        self.writers.counts["supersteps_before"] = snapshot.supersteps
+        names = (one.name for one in self.writers.plan.spec.loopbacks)
+        return {name: tables[key] for name in names if (key := f"left/{name}") in tables}
 
     def _superstep(self, batches: Iterable[pa.RecordBatch], *, first: bool) -> None:
         plan, counts = self.writers.plan, self.writers.counts
@@ -233,7 +280,9 @@ class LoopWriters(TaskWriters):
 
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
     _held: dict[str, list[pa.Table]] = field(init=False)
+    _written_now: dict[str, list[pa.Table]] = field(init=False)
     _remote: dict[str, list[pa.Table]] = field(init=False)
+    _bytes_written: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -241,15 +290,23 @@ class LoopWriters(TaskWriters):
         held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
         self._outputs_of = {one.name: one for one in spec.outputs}
         self._held = {name: [] for name in sorted(held)}
+        others = self._outputs_of.keys() - held if self.plan.depends_on else ()
+        self._written_now = {name: [] for name in sorted(others)}
         self._remote = {state.name: [] for state in spec.states}
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Take records of an output; write them at once unless they are held."""
-        if name not in self._held:
-            super().write_output(name, columns)
-            return
         names = self._outputs_of[name].schema.names
-        self._held[name].append(pa.Table.from_arrays(columns, names=list(names)))
+        records = pa.Table.from_arrays(columns, names=list(names))
+        if name in self._held:
+            self._held[name].append(records)
+            return
+        super().write_output(name, columns)
+        if self.can_be_saved:
+            self._written_now[name].append(records)
+            self._bytes_written += int(records.nbytes)
+            if self._bytes_written > self.plan.limits.spool_bytes:
+                self._written_now = {}
 
     def write_remote(self, state: str, columns: list[pa.Array]) -> None:
         """Take state records that a group emitted for other keys."""
@@ -261,6 +318,39 @@ class LoopWriters(TaskWriters):
             pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
         )
         self.counts["state_remote"] += len(hashes)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether outputs that are no views have so few records that memory holds them too."""
+        return bool(self.plan.depends_on) and self._bytes_written <= self.plan.limits.spool_bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """About how many bytes the tables of `saved` have."""
+        every = (*self._held.values(), *self._written_now.values())
+        return sum(int(table.nbytes) for tables in every for table in tables)
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """Return what was counted, and what was written or is held, for another try of the run."""
+        facts = {"counts": dict(self.counts), "timer_us": self._timer_us}
+        return facts, {
+            f"{kind}/{name}": pa.concat_tables(tables)
+            for kind, flows in (("held", self._held), ("output", self._written_now))
+            for name, tables in flows.items()
+            if tables
+        }
+
+    def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """Take up what another try saved: write what it wrote, hold what it held."""
+        self.counts.update(facts["counts"])
+        self.note_timer(facts["timer_us"])
+        for key, table in tables.items():
+            kind, _, name = key.partition("/")
+            if kind == "held":
+                self._held[name] = [table]
+            elif kind == "output":
+                for part in table.to_batches():
+                    self.write_output(name, part.columns)
 
     def take_messages(self) -> dict[str, pa.Table]:
         """Return the messages of the superstep that ended, in the order of their emission."""

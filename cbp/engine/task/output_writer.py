@@ -54,12 +54,10 @@ class TaskOutputs:
     """The output files of one task.
 
     Args:
-        folder: The dataflow's folder.
         suffix: End of the files' names; unique to this task.
         followers: Fused stages; each comes after the stage that it reads.
         receivers: Maps an output that is sorted by bucket to what computes the buckets.
         faults: Failpoints, called for every file.
-        limits: The engine's limits.
     """
 
     def __init__(

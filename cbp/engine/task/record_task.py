@@ -116,7 +116,6 @@ class RecordRun:
         write_remote: Takes a state's name and the columns of records, all for other groups.
         write_bindings: Takes bindings of groups to addresses.
         limits: Tell how many records are Python objects at a time.
-        context: What the author's code may know of the run.
         files: Maps each input to its files, in order.
         set_aside: Takes the records on which the author's code fails; `None` if the run fails then.
         records: Maps each input to the number of its records read so far.

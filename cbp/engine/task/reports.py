@@ -31,7 +31,6 @@ class OutputFile:
         flow: The flow, as `stage.output`.
         path: Path of the file, relative to the dataflow's folder.
         rows: Number of its records.
-        size: Its bytes.
         buckets: Number of buckets by which its messages are sorted; 0 if they are not.
     """
 
@@ -56,11 +55,9 @@ class NewStateFile:
     """A new run file with new records of a state.
 
     Attributes:
-        state: Name of the state.
         bucket: The bucket that the file belongs to.
         path: Path of the file, relative to the state's table.
         rows: Number of its records.
-        size: Its bytes.
     """
 
     state: str
@@ -153,7 +150,6 @@ class GroupFailed:
 
     Attributes:
         key: The key of the group, as JSON (`cbp.engine.columnar.json_records`).
-        error: The error.
     """
 
     key: str
@@ -173,7 +169,6 @@ class SetAside:
     """A record that a task set aside.
 
     Attributes:
-        input: Name of the input.
         sequence: Its place among the records of the input, as the shuffle numbers them.
         key: The key of its group, as JSON; `None` for a record that is a group of its own.
         record: The record, as JSON.

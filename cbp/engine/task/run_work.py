@@ -1,6 +1,9 @@
 """The only task of a translator of whole runs: one call, then the changes of all states.
 
 arrived records -> one table an input -> author -> ReachedState -> files, changes of views
+
+One task reads all records, and its author finds what belongs together. So where nothing but columns
+says what a key is, records are read as they lie in their files: none is hashed, and none is sorted.
 """
 
 from __future__ import annotations
@@ -15,12 +18,22 @@ from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState, Room
 from cbp.engine.kernel.arrow.whole_run import call_once
+from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.run.account import READ, WAY
+
+
+def reads_files(plan: TaskPlan) -> bool:
+    """Return whether a task is a whole run that needs no function, and no order, of its records."""
+    return plan.spec.form == "run" and all(
+        isinstance(one.route_by, tuple) and one.order_by is None and one.combine is None
+        for one in plan.spec.inputs
+    )
 
 
 @dataclass
@@ -33,13 +46,25 @@ class RunWork:
         """Call the author if any record arrived, and write what changed."""
         plan, counts = self.writers.plan, self.writers.counts
         assert plan.layout is not None, "every input of a whole run has groups"
-        touched: set[int] = set()
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
             count_arrived(plan, spool, counts)
             runs = flow_runs(plan, spool, range(plan.buckets))
-            if any(run.table.num_rows for run in runs):
-                touched = self._call({run.name: self._table(run) for run in runs})
+            self._work({run.name: self._table(run) for run in runs})
+
+    def run_files(self) -> None:
+        """Do the same with the files of the inputs, if `reads_files`."""
+        plan, tables = self.writers.plan, dict[str, pa.Table]()
+        for spec in plan.spec.inputs:
+            schema = author_schema(spec.schema)
+            files = plan.inputs.get(spec.name, ())
+            came = read_input(files, spec) if files else schema.empty_table()
+            tables[spec.name] = came.select(schema.names).cast(schema).combine_chunks()
+            self.writers.counts[f"records_in.{spec.name}"] = came.num_rows
+        self._work(tables)
+
+    def _work(self, inputs: dict[str, pa.Table]) -> None:
+        touched = self._call(inputs) if any(map(len, inputs.values())) else set[int]()
         self.writers.state.compact_others(touched, self.writers.cache())
         self.writers.state.write_deletes()
 
@@ -59,13 +84,14 @@ class RunWork:
         operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context, room)
         self.writers.counts["groups"] = 1
         self._count_ways(way, states)
+        files = {name: self._files(name) for name in states}
+        for name, state in states.items():
+            write = partial(self._write_state, files[name])
+            state.settle(operations[name], self.writers.write_output, write)
         touched = set[int]()
         for name, state in states.items():
-            files = self._files(name)
-            write = partial(self._write_state, files)
-            state.settle(operations[name], self.writers.write_output, write)
             for half in state.halves:
-                touched |= self._finish(name, half, files)
+                touched |= self._finish(name, half, files[name])
                 count_look_ups(self.writers.counts, half)
         return touched
 
@@ -99,6 +125,7 @@ class RunWork:
         half = range(middle) if hashes[0] >= 0 else range(middle, plan.buckets)
         for bucket, first, stop in parted(hashes, half, buckets=plan.buckets):
             files[bucket].add(rows.slice(first, stop - first))
+            files[bucket].write_beside()
 
     def _finish(self, name: str, half: BucketState, files: dict[int, RunFiles]) -> set[int]:
         """Write what changed in half of the buckets of a state; return those buckets."""

@@ -107,7 +107,6 @@ class LeftOutGroups:
         Args:
             buckets: The buckets, ascending.
             runs: Their records, as `left` returned them.
-            cache: The cache of index copies.
         """
         trials = _Trials(self.writers, buckets, runs, cache, self.others)
         aside = self.writers.plan.set_aside

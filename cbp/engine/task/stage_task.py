@@ -46,7 +46,7 @@ from cbp.engine.task.loop_work import LoopWork, LoopWriters
 from cbp.engine.task.message_reader import MessageReader
 from cbp.engine.task.record_task import RecordRun, SetAsideRecords
 from cbp.engine.task.reports import GroupFailed, GroupsFailed, NextPhase, OutputFile, TaskReport
-from cbp.engine.task.run_work import RunWork
+from cbp.engine.task.run_work import RunWork, reads_files
 from cbp.engine.task.set_aside import LeftOutGroups, RoutedRecords
 from cbp.engine.task.set_aside_reports import SetAsideReports, first_arrivals, with_places
 from cbp.engine.task.task_plan import TaskPlan
@@ -131,6 +131,8 @@ class StageTask:
 
     def run_arranged(self) -> list[TaskReport]:
         """Run this task's groups of a small increment, which the task reads itself."""
+        if reads_files(self.plan) and self.plan.set_aside is None:
+            return self.writers.report(RunWork(self.writers).run_files)
         own = arranged_batches(self.plan, self.part)
         if (reports := self._set_aside_reports) is not None:
             routed = RoutedRecords(self.writers, reports, self._unrouted)
@@ -252,10 +254,7 @@ class StageTask:
         """Run a batch without the groups that are left out; return the groups that fail.
 
         Args:
-            buckets: The buckets.
             runs: Their records.
-            cache: The cache of index copies.
-            left_out: The groups that are left out.
             failed: Groups that failed before: this task is done again, and only looks for more.
         """
         others = left_out.left(runs)

@@ -59,7 +59,7 @@ def new_files(state: str, files: Iterable[WrittenRun]) -> list[NewStateFile]:
 
 
 def is_overdue(live: Sequence[LiveFile], limits: EngineLimits) -> bool:
-    """Tell whether a bucket with these files is compacted even if none of its groups is called.
+    """Return whether a bucket with these files is compacted even if none of its groups is called.
 
     A run that calls groups of a bucket compacts it; a run with only remote writes does not.
     """
@@ -70,7 +70,6 @@ class TaskState:
     """The state files of one task.
 
     Args:
-        plan: The plan of the run.
         part: The task's number; part of the file names.
         attempt: The task's attempt; part of the file names.
         done: List to which reports of the results are added.
@@ -99,7 +98,6 @@ class TaskState:
         """Return the run files of a bucket; none of them is written yet.
 
         Args:
-            state: Name of the state.
             bucket: The state's bucket.
             cache: Where index copies are kept; `None` means that no copies are made.
             suffix: Distinguishes these files from others of this task and bucket.
@@ -208,7 +206,6 @@ class RemoteWrites:
 
     Args:
         key: The columns of the state that hold the stage's key.
-        hash_mask: Applied to every hash.
         open_files: Opens the run files of a bucket; called with the bucket and a number that
             rises.
         bytes_max: Bytes of records that are held before they are written.

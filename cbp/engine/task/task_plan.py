@@ -66,7 +66,6 @@ class TaskPlan:
     """The plan that all tasks of one run share; plain data, shipped to the workers.
 
     Attributes:
-        folder: The dataflow's folder.
         states: Maps each state to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
         work: The larger of two numbers: the records that the job reads, and the groups that it is
@@ -83,12 +82,13 @@ class TaskPlan:
         then: The groupwise stage downstream of a record-wise one; a single task may run both.
         replicate: Makes the function that copies shared records for each group before the
             shuffle, as the black box does; `None` means that each task gets one copy.
-        context: What the author's code may know of the run.
         lookups: Look-up name to the table that is looked up.
         wakes: Whether groups with a timer up to the time of `context` are called.
         set_aside: The groups that are left out, if the stage sets aside what its code fails on;
             `None` if it stops instead.
         ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
+        depends_on: Digest of what the supersteps of a loop depend on, the same for each try of a
+            run; `""` if they are not logged (`cbp.engine.task.superstep_log`).
         hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
         faults: Failpoints, called for every file that a task writes.
         limits: The engine's limits; they reach every process that does a task.
@@ -118,6 +118,7 @@ class TaskPlan:
     ages: bool = False
     set_aside: LeftOut | None = None
     replicate: Callable[[TaskPlan], Replicate] | None = None
+    depends_on: str = ""
     hash_mask: int = -1
     faults: Faults = NO_FAULTS
     limits: EngineLimits = DEFAULT_LIMITS

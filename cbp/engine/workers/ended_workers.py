@@ -27,7 +27,6 @@ def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | 
     """Return the error of a run whose worker ended; `None` if no worker did.
 
     Args:
-        run: Id of the run.
         nodes: The stages that ran.
         text: The whole text of Spark's error.
     """
@@ -39,7 +38,6 @@ def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str
     """Return the error of a run whose worker is known to have ended.
 
     Args:
-        run: Id of the run.
         nodes: The stages that ran.
         report: What the worker left: empty, or a cause and its stack of frames.
         status: How the process ended, if that is known; named if `report` has no cause.

@@ -110,7 +110,6 @@ class WorkerExecutor(LocalExecutor):
     Args:
         free_max: Maximum number of idle workers that are kept.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(

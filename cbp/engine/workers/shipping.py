@@ -40,7 +40,7 @@ _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 
 @cache
 def ship_with_fingerprints() -> None:
-    """Make Spark's pickler send fingerprints, or texts, from now on in this process."""
+    """Make Spark's pickler send author's code by fingerprint, or as text, in this process."""
     pickler: Any = cloudpickle.Pickler
     look_up: Any = cloudpickle._lookup_module_and_qualname
     plain = pickler.reducer_override

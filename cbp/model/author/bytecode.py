@@ -116,7 +116,7 @@ def texts_of(code: CodeType) -> Iterator[str]:
 
 
 def _is_local(step: dis.Instruction) -> bool:
-    """Tell whether an instruction loads a local variable, last; a closure's counts."""
+    """Return whether an instruction loads a local variable, last; a closure's counts."""
     name = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
     return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
 

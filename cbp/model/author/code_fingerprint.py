@@ -68,7 +68,7 @@ class Code:
         return self.text
 
     def __bool__(self) -> bool:
-        """Tell whether it has the current scheme, so that it can be compared with loaded code."""
+        """Return whether it has the current scheme, so that it can be compared with loaded code."""
         return self.text.startswith(f"{SCHEME}:")
 
     def __add__(self, other: Code) -> Code:

@@ -45,5 +45,5 @@ def digits_text(context: decimal.Context) -> str:
 
 
 def decimals_changed() -> bool:
-    """Tell whether code that was called inside of `author_decimals` has changed its context."""
+    """Return whether code that was called inside of `author_decimals` has changed its context."""
     return digits_text(decimal.getcontext()) != digits_text(_EXACT)

@@ -123,7 +123,7 @@ def held_by(value: Any, root: type) -> Code:
 
 
 def is_authors(thing: Any) -> bool:
-    """Tell whether a class or function is in a package whose code was fingerprinted before."""
+    """Return whether a class or function is in a package whose code was fingerprinted before."""
     return _package(thing) in _authors
 
 

@@ -255,7 +255,7 @@ def _identity(descriptor: int) -> Hashable:
 
 
 def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Tell whether a module has the same attributes; values that are identical are not compared."""
+    """Return whether a module has the same attributes; identical values are not compared."""
     if len(before) != len(now):
         return False
     try:

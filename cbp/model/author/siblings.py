@@ -41,7 +41,7 @@ class Siblings:
         self._distributions = frozenset(one for name in lone for one in _of_all().get(name, ()))
 
     def __contains__(self, package: str) -> bool:
-        """Tell whether a package (the first part of a module's name) is one of them."""
+        """Return whether a package (the first part of a module's name) is one of them."""
         known = self._known.get(package)
         if known is None:
             known = self._known[package] = bool(package) and self._beside(package)
@@ -73,7 +73,7 @@ def root_of(package: str) -> str:
 
 
 def is_installed(package: str) -> bool:
-    """Tell whether a top-level name is one of the standard library or of an installed package."""
+    """Return whether a top-level name is one of the standard library or of an installed package."""
     return package in sys.stdlib_module_names or package in _of_all()
 
 

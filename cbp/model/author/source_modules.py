@@ -89,11 +89,11 @@ class SourceSet:
         self._all = tuple(self._by_name.values())
 
     def contradicts(self, modules: Sequence[SourceModule]) -> bool:
-        """Tell whether one of these modules has another text here."""
+        """Return whether one of these modules has another text here."""
         return any(self._by_name.get(module.name, module) != module for module in modules)
 
     def has(self, name: str) -> bool:
-        """Tell whether a module of this name was imported."""
+        """Return whether a module of this name was imported."""
         return name in self._by_name
 
 

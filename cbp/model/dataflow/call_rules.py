@@ -116,7 +116,6 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
     """Refuse a record of an output with a key that the group of its key did not emit.
 
     Args:
-        output: Name of the output.
         emitted: The group's key in the record.
         called: The key of the group that emitted it; `None` if that is not known.
 
@@ -136,7 +135,6 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
     """Refuse the second record of one key of an output in one epoch.
 
     Args:
-        output: Name of the output.
         key: Values of its key, in its order.
 
     Raises:
@@ -169,7 +167,6 @@ def error_class(exc: BaseException, function: str) -> type[AuthorCodeError]:
     """Return the class of coded error for an exception from an author's function.
 
     Args:
-        exc: The exception.
         function: Name of the function, such as `UrlCount.translate` or `urls.route_by`.
     """
     if isinstance(exc, AuthorMisuse):

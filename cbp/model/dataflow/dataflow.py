@@ -251,7 +251,7 @@ def _first(mistakes: Iterator[Mistake]) -> list[Mistake]:
 
 
 def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> Iterator[Mistake]:
-    """Yield a mistake for each name that is none, and for each that a source and a stage have."""
+    """Yield a mistake for each invalid name, and for each that both a source and a stage have."""
     sources, stages = dict.fromkeys(sources), dict.fromkeys(stages)
     names = [("name", name)]
     names += [(f"sources.{name}", name) for name in sources]

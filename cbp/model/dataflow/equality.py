@@ -68,7 +68,7 @@ class Closeness:
         return tuple(same), tuple(numbers)
 
     def near(self, left: Numbers, right: Numbers) -> bool:
-        """Tell whether the numbers of two records are near, one by one."""
+        """Return whether the numbers of two records are near, one by one."""
         most = self.tolerance
         return all(
             math.isclose(one, other, rel_tol=most, abs_tol=most)
@@ -76,7 +76,7 @@ class Closeness:
         )
 
     def agree(self, left: Sequence[Any], right: Sequence[Any]) -> bool:
-        """Tell whether two records are equal in the sense of this closeness."""
+        """Return whether two records are equal in the sense of this closeness."""
         (same, numbers), (other, others) = self.parts(left), self.parts(right)
         return same == other and self.near(numbers, others)
 
@@ -88,7 +88,6 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
     """Return how closely records of a state or an output must agree, as it declares.
 
     Args:
-        spec: The state or output.
         key: Its columns that are compared exactly: the stage's key, or the output's.
         behind: Number of additional exact columns in front of its own columns.
     """
@@ -204,7 +203,7 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 
 
 def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
-    """Tell whether a record says that its key is gone: all of its other columns are null.
+    """Return whether a record says that its key is gone: all of its other columns are null.
 
     Args:
         row: A record of an output with a key.

@@ -33,7 +33,6 @@ def expires_at(time: datetime, expire_ms: int) -> datetime:
     """Return when the records of a group that is called now expire.
 
     Args:
-        time: The time of the run.
         expire_ms: The age.
 
     Returns:

@@ -5,7 +5,7 @@ Those of look-ups and of cycles are below.
 Checks of look-ups: what they are wired to, and whether they are by its key. Pure.
 
 A look-up reads the state of another stage, or its own, by the key of the called group. It is no
-input: it brings no increments, so nothing waits for it, and a cycle through it is none.
+input: it brings no increments, so nothing waits for it, and it closes no cycle.
 
 The changes by which one with `wake` calls groups are an input, wired in `cbp.model.dataflow.nodes`.
 The records are found in `cbp.engine.task.bucket_work`.
@@ -262,8 +262,6 @@ def lookup_mistakes(
     """Yield what is wrong with the look-ups of a stage.
 
     Args:
-        stage: Name of the stage.
-        spec: Its translator.
         wired: Look-up to the table that it reads.
         tables: Every state that can be looked up, with its translator, by `stage.state`.
     """
@@ -403,7 +401,7 @@ def _can_run(
     stuck: Collection[str],
     flows: Collection[str],
 ) -> bool:
-    """Tell whether a stage can have a first run while the stages in `stuck` have none.
+    """Return whether a stage can have a first run while the stages in `stuck` have none.
 
     An input that is wired to an unknown flow counts as fed; it is another mistake.
     """

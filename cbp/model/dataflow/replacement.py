@@ -32,6 +32,7 @@ class Hindrance:
 
     Attributes:
         reader: Where the document has it, such as `stages.count` or `sinks.archive`.
+        why: The reason, and what its author can declare so that it follows.
     """
 
     reader: str
@@ -61,10 +62,7 @@ def hindrances(
     """Yield why readers of a source cannot follow the replacement of one of its files.
 
     Args:
-        source: The source.
         sources: Names of all sources of the dataflow.
-        stages: All stages of the dataflow.
-        sinks: All sinks of the dataflow.
         altered: Stages whose tables are not computed from all input by their present code: a
             version began them later, or an operator corrected their state.
         taken_back: Whether it was taken in while a stage read records without their signs. Then its
@@ -90,14 +88,10 @@ def _why_not(
 ) -> str:
     """Return what keeps a stage from recomputing groups, in words; `""` if nothing does.
 
-    `promised`: whether its answer depends on nothing but the records.
+    `promised`: whether its answer depends on nothing but the records. That is asked last: a promise
+    helps only where nothing else is in the way.
     """
     spec = node.translator
-    if not promised:
-        return (
-            "the document does not say `any_order: true` of it, so its answer may depend on the "
-            "order in which records arrived"
-        )
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
         return "it has an input without groups, and what it wrote of single records stays"
     for one in spec.inputs:
@@ -110,7 +104,10 @@ def _why_not(
         if not isinstance(one.route_by, tuple):
             return f"its input {one.name!r} is routed by a function; route by columns"
     if outputs := [one.name for one in spec.emitted]:
-        return f"its output {outputs[0]!r} is not a view, and records that were emitted stay"
+        return (
+            f"its output {outputs[0]!r} is not a view, and records that were emitted stay; declare "
+            "it as a `View`"
+        )
     for state in spec.states:
         if state.keep or state.grouping == "outer" or spec.writes_remote:
             return f"its state {state.name!r} is more than what each group emits when it is called"
@@ -126,4 +123,10 @@ def _why_not(
         return f"its rule {node.runnable.name} reads records twice, or leaves some out"
     if node.name in altered:
         return "a version began it later than its input, or an operator corrected its state"
+    if not promised:
+        return (
+            "the document does not say that its answer is the same in any order of its records; "
+            "if it is, as that of a count, write `any_order: true` beside its translator, and "
+            "register again: its state stays (`check_any_order` of cbp.testing tests the promise)"
+        )
     return ""

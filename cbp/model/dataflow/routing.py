@@ -46,7 +46,7 @@ became of the records in an epoch is an output of the view's name, which no auth
 at most one insert, one delete, or one pair of updates; a record whose values are equal has none.
 The order: groups as visited; within a group by the second key, nulls first; before precedes after.
 An input says whether it reads all changes, or the new records only; the others then are not in its
-increments, so they call no group. What counts as a change is values: 0.0 for -0.0 is none [d].
+increments, so they call no group. Values are compared: 0.0 in place of -0.0 is not a change [d].
 
 **Messages.** A `Loopback` is an output of the stage that is wired to an input of the same name.
 What an epoch writes there is an increment that the stage consumes in a later epoch (the next,

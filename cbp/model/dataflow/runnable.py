@@ -84,7 +84,7 @@ class RunAll:
 
     @property
     def timeless(self) -> bool:
-        """Tell whether the batch is 1; a larger batch depends on how much is queued."""
+        """Return whether the batch is 1; a larger batch depends on how much is queued."""
         return self.batch == 1
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
@@ -455,14 +455,14 @@ _NAMES: Mapping[type, str] = {**{rule: name for name, rule in RULES.items()}, Ph
 
 
 def is_ready_rule(function: object) -> bool:
-    """Tell whether a Runnable, and every rule inside it, is one of these: it answers at once."""
+    """Return whether a Runnable, and every rule inside it, is one of these: it answers at once."""
     return type(function) in RULES.values() and all(
         is_ready_rule(part) for part in vars(function).values() if callable(part)
     )
 
 
 def can_start(rule: Any, fed: Collection[str], inputs: Sequence[str]) -> bool:
-    """Tell whether a ready-made rule can start a run if only some inputs have increments.
+    """Return whether a ready-made rule can start a run if only some inputs have increments.
 
     Args:
         rule: A ready-made rule.
@@ -517,7 +517,7 @@ def _empty(connectors: Connectors) -> list[str]:
 
 
 def _all_closed(connectors: Connectors) -> bool:
-    """Tell whether every input is closed, so that no smaller key can still come."""
+    """Return whether every input is closed, so that no smaller key can still come."""
     return all(connector.is_closed for connector in connectors.values())
 
 

@@ -203,7 +203,7 @@ class StateSpec:
         keep: Whether the records of a called group stay unless they are put or deleted; otherwise
             the group keeps what it emits.
         changes: Name of the output that gets the changes of the records, which makes the state a
-            view; `""` if it is none.
+            view; `""` if it is not a view.
         timers: Whether its records are timers: the key, and the time `at` from which the group is
             called once more.
         expire_ms: A group that was not called for so many milliseconds loses its records; 0: never.
@@ -292,13 +292,12 @@ class RunnableSpec:
         return getattr(self.function, "named", ())
 
     def can_start(self, fed: Collection[str], inputs: Sequence[str]) -> bool:
-        """Tell whether a first run is possible if only these inputs ever have an increment.
+        """Return whether a first run is possible if only these inputs ever have an increment.
 
         Always true for an author's function, since it can decide anything.
 
         Args:
             fed: Inputs that can have an increment before the first run.
-            inputs: All inputs of the stage.
         """
         return self.by_author or can_start(self.function, fed, inputs)
 

@@ -13,7 +13,7 @@ Source: CBP (SoCC'10), sections 2.2 and 4.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,7 +85,7 @@ class Connector:
         return sum(increment.bytes for increment in self.unread)
 
     def close_is_due(self, next_index: int) -> bool:
-        """Tell whether a close comes before the next output increment to frame.
+        """Return whether a close comes before the next output increment to frame.
 
         Args:
             next_index: Index of the flow's next output increment. Read it before the connector,
@@ -163,6 +163,29 @@ class Decision:
     def runnable(self) -> bool:
         """Whether there is anything to read."""
         return any(self.read.values())
+
+    def as_before(
+        self, read: Mapping[str, Sequence[int]], remove: Mapping[str, Sequence[int]]
+    ) -> Decision:
+        """Return the decision of an earlier try of the same run, if this one only reads more.
+
+        Then what more it reads came after that try, which would have read it in a later run.
+
+        Args:
+            read, remove: What the earlier try read and removed.
+        """
+        pairs = ((self.read, read), (self.remove, remove))
+        less = all(
+            tuple(now.get(name, ())[: len(before)]) == tuple(before)
+            for now, earlier in pairs
+            for name, before in earlier.items()
+        )
+        if self.late is not None or not less or not any(read.values()):
+            return self
+        reads, removes = (
+            {name: tuple(indexes) for name, indexes in chosen.items()} for chosen in (read, remove)
+        )
+        return replace(self, read=reads, remove=removes)
 
     def dropped(self, connectors: Mapping[str, Connector]) -> tuple[Increment, ...]:
         """Return the increments that would be removed without ever being read."""

@@ -229,7 +229,6 @@ def framing_keys(
         records: The records, in order.
         frame_by: The author's function.
         memo: The memo before the first record.
-        stage: The stage, for errors.
         input_: The input, for errors.
         refuses: Whether a record on which the function fails gets a `Refused` in place of a key; it
             leaves the memo as it was.

@@ -65,7 +65,7 @@ class Position:
         return sum(stage.epoch for stage in self.stages.values())
 
     def framed_less(self, other: Position) -> bool:
-        """Tell whether some input is framed further in `other` than here.
+        """Return whether some input is framed further in `other` than here.
 
         Files of increments in between may be gone, since `other` already holds their frames.
         """

@@ -180,7 +180,6 @@ def expire(
         total_bytes: Size of all increments of the flow, including those not in `held`.
         first_replayed: The first increment that the longest roll-back would read again.
         needed: Paths of files that are still needed.
-        retention: The retention of the flow.
         now: Aware time in UTC.
         first_waiting: Increments from this one on are still needed.
         next_index: Index of the increment that comes next; 0 if increments are not counted.

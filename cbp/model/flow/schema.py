@@ -80,7 +80,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` is a valid name of a dataflow, stage, source, input or output."""
+    """Return whether `text` is a valid name of a dataflow, stage, source, input or output."""
     return bool(_NAME.match(text))
 
 

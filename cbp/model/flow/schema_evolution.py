@@ -88,7 +88,7 @@ def refused(changes: Sequence[ColumnChange]) -> tuple[ColumnChange, ...]:
 
 
 def is_widened(before: DataType, after: DataType) -> bool:
-    """Tell whether `after` is another type that holds every value of `before` exactly."""
+    """Return whether `after` is another type that holds every value of `before` exactly."""
     if before.kind in _INTEGERS and after.kind in _INTEGERS:
         return _INTEGERS.index(after.kind) > _INTEGERS.index(before.kind)
     if before.kind == after.kind == "DECIMAL":

@@ -196,7 +196,6 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
     """Return the physical plan of a dataflow.
 
     Args:
-        dataflow: A checked dataflow.
         leaders: The leaders of its physical stages, as chosen at registration.
         limits: Limits of the engine that runs it.
 

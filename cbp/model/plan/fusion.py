@@ -63,11 +63,7 @@ class PhysicalStage:
 
 
 def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
-    """Return the leaders of the physical stages, in the order of the stages.
-
-    Args:
-        dataflow: A checked dataflow.
-    """
+    """Return the leaders of the physical stages, in the order of the stages."""
     apart = {*dataflow.cycles()} | {
         stage.name
         for stage in dataflow.stages.values()

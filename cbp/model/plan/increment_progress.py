@@ -88,7 +88,6 @@ def follow(
 
     Args:
         flow: The flow of the increment.
-        index: Its index.
         order: Leading stages, upstream first.
         stages: What is known of each of them.
     """

@@ -66,7 +66,7 @@ class Bypass:
         return self.job_start_seconds * (1 / START_SHARE - 1)
 
     def takes(self, tasks: int, seconds: float) -> bool:
-        """Tell whether a job that needs no shuffle bypasses Spark.
+        """Return whether a job that needs no shuffle bypasses Spark.
 
         Args:
             tasks: Number of tasks of the job.
@@ -97,7 +97,7 @@ def lane_figure(lane: Lane) -> str:
 
 
 def lanes_of(figures: Mapping[str, float]) -> tuple[Lane, ...]:
-    """Return the lanes that the jobs of a run took; empty if it had no job or none is known."""
+    """Return the lanes that a run's jobs took; empty if it had none, or its figures do not say."""
     return tuple(lane for lane in Lane if figures.get(lane_figure(lane)))
 
 

@@ -63,7 +63,6 @@ def picture(dataflow: Dataflow, leaders: Collection[str]) -> str:
     """Draw the graph for a terminal; a stage that follows a leader has a `+` before its name.
 
     Args:
-        dataflow: A checked dataflow.
         leaders: The stages that lead physical stages.
     """
     lines = list(_lines(dataflow, leaders))

@@ -192,12 +192,15 @@ def reason(
 
 
 def ways(figures: Mapping[str, float]) -> list[str]:
-    """Return how the call of a whole run went, and what of each state it read, in words.
+    """Return how a loop or the call of a whole run went, and what of states it read, in words.
 
     Args:
         figures: Figures of the run; there is nothing to say if it made no such call.
     """
     said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
+    if before := int(figures.get("supersteps_before", 0)):
+        many = format_count(int(figures.get("supersteps", before)), "superstep")
+        said.append(f"{many}, the first {before:,} of them by an earlier try that was broken off")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})
     for state in states:
         whole, keys, records = (

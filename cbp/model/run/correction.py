@@ -150,7 +150,6 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
     """Return the translator of a correction: it reads the corrections of one state as input.
 
     Args:
-        spec: The translator.
         state: Name of the corrected state.
         time: When it is made. If the state expires, the age of its groups counts from then.
     """
@@ -209,7 +208,6 @@ def corrected_records(
 
     Args:
         schema: Schema of the state.
-        correction: The correction.
         records: The key's records now, with all columns of the state.
     """
     empty = {**dict.fromkeys(schema.names), **correction.key}

@@ -160,7 +160,7 @@ class Intention:
         return f"{self.dataflow}/{self.stage}/{self.epoch}"
 
     def finds_what_it_read(self, connectors: Mapping[str, Connector]) -> bool:
-        """Tell whether all increments that it read and removed wait in the stage's connectors."""
+        """Return whether all increments that it read and removed wait in the stage's connectors."""
         return all(
             set(indexes) <= {one.index for one in connectors.get(name, Connector(name)).waiting}
             for chosen in (self.read, self.remove)

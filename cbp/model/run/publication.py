@@ -52,7 +52,6 @@ def due(
     Args:
         policy: The dataflow's publish policy.
         waiting: Finished records of all its stages.
-        now_ms: Milliseconds since 1970.
         at_once: Whether to ignore the policy, since the dataflow stops or was just started.
     """
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}

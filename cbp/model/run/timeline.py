@@ -49,7 +49,7 @@ def begin_figures(begins: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def is_begin(figure: str) -> bool:
-    """Tell whether a figure records when a phase began."""
+    """Return whether a figure records when a phase began."""
     return figure.startswith(_PREFIX)
 
 

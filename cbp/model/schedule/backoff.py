@@ -76,5 +76,5 @@ class Rest:
         return f"{count}, again at {self.end:%Y-%m-%d %H:%M:%S} UTC"
 
     def lasts(self, now: datetime) -> bool:
-        """Tell whether the pause is still going on."""
+        """Return whether the pause is still going on."""
         return self.begin <= now < self.end

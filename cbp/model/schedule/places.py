@@ -68,7 +68,6 @@ class ActiveRun:
 
     Attributes:
         since: When it began, aware and in UTC; `None` means just now.
-        run: Its id.
         gave_way: How often runs of its epoch gave way; from 1 on it is in the narrow place.
         starved: Whether it has had work but no slot of the engine for `STARVED_SECONDS`.
         starved_at: When it was last seen with work but no slot; `None` if it never was. Its turn
@@ -204,7 +203,7 @@ class Places:
         return next(iter(candidates), None)
 
     def matters(self, active: Collection[ActiveRun], now: datetime) -> bool:
-        """Tell whether some run is late, so that runs of other dataflows without slots matter."""
+        """Return whether some run is late, so that runs of other dataflows without slots matter."""
         late = {work.dataflow for work in self._late(active, now)}
         return any(late - {work.dataflow} for work in active if not work.recorded)
 
@@ -220,7 +219,7 @@ class Places:
         return sorted(late, key=lambda work: _age(work, now))[: self.slow_most]
 
     def used_up(self, dataflow: str, active: Collection[ActiveRun]) -> bool:
-        """Tell whether a dataflow has its maximum number of runs, slow ones included."""
+        """Return whether a dataflow has its maximum number of runs, slow ones included."""
         return sum(work.dataflow == dataflow for work in active) >= self.most
 
     def _late(self, active: Collection[ActiveRun], now: datetime) -> list[ActiveRun]:

@@ -32,7 +32,6 @@ def rests_until(
     """Return until when stages rest that were decided about; `None` if one of them does not rest.
 
     Args:
-        views: All stages of a dataflow.
         waits: Why they did not start.
     """
     end = FOR_EVER

@@ -127,7 +127,7 @@ class StageView:
         return self.runnable.by_author
 
     def may_start(self, now: datetime) -> bool:
-        """Tell whether to ask its Runnable now."""
+        """Return whether to ask its Runnable now."""
         return not self.running and self.active and not self._rests(now)
 
     def _rests(self, now: datetime) -> bool:
@@ -393,7 +393,7 @@ def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:
 
 
 def _hungry(case: _Case, cases: Mapping[str, _Case]) -> bool:
-    """Tell whether only more input can make a stage run; see `cbp.model.flow.back_pressure`."""
+    """Return whether only more input can make a stage run; see `cbp.model.flow.back_pressure`."""
     inside = (*case.cycle, case.view.stage)
     others = (cases[name] for name in case.cycle if name != case.view.stage)
     if not case.idle or any(o.view.running or o.decision is not None for o in others):

@@ -28,7 +28,7 @@ def due_at(due_ms: int | None) -> datetime | None:
 
 
 def is_due(at: datetime | None, now: datetime) -> bool:
-    """Tell whether a stage runs for its timers."""
+    """Return whether a stage runs for its timers."""
     return at is not None and at <= now
 
 

@@ -43,7 +43,7 @@ class BadRecords:
         """Read a policy as a document has it.
 
         Raises:
-            ValueError: It is none. The message says what is allowed.
+            ValueError: It is not an allowed value; the message lists those.
         """
         if value == "quarantine_file":
             return QUARANTINE_FILE

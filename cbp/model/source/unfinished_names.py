@@ -46,7 +46,7 @@ def parse_endings(value: Any) -> tuple[str, ...]:
     """Read the list of a source, such as `[".part", ".wip"]`; an empty one leaves hidden names.
 
     Raises:
-        ValueError: It is none. The message says what is allowed.
+        ValueError: It is not an allowed pattern; the message says what is.
     """
     given = list(value) if isinstance(value, list | tuple) else None
     if given is None or not all(isinstance(one, str) for one in given):

@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from cbp.errors import Mistake
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE
-from cbp.model.version.shape import DataflowShape, StageShape
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.version.shape import DataflowShape, StageShape, shape_of
 from cbp.model.version.version_change import NodeChange, compare_versions
 
 
@@ -42,8 +43,13 @@ def drift(
     )
 
 
+def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
+    """Tell whether a version runs with what is loaded; `None`: a version that kept no shape."""
+    return registered is None or not drift(registered, shape_of(loaded))
+
+
 def unfingerprinted(registered: DataflowShape) -> bool:
-    """Tell whether some stage was registered with another fingerprint scheme."""
+    """Return whether some stage was registered with another fingerprint scheme."""
     return any(not stage.code for stage in registered.stages.values())
 
 
@@ -53,7 +59,7 @@ def without_codes(shape: DataflowShape) -> DataflowShape:
 
 
 def with_codes(registered: DataflowShape, loaded: DataflowShape) -> DataflowShape:
-    """Return a shape that adopts the loaded fingerprints where its own have another scheme."""
+    """Return a shape with the loaded fingerprints in place of those of an older scheme."""
     stages = {
         name: _with_codes(stage, loaded.stages[name]) if name in loaded.stages else stage
         for name, stage in registered.stages.items()

@@ -58,7 +58,6 @@ def view_mistakes(
     """Yield a mistake for each view that another version's records do not fit.
 
     Args:
-        name: The stage.
         before, after: Its two versions.
         rebuilt: Whether it is rebuilt; otherwise it keeps what it has.
     """
@@ -69,9 +68,9 @@ def view_mistakes(
         other = any(old.get(rule) != new.get(rule) for rule in ("changes", "bag"))
         if not rebuilt and (shorter or other):
             message = (
-                "became a view, is no longer one, or has a shorter key or none; its records may "
-                f"not fit: rebuild the stage (--rebuild {name}; REST: rebuild={name}), or rename "
-                "the view or state"
+                "it became a view, is no longer a view, or lost columns of its second key, so its "
+                f"records may not fit. Rebuild the stage (--rebuild {name}; REST: rebuild={name}), "
+                "or rename the view or state"
             )
             yield Mistake("view_changed", f"stages.{name}.states.{state}", message)
     was, is_ = _changes_flows(before), _changes_flows(after)
@@ -90,8 +89,6 @@ def collected_mistake(name: str, view: str, first: int) -> Mistake:
     """Return the mistake for a view whose flow lost old records.
 
     Args:
-        name: The stage.
-        view: The view.
         first: The first increment of its flow that can still be read.
     """
     return _not_fillable(name, view, f"the increments of its flow before {first} are collected")

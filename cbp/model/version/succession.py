@@ -98,7 +98,6 @@ def succeed(
 
     Args:
         plan: The change of every stage.
-        choice: The author's choices.
         before: Position of the old version, with no run under way.
         version: Number of the new version.
         units: Maps each stage of the old version to the stage that led it.
@@ -184,7 +183,7 @@ def _epochs(
 
 
 def _again(node: StageNode, input_: str, plan: ChangePlan) -> bool:
-    """Tell whether the writer of an input is rebuilt, added, or the stage itself."""
+    """Return whether the writer of an input is rebuilt, added, or the stage itself."""
     writer = node.wiring[input_].partition(".")[0]
     return writer == node.name or writer in plan.emptied
 

@@ -193,7 +193,6 @@ def compare_versions(
 
     Args:
         before, after: The two versions.
-        choice: The author's choices.
         past: Maps flows that only earlier versions had to their last columns. Their increments
             still exist, and a flow that comes back continues after them.
         never_ran: Stages without an epoch, whose state is empty.

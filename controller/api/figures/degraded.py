@@ -108,7 +108,6 @@ def stage_state(
     """Return the state of a stage, as every answer shows it.
 
     Args:
-        stage: The stage.
         wait: Why it did not start when it was last looked at.
         is_running: Whether it has a run under way.
         is_paused: Whether its dataflow is paused.

@@ -82,7 +82,6 @@ class Overview:
     Attributes:
         present: Knows what the stages wait for, and what fails beside them.
         kept: Summaries of earlier answers.
-        now: Returns the time, aware and in UTC.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 

@@ -31,11 +31,8 @@ class MetricSources:
         drop_folder: Knows the troubles of sources.
         standing: Returns which instance leads.
         feed: Knows how many clients follow the events.
-        requests: Counts of requests.
         audit: Counts refused requests, and what the audit log lacks.
         cache: The folder of index copies.
-        now: Returns the time, aware and in UTC.
-        monotonic: Returns seconds that never go back.
     """
 
     def __init__(

@@ -36,6 +36,14 @@ class RangePageQuery(PageQuery):
     until: Instant | None = Field(None, description="It began, or came, before this time.")
 
 
+class RefusalPageQuery(RangePageQuery):
+    """A page of what was refused in a range of time."""
+
+    code: str | None = Field(
+        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the reason of a refusal."
+    )
+
+
 class MomentQuery(Model):
     """The snapshot that a client asks for; without parameters, the newest one."""
 

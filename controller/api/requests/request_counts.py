@@ -68,7 +68,6 @@ class RequestCounter:
     Args:
         counts: Where requests are counted.
         prefix: What the templates of all routes begin with, and labels leave out.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(

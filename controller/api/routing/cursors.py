@@ -53,14 +53,14 @@ class ListCursors:
         return ListCursors((action, *self.subject[1:]))
 
     def seal(self, place: str | None) -> str | None:
-        """Return the cursor for a place in this list; `None` for none."""
+        """Return the cursor for a place in this list; `None` at its end."""
         if place is None:
             return None
         content = base64.urlsafe_b64encode(self._digest() + place.encode())
         return _FIRST + content.decode().rstrip("=")
 
     def open(self, cursor: str | None) -> str | None:
-        """Return the place that a client's cursor names; `None` for none.
+        """Return the place that a client's cursor names; `None` without a cursor.
 
         Raises:
             CursorInvalidError: If it is not a cursor of this list.

@@ -1,7 +1,7 @@
 """Routes that a process which only reads can serve, beside the one that leads and runs.
 
-Such a process has the store, the tables and the code of translators. What only the memory of the
-service's own process holds it does not know (sessions that could not be stored, counts of attempts,
+Such a process has the store, the tables and the code of translators. It does not know what only the
+memory of the service's own process holds (sessions that could not be stored, counts of attempts,
 what was decided last), except for what `PresentState` asks for. So a route is served there only if
 it says so, with `@read_anywhere`; a new route is not.
 """
@@ -18,12 +18,28 @@ from controller.api.routing.route_index import RouteIndex
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ANYWHERE: set[Any] = set()
+_LASTING: set[Any] = set()
 
 
 def read_anywhere(endpoint: Endpoint) -> Endpoint:
     """Mark a route whose answer is made of the store, the tables and registered code alone."""
     _ANYWHERE.add(endpoint)
     return endpoint
+
+
+def lasting(endpoint: Endpoint) -> Endpoint:
+    """Mark a route whose answer stays the same until the store changes.
+
+    It depends on the path, the query, what the caller may touch, and the store: on no header, no
+    table, no clock. A route that learns otherwise of one answer says so (`Exchange.passing`).
+    """
+    _LASTING.add(endpoint)
+    return endpoint
+
+
+def is_lasting(endpoint: object) -> bool:
+    """Return whether a route is marked as `lasting`."""
+    return endpoint in _LASTING
 
 
 class ReadRoutes:
@@ -37,7 +53,7 @@ class ReadRoutes:
         self._index = RouteIndex(routes)
 
     def serve(self, path: str) -> bool:
-        """Tell whether a GET of this path meets a marked route."""
+        """Return whether a GET of this path meets a marked route."""
         scope = {"type": "http", "path": path, "method": "GET"}
         for route in self._index.candidates(path):
             if route.matches(scope)[0] is Match.FULL:

@@ -56,7 +56,7 @@ async def identify(
 
 
 async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bool:
-    """Tell whether the credential of a request that is being answered has not ended since.
+    """Return whether the credential of a request that is being answered has not ended since.
 
     This is not a use of a session, which would never be idle otherwise. While the store does not
     answer, a credential counts as valid: nothing can be said about it.

@@ -22,8 +22,8 @@ Scope = Annotated[
 def link_command(context: typer.Context, scope: Scope = None, json_: AsJson = False) -> None:
     """Print a link to the page that signs a browser in; it works once, for ten minutes."""
     chosen = session(context)
-    with chosen.connect() as service:
-        made = service.post("session", "codes", query={"scope": scope})
+    with chosen.client() as client:
+        made = client.make_sign_in(scope)
     link = f"{chosen.settings.url}{made['path']}"
     if json_:
         print_json({"link": link, "scope": made["scope"], "expires_at": made["expires_at"]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="Name of the token.", show_default=Fal
 def list_command(
     context: typer.Context, limit: Limit = 100, cursor: Cursor = None, json_: AsJson = False
 ) -> None:
-    """List named tokens, newest first; the token file is none of them."""
+    """List named tokens, newest first; the token file is not listed."""
     answer = fetch(context, json_, "tokens", limit=limit, cursor=cursor)
     rows = [
         (
@@ -60,16 +59,9 @@ def new_command(
     json_: AsJson = False,
 ) -> None:
     """Make a token, and print its secret, which is shown this once."""
-    wanted = {
-        "name": name,
-        "scope": scope,
-        "expires_days": None if never else days,
-        "dataflows": dataflow or None,
-    }
-    with session(context).connect() as service:
-        made = service.post(
-            "tokens", content=json.dumps(wanted).encode(), content_type="application/json"
-        )
+    expires_days = None if never else days
+    with session(context).client() as client:
+        made = client.make_token(name, scope, expires_days=expires_days, dataflows=dataflow or ())
     _print_new(made, as_json=json_)
 
 
@@ -83,16 +75,16 @@ def rotate_command(
     json_: AsJson = False,
 ) -> None:
     """Give a token a new secret and its full life again; sessions made from it end."""
-    with session(context).connect() as service:
-        made = service.post("tokens", name, "rotate", query={"overlap_hours": overlap_hours})
+    with session(context).client() as client:
+        made = client.rotate_token(name, overlap_hours=overlap_hours)
     _print_new(made, as_json=json_)
 
 
 @tokens_app.command("revoke")
 def revoke_command(context: typer.Context, name: Name, json_: AsJson = False) -> None:
     """End a token, and the sessions made from it, at once."""
-    with session(context).connect() as service:
-        answer = service.delete("tokens", name)
+    with session(context).client() as client:
+        answer = client.revoke_token(name)
     if json_:
         print_json(answer)
     else:
@@ -108,12 +100,12 @@ def sessions_command(
     json_: AsJson = False,
 ) -> None:
     """List the browsers that are signed in, newest first, or end one session."""
-    with session(context).connect() as service:
+    with session(context).client() as client:
         if end is not None:
-            service.delete("sessions", end)
+            client.end_session(end)
             print_json({"ended": end}) if json_ else print_text(f"session {end} has ended")
             return
-        answer = service.get("sessions", limit=limit, cursor=cursor)
+        answer = client.rest.get("sessions", limit=limit, cursor=cursor)
     if json_:
         print_json(answer)
         return

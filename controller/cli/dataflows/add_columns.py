@@ -9,7 +9,6 @@ All other rules of a new version hold (`controller.loop.operations.version_chang
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -26,7 +25,6 @@ from controller.cli.records.quarantine import (
     waiting_claims,
 )
 from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
-from controller.client.service_client import ServiceClient
 from controller.terminal import one_line, print_json, print_table, print_text
 
 __all__ = ["add_columns_command", "proposed_columns"]
@@ -64,14 +62,14 @@ def add_columns_command(
         raise typer.Exit(1)
     if not json_:
         _print_columns(columns, claims)
-    with session(context).connect() as service:
-        registered = service.get("dataflows", dataflow)
-        document = _with_columns(registered["document"], source, columns)
-        version = registered["summary"]["version"]  # a newer one is not overwritten
-        answer = _put(service, dataflow, document, version, dry_run=True)
+    with session(context).client() as client:
+        registered = client.dataflow(dataflow)
+        document = _with_columns(registered.document, source, columns)
+        version = registered.summary.version  # a newer one is not overwritten
+        answer = client.change(dataflow, document, expected_version=version, dry_run=True)
         asked = not (dry_run or answer["refused"])
         if asked and (yes or _confirmed(columns, claims)):
-            answer = _put(service, dataflow, document, version, dry_run=False)
+            answer = client.change(dataflow, document, expected_version=version)
     if not json_ or not answer["done"]:
         print_json(answer) if json_ else print_change(answer, dry_run="--dry-run")
     if answer["refused"]:
@@ -102,18 +100,6 @@ def _chosen(
     chosen = {name: one for name, one in columns.items() if only is None or name in only}
     declared = set(chosen.values())
     return chosen, [one for one in waiting if declared >= set(_new(one)) and _new(one)]
-
-
-def _put(
-    service: ServiceClient, dataflow: str, document: Any, version: int, *, dry_run: bool
-) -> Any:
-    return service.put(
-        "dataflows",
-        dataflow,
-        content=json.dumps(document).encode(),
-        content_type="application/json",
-        query={"expected_version": version, "dry_run": str(dry_run).lower()},
-    )
 
 
 def _new(claim: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,6 @@ version change, and it is refused if some of the stage's input is gone.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +27,7 @@ Keep = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STAGE",
-        help="A downstream stage that keeps its state, and reads the repeated output too.",
+        help="A downstream stage that is not rebuilt: it reads the repeated output as new input.",
     ),
 ]
 
@@ -48,21 +47,15 @@ def backfill_command(
     they already have. So name each reader too: as a further STAGE, to rebuild it as well, or
     with --keep, to keep its state. The command is refused if some of the input is gone.
     """
-    with session(context).connect() as service:
-        registered = service.get("dataflows", dataflow)
-        query = {
-            "rebuild": stages,
-            "keep": keep,
-            # Refuse to overwrite a newer version.
-            "expected_version": registered["summary"]["version"],
-            "dry_run": str(dry_run).lower(),
-        }
-        answer = service.put(
-            "dataflows",
+    with session(context).client() as client:
+        registered = client.dataflow(dataflow)
+        answer = client.change(
             dataflow,
-            content=json.dumps(registered["document"]).encode(),
-            content_type="application/json",
-            query=query,
+            registered.document,
+            rebuild=stages,
+            keep=keep or (),
+            expected_version=registered.summary.version,  # a newer one is not overwritten
+            dry_run=dry_run,
         )
     if wait and answer["done"]:
         wait_until_applied(session(context), dataflow, hidden=json_)

@@ -16,8 +16,8 @@ from controller.cli.session import (
     Limit,
     StageName,
     Yes,
+    done,
     fetch,
-    send,
     session,
 )
 from controller.terminal import clock, print_json, print_more, print_table, print_text
@@ -37,11 +37,7 @@ def pause_command(
 
     Runs in progress finish.
     """
-    if stage is None:
-        send(context, json_, f"{dataflow} is paused", "dataflows", dataflow, "pause")
-    else:
-        path = ("dataflows", dataflow, "stages", stage, "pause")
-        send(context, json_, f"{dataflow}.{stage} is paused", *path)
+    done(context, json_, f"{_named(dataflow, stage)} is paused", lambda c: c.pause(dataflow, stage))
 
 
 def drain_command(
@@ -57,19 +53,19 @@ def drain_command(
     Files stay in the drop folders until `cbp resume`, and uploads are refused.
     """
     given = session(context)
-    with given.connect() as service:
-        answer = service.post("dataflows", dataflow, "drain")
+    with given.client() as client:
+        drained = client.drain(dataflow)
         if wait:
             with progress(given.clock, hidden=json_) as report:
                 wait_for_stages(given, dataflow, report)
-                while answer["desired"] == "draining":
+                while drained.desired == "draining":
                     report("waits until it is drained")
                     given.clock.wait(given.waits.poll_seconds)
-                    answer = service.get("dataflows", dataflow)["summary"]
+                    drained = client.dataflow(dataflow).summary
     if json_:
-        print_json(answer)
+        print_json(drained.answer)
     else:
-        is_drained = answer["desired"] == "drained"
+        is_drained = drained.desired == "drained"
         print_text(f"{dataflow} {'is drained' if is_drained else 'drains'}", "green")
 
 
@@ -80,11 +76,11 @@ def resume_command(
     json_: AsJson = False,
 ) -> None:
     """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
-    if stage is None:
-        send(context, json_, f"{dataflow} runs", "dataflows", dataflow, "resume")
-    else:
-        path = ("dataflows", dataflow, "stages", stage, "resume")
-        send(context, json_, f"{dataflow}.{stage} runs", *path)
+    done(context, json_, f"{_named(dataflow, stage)} runs", lambda c: c.resume(dataflow, stage))
+
+
+def _named(dataflow: str, stage: str | None) -> str:
+    return dataflow if stage is None else f"{dataflow}.{stage}"
 
 
 def priority_command(
@@ -101,13 +97,8 @@ def priority_command(
     The waiting time of a high stage counts four times, that of a low one a quarter. So nothing
     starves, and no result depends on it. Stages that run together have one priority.
     """
-    with session(context).connect() as service:
-        path = ("dataflows", dataflow, "stages", stage, "priority", priority)
-        answer = service.put(*path)
-    if json_:
-        print_json(answer)
-    else:
-        print_text(f"{dataflow}.{stage} has the priority {priority}", "green")
+    text = f"{dataflow}.{stage} has the priority {priority}"
+    done(context, json_, text, lambda client: client.prioritize(dataflow, stage, priority))
 
 
 def retry_command(
@@ -126,14 +117,14 @@ def retry_command(
     If some of several runs are refused, each refusal is reported, and the exit status is 1.
     """
     if run and dataflow is None:
-        with session(context).connect() as service:
-            answer = service.post_json("runs", "retry", value={"runs": run})
-        print_report(answer, done="will be tried again", as_json=json_)
+        with session(context).client() as client:
+            items = client.retry_runs(run)
+        print_report(items, done="will be tried again", as_json=json_)
         return
     if run or dataflow is None or stage is None:
         raise typer.BadParameter("name a dataflow and a stage, or runs with --run")  # noqa: EM101
-    path = ("dataflows", dataflow, "stages", stage, "retry")
-    send(context, json_, f"{dataflow}.{stage} will be tried again", *path)
+    text = f"{dataflow}.{stage} will be tried again"
+    done(context, json_, text, lambda client: client.retry(dataflow, stage))
 
 
 def close_command(
@@ -168,8 +159,8 @@ def close_command(
     if flow is None:
         raise typer.BadParameter("is missing", param_hint="FLOW")
     given = session(context)
-    with given.connect() as service:
-        answer = service.post("dataflows", dataflow, "flows", flow, "close", idempotency_key=key)
+    with given.client() as client:
+        answer = client.close_frames(dataflow, flow, key=key)
     if wait:
         with progress(given.clock, hidden=json_) as report:
             wait_for_stages(given, dataflow, report)
@@ -205,8 +196,8 @@ def delete_command(
     """Forget a dataflow; its tables stay, unless --purge is given."""
     if purge and not (yes or json_):
         typer.confirm(f"Remove {dataflow} and all of its tables?", abort=True, err=True)
-    with session(context).connect() as service:
-        service.delete("dataflows", dataflow, purge=str(purge).lower())
+    with session(context).client() as client:
+        client.delete(dataflow, purge=purge)
     if json_:
         print_json({"deleted": dataflow, "purged": purge})
     else:

@@ -1,7 +1,8 @@
 """The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
-cbp rebuild clicks                    the same with the present version, to replace damaged tables
+cbp rebuild clicks                    the same with the present version and the code that it was
+                                      registered with, to replace damaged tables
 cbp rebuild clicks --seed urls=/old   reads these files in place of input that is gone
 cbp rebuild clicks --swap             swaps in what is ready
 cbp rebuild clicks --cancel
@@ -18,20 +19,19 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client.errors import problem_of
-from cbp.clock import Clock
+from cbp.client import Client, RebuildJob, TableDifference
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
-from controller.cli.progress import follow_rebuild
+from controller.cli.progress import progress_bar
 from controller.cli.reach import print_input_reach
 from controller.cli.session import AsJson, DataflowName, session
-from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
 
 Document = Annotated[
     str | None,
     typer.Argument(
-        help="JSON or YAML file of the version to build; by default the present one.",
+        help="JSON or YAML file of the version to build, with the code that is saved; by default "
+        "the present one, with the code that it was registered with.",
         show_default=False,
     ),
 ]
@@ -74,83 +74,70 @@ def rebuild_command(
     all at one time. It works half of the time (CBP_REBUILD_SHARE), and goes on after a restart of
     the service. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
     """
-    with session(context).connect() as service:
-        path = ("dataflows", dataflow, "rebuilds")
+    with session(context).client() as client:
         if back:
-            answer = service.post(*path, "back")
-            text = f"{dataflow} shows its tables from before the swap, at version "
-            print_json(answer) if json_ else print_text(f"{text}{answer['version']}", "green")
+            version = client.swap_back(dataflow)
+            text = f"{dataflow} shows its tables from before the swap, at version {version}"
+            answer = {"dataflow": dataflow, "version": version}
+            print_json(answer) if json_ else print_text(text, "green")
             return
         if list_:
-            _print_jobs(service.get(*path), as_json=json_)
+            _print_jobs(client.rest.get("dataflows", dataflow, "rebuilds"), as_json=json_)
             return
-        if swap or cancel:
-            job = _under_way(service, dataflow)
-            job = service.post(*path, job["id"], "swap" if swap else "cancel")
-        else:
-            sent: dict[str, Any] = {}
-            if document is not None:
-                content, content_type = document_of(document)
-                sent = {"content": content, "content_type": content_type}
-            if not json_:
-                print_input_reach(service, dataflow)
-            job = service.post(*path, query={"seed": seed or []}, **sent)
-        job = _followed(service, job, clock=session(context).clock, hidden=json_)
-        if job["status"] == "ready" and not json_:
+        with progress_bar(hidden=json_) as show:
+
+            def report(job: RebuildJob) -> None:
+                show(job.answer)
+
+            if cancel:
+                job = client.cancel_rebuild(dataflow, _under_way(client, dataflow))
+            elif swap:
+                job = client.swap(dataflow, _under_way(client, dataflow), report=report)
+            else:
+                if not json_:
+                    print_input_reach(client.rest, dataflow)
+                made = None if document is None else document_of(document)
+                job = client.rebuild(dataflow, made, seed=seed or (), report=report)
+        if job.status == "ready" and not json_:
             _print_differences(job)
             if yes or (not swap and typer.confirm("Swap the new tables in?", err=True)):
-                job = service.post(*path, job["id"], "swap")
-                job = _followed(service, job, clock=session(context).clock, hidden=json_)
+                with progress_bar(hidden=json_) as show:
+                    job = client.swap(dataflow, job, report=report)
     if json_:
-        print_json(job)
+        print_json(job.answer)
         return
-    if job["status"] == "ready":
+    if job.status == "ready":
         print_text(f"ready; swap: cbp rebuild {dataflow} --swap; or --cancel")
-    elif job["status"] == "swapped":
-        print_text(f"{dataflow} shows the new tables, at version {job['version']}", "green")
+    elif job.status == "swapped":
+        print_text(f"{dataflow} shows the new tables, at version {job.version}", "green")
         print_text(f"the old ones stay for a while: cbp rebuild {dataflow} --back")
     else:
-        print_text(f"the rebuild {job['step']}; nothing has changed")
+        print_text(f"the rebuild {job.step}; nothing has changed")
 
 
-def _under_way(service: ServiceClient, dataflow: str) -> dict[str, Any]:
+def _under_way(client: Client, dataflow: str) -> RebuildJob:
     """Return the rebuild that has not ended; raises `NotFoundError` if all have."""
-    items = service.get("dataflows", dataflow, "rebuilds")["items"]
-    for one in items:
-        if not one["ended"]:
-            found: dict[str, Any] = one
-            return found
+    for one in client.rebuilds(dataflow):
+        if not one.ended:
+            return one
     hint = f"begin one: cbp rebuild {dataflow} FILE"
     raise NotFoundError(kind="rebuild under way of", name=dataflow, hint=hint)
 
 
-def _followed(
-    service: ServiceClient, job: dict[str, Any], *, clock: Clock, hidden: bool
-) -> dict[str, Any]:
-    """Show how far a rebuild is, until it is ready, has ended, or failed."""
-    if job["status"] not in ("building", "swapping"):
-        if job["error"] is not None:
-            raise problem_of(job["error"], job["error"]["status"])
-        return job
-    return follow_rebuild(service, job["dataflow"], job["id"], clock=clock, hidden=hidden)
-
-
-def _print_differences(job: Mapping[str, Any]) -> None:
-    rows = [
-        (one["table"], one["before"], one["after"], *_differences(one)) for one in job["tables"]
-    ]
+def _print_differences(job: RebuildJob) -> None:
+    rows = [(one.table, one.before, one.after, *_differences(one)) for one in job.tables]
     columns = ("table", "records now", "then", "added", "gone", "changed")
     print_table(columns, rows, empty="no tables")
-    if not job["exact"]:
+    if not job.exact:
         text = "the dataflow did not come to rest: some differences are input that one side lacks"
         print_text(text, "yellow")
 
 
-def _differences(table: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+def _differences(table: TableDifference) -> tuple[Any, Any, Any]:
     """Return the records added, gone and changed, or why they were not compared."""
-    if table["because"]:
-        return table["because"], "", ""
-    return table["added"], table["gone"], table["changed"]
+    if table.because:
+        return table.because, "", ""
+    return table.added, table.gone, table.changed
 
 
 def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:

@@ -13,10 +13,10 @@ import typer
 from cbp.client.errors import ServiceProblemError
 from cbp.errors import ChangeRefusedError, DataflowInvalidError, NotFoundError
 from cbp.errors.counts import format_count
-from controller.cli.progress import follow_rebuild
+from controller.cli.progress import progress_bar
 from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DryRun, session
-from controller.client.errors import FileUnreadableError
+from controller.client.service_client import FileUnreadableError
 from controller.terminal import one_line, print_json, print_table, print_text
 
 GROUP = "cbp.dataflows"
@@ -77,29 +77,37 @@ def register_command(
     are read meanwhile, and then swapped in at one time; `cbp rebuild DATAFLOW --cancel` ends that,
     and `--back` takes the swap back.
     """
-    content, content_type = document_of(file)
-    sent: dict[str, Any] = {"content": content, "content_type": content_type}
-    chosen = {"keep": keep, "rebuild": rebuild, "retained": retained}
-    query = {**chosen, "expected_version": expected_version, "dry_run": str(plan).lower()}
-    query["beside"] = str(beside := bool(rebuild) and not in_place).lower()
-    with session(context).connect() as service:
-        name = service.post("dataflows", "validate", **sent)["name"]
-        known = name in {item["name"] for item in service.get("dataflows")["items"]}
-        if known:
+    document = document_of(file)
+    beside = bool(rebuild) and not in_place
+    answer: dict[str, Any]
+    with session(context).client() as client:
+        name = client.validate(document).name
+        if name in {one.name for one in client.dataflows()}:
             try:
-                answer = service.put("dataflows", name, query=query, **sent)
+                answer = client.change(
+                    name,
+                    document,
+                    keep=keep or (),
+                    rebuild=rebuild or (),
+                    retained=retained or (),
+                    beside=beside,
+                    expected_version=expected_version,
+                    dry_run=plan,
+                )
             except ServiceProblemError as error:
                 if beside and error.error_code == ChangeRefusedError.code:
                     print_text(_IN_PLACE, on_stderr=True)
                 raise
             if answer.get("rebuild"):
-                clock = session(context).clock
-                job = follow_rebuild(service, name, answer["rebuild"], clock=clock, hidden=json_)
-                answer |= {"done": job["status"] == "swapped"}
+                with progress_bar(hidden=json_) as show:
+                    job = client.follow_rebuild(
+                        name, answer["rebuild"], report=lambda one: show(one.answer)
+                    )
+                answer |= {"done": job.status == "swapped"}
         elif plan:
             answer = {"name": name, "version": 1, "changed": True, "done": False}
         else:
-            answer = service.post("dataflows", **sent)
+            answer = dict(client.register(document).answer)
     if wait and answer.get("done", True):
         wait_until_applied(session(context), name, hidden=json_)
     if json_:
@@ -137,12 +145,10 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
     Status 0: the document can be registered; 1: it has mistakes, or the service refused; 2: a
     wrong call.
     """
-    content, content_type = document_of(file)
-    with session(context).connect() as service:
+    document = document_of(file)
+    with session(context).client() as client:
         try:
-            answer = service.post(
-                "dataflows", "validate", content=content, content_type=content_type
-            )
+            valid = client.validate(document)
         except ServiceProblemError as error:
             mistakes = error.details.get("mistakes")
             if json_ or error.error_code != DataflowInvalidError.code or not mistakes:
@@ -150,10 +156,10 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
             _print_mistakes(file, mistakes, error.details.get("mistakes_max"))
             raise typer.Exit(1) from error
     if json_:
-        print_json(answer)
+        print_json(valid.answer)
         return
-    print_text(f"{answer['name']} is valid and can be registered", "green")
-    print_table(("flow", "columns"), list(answer["flows"].items()), empty="no flows")
+    print_text(f"{valid.name} is valid and can be registered", "green")
+    print_table(("flow", "columns"), list(valid.flows.items()), empty="no flows")
 
 
 def _print_mistakes(file: str, mistakes: Sequence[Mapping[str, Any]], most: int | None) -> None:

@@ -17,9 +17,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.client import Client
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
-from controller.cli.progress import follow_job
+from controller.cli.progress import progress_bar
 from controller.cli.reach import print_rollback_reach
 from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
 from controller.terminal import (
@@ -119,10 +120,21 @@ def rollback_command(
             raise typer.BadParameter(message, param_hint="--reason")
         if not (yes or json_):
             typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
-        more = {"reason": reason, "by": getpass.getuser(), "pause": str(pause).lower()}
-        job = service.post("dataflows", dataflow, "rollback", query={**where, **more})
-        path = ("dataflows", dataflow, "rollback", "jobs", job["id"])
-        answer = follow_job(service, *path, clock=session(context).clock, hidden=json_)["rollback"]
+        with progress_bar(hidden=json_) as show:
+            answer = (
+                Client.over(service)
+                .roll_back(
+                    dataflow,
+                    to,
+                    reason=reason,
+                    by=getpass.getuser(),
+                    drop_later=drop_later,
+                    without=without or (),
+                    pause=pause,
+                    report=lambda job: show(job.answer),
+                )
+                .answer
+            )
     if json_:
         print_json(answer)
         return

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client import BulkItem
 from cbp.client.errors import ServiceProblemError
 from cbp.errors import NotFoundError
 from controller.cli.session import (
@@ -94,32 +96,28 @@ def cancel_command(context: typer.Context, runs: RunIds, json_: AsJson = False) 
 
     If some of several runs are refused, each refusal is reported, and the exit status is 1.
     """
-    with session(context).connect() as service:
-        if len(runs) == 1:
-            answer = service.post("runs", runs[0], "cancel")
-        else:
-            answer = service.post_json("runs", "cancel", value={"runs": runs})
-    if len(runs) > 1:
-        print_report(answer, done="asked to stop", as_json=json_)
-    elif json_:
-        print_json(answer)
+    with session(context).client() as client:
+        if len(runs) > 1:
+            items = client.cancel_runs(runs)
+            print_report(items, done="asked to stop", as_json=json_)
+            return
+        run = client.cancel_run(runs[0])
+    if json_:
+        print_json(run.answer)
     else:
-        ended = answer["status"] != "INTENDED"
-        late = f"had finished before: it is {answer['status']}"
+        ended = run.status != "INTENDED"
+        late = f"had finished before: it is {run.status}"
         print_text(f"run {runs[0]} {late if ended else 'was asked to stop'}")
 
 
-def print_report(answer: dict[str, Any], *, done: str, as_json: bool) -> None:
+def print_report(items: Sequence[BulkItem], *, done: str, as_json: bool) -> None:
     """Print what became of each run of a request for many; end with 1 if any was refused."""
     if as_json:
-        print_json(answer)
+        print_json({"items": [item.answer for item in items]})
     else:
-        rows = [
-            (item["id"], done if item["error"] is None else item["error"]["message"])
-            for item in answer["items"]
-        ]
+        rows = [(item.id, done if item.error is None else item.error["message"]) for item in items]
         print_table(("run", "report"), rows, empty="no runs")
-    if any(item["error"] is not None for item in answer["items"]):
+    if any(item.error is not None for item in items):
         raise typer.Exit(1)
 
 

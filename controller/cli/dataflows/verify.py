@@ -8,17 +8,15 @@ cbp differences v0123456789ab  record by record, value by value
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any, Literal
 
 import typer
 
-from cbp.clock import Clock
+from cbp.client import Client, Verification
 from cbp.errors.counts import format_count
-from controller.cli.progress import POLL_SECONDS, progress_bar
+from controller.cli.progress import progress_bar
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
-from controller.client.service_client import ServiceClient
 from controller.terminal import age, clock, print_json, print_more, print_table, print_text
 
 UNFINISHED = 3
@@ -62,30 +60,26 @@ def verify_command(
     failed; 3 if it was cancelled or ran out of time, and nothing differed until then; 4 if nothing
     differs, but a table is undecided: it could not be compared, or not from its first epoch on.
     """
-    body = {
-        "split": split.replace("-", "_"),
-        "engine": engine,
-        "twice": twice,
-        "seconds_max": seconds_of(time_limit),
-    }
     with session(context).connect() as service:
-        answer = service.post(
-            "dataflows",
+        verified = _verify(
+            Client.over(service),
             dataflow,
-            "verifications",
-            content=json.dumps(body).encode(),
-            content_type="application/json",
+            hidden=json_,
+            split="at_once" if split == "at-once" else "increments",
+            engine=engine,
+            twice=twice,
+            seconds_max=seconds_of(time_limit),
         )
-        answer = _followed(service, answer, clock=session(context).clock, hidden=json_)
+    answer = dict(verified.answer)
     if json_:
         print_json(answer)
     else:
         _print(answer)
-    if answer["status"] in ("timed_out", "cancelled"):
+    if verified.status in ("timed_out", "cancelled"):
         raise typer.Exit(UNFINISHED)
-    if answer["status"] == "undecided":
+    if verified.status == "undecided":
         raise typer.Exit(UNDECIDED)
-    if answer["status"] != "equal":
+    if verified.status != "equal":
         raise typer.Exit(1)
 
 
@@ -98,19 +92,21 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _followed(
-    service: ServiceClient, answer: dict[str, Any], *, clock: Clock, hidden: bool
-) -> dict[str, Any]:
+def _verify(client: Client, dataflow: str, *, hidden: bool, **asked: Any) -> Verification:
     """Show a progress bar until the verification ends; an interrupt cancels it."""
-    try:
-        with progress_bar(hidden=hidden) as show:
-            while not answer["ended"]:
-                show(answer)
-                clock.wait(POLL_SECONDS)
-                answer = service.get("verifications", answer["id"])
-    except KeyboardInterrupt:
-        answer = service.post("verifications", answer["id"], "cancel")
-    return answer
+    seen = list[str]()
+    with progress_bar(hidden=hidden) as show:
+
+        def report(verification: Verification) -> None:
+            seen.append(verification.id)
+            show(verification.answer)
+
+        try:
+            return client.verify(dataflow, report=report, **asked)
+        except KeyboardInterrupt:  # the client has cancelled it
+            if not seen:
+                raise
+            return client.verification(seen[-1])
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -207,8 +203,8 @@ def verifications_command(
     """List the last verifications of a dataflow, newest first; the last 20 outlive a restart."""
     with session(context).connect() as service:
         if cancel is not None:
-            answer = service.post("verifications", cancel, "cancel")
-            print_json(answer) if json_ else print_text(f"{cancel} is cancelled")
+            ended = Client.over(service).cancel_verification(cancel)
+            print_json(ended.answer) if json_ else print_text(f"{cancel} is cancelled")
             return
         answer = service.get("dataflows", dataflow, "verifications")
     if json_:

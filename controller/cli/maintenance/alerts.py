@@ -1,6 +1,6 @@
 """The command `cbp alerts`: what is wrong, which channels are notified, and a test.
 
-cbp alerts           the alerts that hold, and the last tries to send them
+cbp alerts           firing alerts, and the last tries to send them
 cbp alerts --test    send a test notice by every channel
 """
 
@@ -25,9 +25,9 @@ def alerts_command(
     test: Annotated[bool, typer.Option("--test", help="Send a test by every channel.")] = False,
     json_: AsJson = False,
 ) -> None:
-    """Show the alerts that hold and what became of them; ends with 1 if a test fails."""
-    with session(context).connect() as service:
-        answer = service.post("alerts", "test") if test else service.get("alerts")
+    """Show firing alerts and whether they were sent; exits with 1 if a test fails."""
+    with session(context).client() as client:
+        answer = client.test_alerts() if test else client.rest.get("alerts")
     if json_:
         print_json(answer)
     elif test:

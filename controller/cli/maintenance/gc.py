@@ -45,15 +45,15 @@ def gc_command(
     keep_finished_hours and others say how long files stay.
     """
     answers: list[dict[str, Any]] = []
-    with session(context).connect() as service:
-        names = [one["name"] for one in service.get("dataflows")["items"]]
-        for name in names if dataflow is None else [dataflow]:
+    with session(context).client() as client:
+        names = [one.name for one in client.dataflows()] if dataflow is None else [dataflow]
+        for name in names:
             if reach:
-                answers.append(service.get("dataflows", name, "reach"))
+                answers.append(client.rest.get("dataflows", name, "reach"))
             elif dry_run:
-                answers.append(service.get("dataflows", name, "garbage"))
+                answers.append(client.rest.get("dataflows", name, "garbage"))
             else:
-                answers.append(service.post("dataflows", name, "garbage", "collect"))
+                answers.append(client.collect(name))
     if json_:
         print_json({"items": answers})
         return

@@ -25,8 +25,6 @@ from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
 from controller.terminal import bytes_text, print_json, print_table, print_text
 
-POLL_SECONDS = 0.2
-
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[DATAFLOW]...", help="Names of the dataflows to read; by default all."),
@@ -91,16 +89,13 @@ def _read_by_service(here: Session, names: Sequence[str], totals: ScrubTotals) -
     """Let a running service read those of its dataflows; return which ones it has read."""
     done: set[str] = set()
     try:
-        with here.connect() as service:
-            if service.get("settings")["tables"] != here.settings.tables:
+        with here.client() as client:
+            if client.rest.get("settings")["tables"] != here.settings.tables:
                 return done  # a service with other folders
-            for name in (item["name"] for item in service.get("dataflows")["items"]):
+            for name in (one.name for one in client.dataflows()):
                 if names and name not in names:
                     continue
-                answer = service.post("dataflows", name, "scrub")
-                while not answer["ended"]:
-                    here.clock.wait(POLL_SECONDS)
-                    answer = service.get("dataflows", name, "scrub")
+                answer = client.scrub(name)
                 if answer["status"] in ("whole", "damaged"):
                     totals.files += answer["files"]
                     totals.bytes += answer["bytes"]

@@ -228,7 +228,7 @@ def _quotes(value: Any) -> Iterator[str]:
 
 
 def _may_quote_records(document: dict[str, Any]) -> bool:
-    """Tell whether a document is an error of author's code."""
+    """Return whether a document is an error of author's code."""
     return document.get("error_code") in _AUTHOR_CODES
 
 

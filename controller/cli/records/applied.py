@@ -167,8 +167,6 @@ def wait_for_stages(
     """Return once no stage of a dataflow has anything left to do.
 
     Args:
-        given: The session.
-        dataflow: The name of the dataflow.
         report: Called now and then with the remaining work, in words.
 
     Raises:

@@ -17,7 +17,6 @@ cbp retract clicks urls tuesday.jsonl --reason "a test"
 from __future__ import annotations
 
 import getpass
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,20 +26,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from cbp.client import Claim, Client, RebuildJob, Replaced
 from cbp.client.errors import StagesStoppedError
-from cbp.client.rest import body_of
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
-from controller.cli.progress import follow_rebuild
+from controller.cli.progress import progress_bar
 from controller.cli.reach import print_input_reach
 from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
 from controller.cli.session import AsJson, DataflowName, Session, session
-from controller.client.drop_folder import Advance, chunks, copy_into
-from controller.client.errors import FileUnreadableError
-from controller.client.service_client import ServiceClient
+from controller.client.drop_folder import Advance, copy_into
+from controller.client.service_client import FileUnreadableError
 from controller.ingest.errors import DropFolderError
 from controller.settings import Settings
 from controller.terminal import print_json, print_text
@@ -161,8 +159,8 @@ def _hand_over(
     given: Session, target: Target, files: list[Path], upload: bool, advance: Advance
 ) -> list[dict[str, Any]]:
     if upload:
-        with given.connect() as service:
-            return [_upload(service, target, file, advance) for file in files]
+        with given.client() as client:
+            return [_upload(client, target, file, advance) for file in files]
     folder = _incoming(given.settings, *target)
     return [_copy(given, target, folder, file, advance) for file in files]
 
@@ -220,23 +218,14 @@ def _patience(given: Session, answers: Callable[[], bool]) -> Callable[[], bool]
     return wait
 
 
-def _upload(service: ServiceClient, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
-    dataflow, source = target
+def _upload(client: Client, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
     if not _is_text(file.name):
         why = "its name is not valid text; rename it, or drop it on the service's machine"
         raise FileUnreadableError(file, why)
-    answer = service.post(
-        "dataflows",
-        dataflow,
-        "sources",
-        source,
-        "files",
-        content=chunks(file, advance),
-        content_type="application/octet-stream",
-        query={"name": file.name},
-    )
-    assert isinstance(answer, dict)
-    return answer
+    try:
+        return dict(client.drop(*target, file, advance=advance).answer)
+    except OSError as error:
+        raise FileUnreadableError(file, error.strerror or str(error)) from error
 
 
 def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
@@ -398,36 +387,21 @@ def _correct(
     if not reason and not dry_run:
         raise typer.BadParameter("say why", param_hint="--reason")
     (dataflow, source, name), given = named, session(context)
-    verb = "retractions" if file is None else "replacements"
-    path = ("dataflows", dataflow, "sources", source, verb)
-    sent: dict[str, Any] = {}
-    if file is not None:
-        sent = {"content": body_of(file), "content_type": "application/octet-stream"}
     waits = (wait or then_rebuild) and not dry_run
     applied = Applied(given, dataflow, source) if waits else None
-    with given.connect() as service:
+    with given.client() as client:
         if not as_json:
-            print_input_reach(service, dataflow, source)
+            print_input_reach(client.rest, dataflow, source)
         if dry_run:
-            query = {"name": name, "rebuild": then_rebuild}
-            shown = service.post(*path, "preview", query=query, **sent)
-            print_json(shown) if as_json else print_text(_would_change(shown))
+            shown = _plan(client, named, file, rebuild=then_rebuild)
+            print_json(shown.answer) if as_json else print_text(_would_change(shown))
             return
-        answer = service.post(
-            *path,
-            query={
-                "name": name,
-                "reason": reason,
-                "by": getpass.getuser(),
-                "rebuild": then_rebuild,
-            },
-            idempotency_key=uuid.uuid4().hex,  # a repeated request replaces only once
-            **sent,
-        )
+        answer = _corrected(client, named, file, reason, rebuild=then_rebuild).answer
     if applied is not None:
         (answer,) = applied.wait_for_claims([answer], hidden=as_json)
     if then_rebuild and answer["status"] == "accepted":
-        _rebuild(given, dataflow, hidden=as_json)
+        with given.client() as client:
+            _rebuild(client, dataflow, hidden=as_json)
     elif applied is not None:
         _wait_for_stages(applied, [answer], hidden=as_json)
     if answer["status"] == "quarantined":
@@ -441,27 +415,47 @@ def _correct(
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
 
 
-def _rebuild(given: Session, dataflow: str, *, hidden: bool) -> None:
+def _rebuild(client: Client, dataflow: str, *, hidden: bool) -> None:
     """Build all tables beside, and swap them in; the service goes on if this ends meanwhile."""
-    path = ("dataflows", dataflow, "rebuilds")
-    with given.connect() as service:
-        job = service.post(*path)
-        for step in ("swap", ""):
-            job = follow_rebuild(service, dataflow, job["id"], clock=given.clock, hidden=hidden)
-            if step and job["status"] == "ready":
-                service.post(*path, job["id"], step)
+    with progress_bar(hidden=hidden) as show:
+
+        def report(job: RebuildJob) -> None:
+            show(job.answer)
+
+        job = client.rebuild(dataflow, report=report)
+        if job.status == "ready":
+            job = client.swap(dataflow, job, report=report)
     if not hidden:
-        print_text(f"all tables were built anew: the rebuild {job['step']}", "green")
+        print_text(f"all tables were built anew: the rebuild {job.step}", "green")
 
 
-def _would_change(shown: Mapping[str, Any]) -> str:
+def _plan(
+    client: Client, named: tuple[str, str, str], file: Path | None, *, rebuild: bool
+) -> Replaced:
+    dataflow, source, name = named
+    if file is None:
+        return client.plan_retract(dataflow, source, file=name, rebuild=rebuild)
+    return client.plan_replace(dataflow, source, file, file=name, rebuild=rebuild)
+
+
+def _corrected(
+    client: Client, named: tuple[str, str, str], file: Path | None, reason: str, *, rebuild: bool
+) -> Claim:
+    dataflow, source, name = named
+    author: Any = {"reason": reason, "by": getpass.getuser(), "rebuild": rebuild}
+    if file is None:
+        return client.retract(dataflow, source, file=name, **author)
+    return client.replace(dataflow, source, file, file=name, **author)
+
+
+def _would_change(shown: Replaced) -> str:
     """Return a preview in words."""
     groups = [
         f"{format_count(count, 'group')} of {stage}"
-        for stage, count in sorted(shown["groups"].items())
+        for stage, count in sorted(shown.groups.items())
     ]
     records = (
-        f"{format_count(shown['records_came'], 'record')} would come, "
-        f"{format_count(shown['records_gone'], 'record')} would be taken back"
+        f"{format_count(shown.records_came, 'record')} would come, "
+        f"{format_count(shown.records_gone, 'record')} would be taken back"
     )
     return f"{records}; {', '.join(groups) or 'no group'} would be recomputed"

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import getpass
 import json
-import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client import Client, Correction, CorrectionPreview
+from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
 from controller.cli.session import AsJson, DataflowName, Null, Reason, session
-from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
 
 StateName = Annotated[
@@ -73,65 +73,52 @@ def edit_command(
     A correction is an epoch of its own. It is published when this command returns.
     """
     with session(context).connect() as service:
+        client = Client.over(service)
         if list_:
-            _print_list(service, dataflow, as_json=json_)
+            _print_list(list(client.corrections(dataflow)), as_json=json_)
             return
-        stage, dot, state = (name or "").partition(".")
-        if not dot:
-            message = f"expected STAGE.STATE, such as count.counts; got {stage!r}"
+        table = name or ""
+        if "." not in table.strip("."):
+            message = f"expected STAGE.STATE, such as count.counts; got {table!r}"
             raise typer.BadParameter(message)
         if not reason and not dry_run:
             raise typer.BadParameter("say why", param_hint="--reason")
-        body = _body(key or [], null or [], set_ or [], delete=delete, file=file)
-        path = ("dataflows", dataflow, "state", stage, state, "corrections")
+        asked = _corrections(key or [], null or [], set_ or [], delete=delete, file=file)
         if dry_run:
-            shown = service.post(*path, "preview", content=body, content_type="application/json")
-            _print_preview(shown, as_json=json_)
+            _print_preview(client.plan_edit(dataflow, table, asked), as_json=json_)
             return
-        answer = service.post(
-            *path,
-            content=body,
-            content_type="application/json",
-            query={"reason": reason, "by": getpass.getuser()},
-            # A repeated request corrects only once.
-            idempotency_key=uuid.uuid4().hex,
-        )
+        made = client.edit(dataflow, table, asked, reason=reason, by=getpass.getuser())
     if json_:
-        print_json(answer)
+        print_json(made.answer)
     else:
-        where = f"{answer['stage']}.{answer['state']}, epoch {answer['epoch']}"
-        print_text(f"{format_count(answer['keys'], 'key')} corrected: {where}", "green")
+        where = f"{made.stage}.{made.state}, epoch {made.epoch}"
+        print_text(f"{format_count(made.keys, 'key')} corrected: {where}", "green")
 
 
-def _body(
+def _corrections(
     key: list[str], null: list[str], set_: list[str], *, delete: bool, file: Path | None
-) -> bytes:
+) -> Corrections:
     if (bool(set_), delete, file is not None).count(True) != 1:
         raise typer.BadParameter("expected one of --set, --delete and --file")  # noqa: EM101
     if file is not None:
-        return file.read_bytes()
+        return file
     named: dict[str, str | None] = {**dict.fromkeys(null), **dict(pair(text) for text in key)}
     if delete:
-        return json.dumps({"corrections": [{"key": named, "records": []}]}).encode()
-    values = {column: value or None for column, value in map(pair, set_)}
-    return json.dumps({"corrections": [{"key": named, "set": values}]}).encode()
+        return [{"key": named, "records": []}]
+    return [{"key": named, "set": {column: value or None for column, value in map(pair, set_)}}]
 
 
-def _print_preview(shown: dict[str, Any], *, as_json: bool) -> None:
+def _print_preview(shown: CorrectionPreview, *, as_json: bool) -> None:
     if as_json:
-        print_json(shown)
+        print_json(shown.answer)
         return
     rows = [
-        (
-            json.dumps(one["key"], ensure_ascii=False),
-            _records(one["before"]),
-            _records(one["after"]),
-        )
-        for one in shown["items"]
+        (json.dumps(one.key, ensure_ascii=False), _records(one.before), _records(one.after))
+        for one in shown.items
     ]
     print_table(("key", "before", "after"), rows, empty="no key")
-    if shown["keys"] > len(rows):
-        print_text(f"The first {len(rows)} of {shown['keys']} keys.")
+    if shown.keys > len(rows):
+        print_text(f"The first {len(rows)} of {shown.keys} keys.")
     print_text("Nothing was changed. Run again without --dry-run to correct.")
 
 
@@ -139,26 +126,18 @@ def _records(records: list[dict[str, Any]]) -> str:
     return "\n".join(json.dumps(one, ensure_ascii=False) for one in records) or "no record"
 
 
-def _print_list(service: ServiceClient, dataflow: str, *, as_json: bool) -> None:
-    items: list[dict[str, Any]] = []
-    cursor = None
-    while True:
-        page = service.get("dataflows", dataflow, "corrections", cursor=cursor)
-        items += page["items"]
-        cursor = page["cursor"]
-        if cursor is None:
-            break
+def _print_list(items: list[Correction], *, as_json: bool) -> None:
     if as_json:
-        print_json({"items": items})
+        print_json({"items": [one.answer for one in items]})
         return
     rows = [
         (
-            clock(one["at"]),
-            f"{one['stage']}.{one['state']}" if one["state"] else f"{one['stage']}: given back",
-            one["keys"],
-            f"{one['epoch']}{' (undone)' if one['undone'] else ''}",
-            one["by"],
-            one["reason"],
+            clock(one.answer["at"]),
+            f"{one.stage}.{one.state}" if one.state else f"{one.stage}: given back",
+            one.keys,
+            f"{one.epoch}{' (undone)' if one.undone else ''}",
+            one.by,
+            one.reason,
         )
         for one in items
     ]

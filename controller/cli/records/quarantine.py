@@ -20,10 +20,10 @@ those that were cut, and those with bytes that are not text, which are spelled o
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -32,14 +32,21 @@ from cbp.client.errors import (
     RequestRefusedError,
     ResourceMissingError,
 )
-from cbp.client.rest import FileContent, body_of
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.paging import FileLimit, read_pages
 from controller.cli.records.applied import Applied, progress
-from controller.cli.records.sources import reason_text
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
-from controller.client.service_client import ServiceClient
+from controller.cli.records.sources import Code, Increment, reason_text
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Limit,
+    Since,
+    Until,
+    fetch,
+    session,
+)
 from controller.terminal import (
     bytes_text,
     clock,
@@ -79,13 +86,17 @@ def list_command(
     context: typer.Context,
     dataflow: DataflowName,
     source: SourceName,
+    code: Code = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """List the files of a source that wait for a decision."""
     at = ("dataflows", dataflow, "sources", source, "quarantine")
-    answer = fetch(context, json_, *at, limit=limit, cursor=cursor)
+    chosen = {"code": code, "since": since, "until": until}
+    answer = fetch(context, json_, *at, **chosen, limit=limit, cursor=cursor)
     rows = [
         (one["id"], one_line(one["path"]), clock(one["created_at"]), reason_text(one["reason"]))
         for one in answer["items"]
@@ -164,8 +175,7 @@ def readmit_command(
     if file is not None and (all_ or len(claims or ()) > 1):
         raise typer.BadParameter("takes the place of one file", param_hint="--file")  # noqa: EM101
     applied = Applied(session(context), dataflow, source) if wait else None
-    content = None if file is None else body_of(file)
-    decision = Decision(context, (dataflow, source), "readmit", reason, content)
+    decision = Decision(context, (dataflow, source), "readmit", reason, file)
     if claims and len(claims) == 1:
         answer = decision.take(claims[0])
         if applied is not None:
@@ -257,27 +267,23 @@ class Decision:
     Attributes:
         at: Names of the dataflow and the source.
         reason: `None` if a decision is taken back.
-        content: The mended file; `None`: a file is admitted as it is.
+        mended: The mended file; `None`: a file is admitted as it is.
     """
 
     context: typer.Context
     at: tuple[str, str]
-    action: str
+    action: Literal["readmit", "discard", "restore"]
     reason: str | None = None
-    content: FileContent | bytes | None = None
+    mended: Path | None = None
 
-    def take(self, claim: str) -> Any:
+    def take(self, claim: str) -> dict[str, Any]:
         """Decide on a file; return the answer. Raises what the service refuses."""
-        dataflow, source = self.at
-        path = ("dataflows", dataflow, "sources", source, "quarantine", claim, self.action)
-        query: dict[str, str | None] = {}
-        if self.reason is not None:
-            query = {"reason": self.reason, "by": getpass.getuser()}
-        if self.action == "readmit" and self.content is None:
-            query["as_it_is"] = "true"
-        kind = None if self.content is None else "application/octet-stream"
-        with session(self.context).connect() as service:
-            return service.post(*path, content=self.content, content_type=kind, query=query)
+        by = None if self.reason is None else getpass.getuser()
+        with session(self.context).client() as client:
+            decided = client.decide(
+                *self.at, claim, self.action, mended=self.mended, reason=self.reason, by=by
+            )
+        return dict(decided.answer)
 
 
 def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -> None:
@@ -369,6 +375,10 @@ def rejects_command(
     context: typer.Context,
     dataflow: DataflowName,
     source: SourceName,
+    code: Code = None,
+    increment: Increment = None,
+    since: Since = None,
+    until: Until = None,
     limit: FileLimit = None,
     cursor: Cursor = None,
     text: AsText = False,
@@ -377,10 +387,15 @@ def rejects_command(
     """List records that were put aside while the others of their file were taken in."""
     with session(context).connect() as service:
         at = ("dataflows", dataflow, "sources", source, "rejects")
+        chosen = {"code": code, "increment": increment, "since": since, "until": until}
+
+        def read(place: str | None, size: int | None) -> dict[str, Any]:
+            return dict(service.get(*at, **chosen, limit=size, cursor=place))
+
         if text and not json_:
-            _print_texts(service, at, limit, cursor)
+            _print_texts(read, limit, cursor)
             return
-        answer = service.get(*at, limit=limit or _LIMIT, cursor=cursor)
+        answer = read(cursor, limit or _LIMIT)
     if json_:
         print_json(answer)
         return
@@ -391,12 +406,14 @@ def rejects_command(
 
 
 def _print_texts(
-    service: ServiceClient, at: tuple[str, ...], limit: int | None, cursor: str | None
+    ask: Callable[[str | None, int | None], Mapping[str, Any]],
+    limit: int | None,
+    cursor: str | None,
 ) -> None:
     """Print the text of every record, and say on stderr which ones are not as they came."""
 
     def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        answer = service.get(*at, limit=limit, cursor=place)
+        answer = ask(place, limit)
         return answer["items"], answer["cursor"]
 
     cut = spelled = 0

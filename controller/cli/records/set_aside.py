@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import getpass
 import json
-import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client import GivenBack
 from cbp.errors.counts import format_count
 from controller.cli.paging import FileLimit
-from controller.cli.progress import follow_job
+from controller.cli.progress import progress_bar
 from controller.cli.session import (
     AsJson,
     Cursor,
@@ -82,34 +82,29 @@ def give_back_command(
     """
     if not reason and not dry_run:
         raise typer.BadParameter("say why", param_hint="--reason")
-    with session(context).connect() as service:
-        path = ("dataflows", dataflow, "stages", stage, "give-back")
-        if dry_run:
-            job = service.post(*path, "preview")
-        else:
-            job = service.post(
-                *path,
-                query={"reason": reason, "by": getpass.getuser()},
-                # A repeated request gives back only once.
-                idempotency_key=uuid.uuid4().hex,
-            )
-        answer = follow_job(
-            service, *path, "jobs", job["id"], clock=session(context).clock, hidden=json_
-        )["given_back"]
+    with session(context).client() as client, progress_bar(hidden=json_) as show:
+        given = client.give_back(
+            dataflow,
+            stage,
+            reason=reason,
+            by=getpass.getuser(),
+            dry_run=dry_run,
+            report=lambda job: show(job.answer),
+        )
     if json_:
-        print_json(answer)
+        print_json(given.answer)
     else:
-        _print_given(dataflow, answer, dry_run=dry_run)
-    if answer["left"]:
+        _print_given(dataflow, given, dry_run=dry_run)
+    if given.left:
         raise typer.Exit(1)
 
 
-def _print_given(dataflow: str, answer: dict[str, Any], *, dry_run: bool) -> None:
-    stage, records = answer["stage"], format_count(answer["records"], "record")
-    done = "would be applied" if dry_run else f"applied as epoch {answer['epoch']}"
-    print_text(f"{dataflow}.{stage}: {records} {done}", "green" if answer["records"] else "")
-    if answer["left"]:
-        what = format_count(answer["left"], "record fails again", "records fail again")
+def _print_given(dataflow: str, given: GivenBack, *, dry_run: bool) -> None:
+    stage, records = given.stage, format_count(given.records, "record")
+    done = "would be applied" if dry_run else f"applied as epoch {given.epoch}"
+    print_text(f"{dataflow}.{stage}: {records} {done}", "green" if given.records else "")
+    if given.left:
+        what = format_count(given.left, "record fails again", "records fail again")
         stays = "would stay" if dry_run else "stay"
         print_text(
             f"{what}, and {stays} set aside (see: cbp set-aside {dataflow} {stage})", "yellow"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, send
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fetch
 from controller.terminal import print_more, print_table
 
 sinks_app = typer.Typer(
@@ -78,16 +78,8 @@ def pause_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
     """Publish no more to a sink; what it has not published is kept until it goes on."""
-    send(
-        context,
-        json_,
-        f"{dataflow}.{sink} is paused",
-        "dataflows",
-        dataflow,
-        "sinks",
-        sink,
-        "pause",
-    )
+    text = f"{dataflow}.{sink} is paused"
+    done(context, json_, text, lambda client: client.pause_sink(dataflow, sink))
 
 
 @sinks_app.command("resume")
@@ -114,9 +106,9 @@ def resume_command(
     """Let a sink go on, after a pause, or with a choice after a roll-back."""
     if rewrite and keep:
         raise typer.BadParameter("choose one of --rewrite and --keep")  # noqa: EM101
-    undone = "rewrite" if rewrite else "keep" if keep else None
-    path = ("dataflows", dataflow, "sinks", sink, "resume")
-    send(context, json_, f"{dataflow}.{sink} goes on", *path, undone=undone)
+    undone: Literal["rewrite", "keep"] | None = "rewrite" if rewrite else "keep" if keep else None
+    text = f"{dataflow}.{sink} goes on"
+    done(context, json_, text, lambda client: client.resume_sink(dataflow, sink, undone=undone))
 
 
 @sinks_app.command("retry")
@@ -124,5 +116,5 @@ def retry_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
     """Try a sink that failed at once, not after its pause."""
-    done = f"{dataflow}.{sink} will be tried again"
-    send(context, json_, done, "dataflows", dataflow, "sinks", sink, "retry")
+    text = f"{dataflow}.{sink} will be tried again"
+    done(context, json_, text, lambda client: client.retry_sink(dataflow, sink))

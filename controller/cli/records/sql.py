@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.client import Client
 from cbp.client.rest import NULL_PARAMETER
 from cbp.errors.counts import format_count
 from controller.cli.paging import AsCsv, FileLimit, print_csv
@@ -87,16 +88,15 @@ def sql_command(
             _print_tables(service.get("dataflows", dataflow, "query", "tables"), as_json=json_)
             return
         text = typer.get_text_stream("stdin").read() if sql == "-" else sql
-        asked = {"sql": text, "limit": limit, **moment(epoch, stage, at)}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        path = ("dataflows", dataflow, "query")
+        client = Client.over(service)
+        when: dict[str, Any] = moment(epoch, stage, at)
         if csv:
-            content, is_cut = service.post_for_file(*path, value={**asked, "format": "csv"})
+            content, is_cut = client.query_csv(dataflow, text, limit=limit, **when)
             typer.echo(content, nl=False)
             if is_cut:
                 print_text(_CUT, on_stderr=True)
             return
-        answer = service.post_json(*path, value=asked)
+        answer = client.query(dataflow, text, limit=limit, **when).answer
     if json_:
         print_json(answer)
         return

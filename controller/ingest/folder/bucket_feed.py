@@ -85,7 +85,6 @@ class Buckets:
         make_store: Makes what reads buckets; called when the first source needs it.
         seconds: Time between two listings of a location.
         executor: Fetches small objects ahead, a thread for each; `None`: none is fetched ahead.
-        monotonic: Returns seconds that never go back.
         limits: What a fetch may take.
     """
 
@@ -158,8 +157,6 @@ class BucketFeed:
         A failure is recorded, and does not affect other sources.
 
         Args:
-            record: The dataflow as registered.
-            dataflow: The same dataflow, checked.
             source: One of those that `due` returned.
             hold: Held while the index is written.
             stopping: Called often; returns whether to stop.

@@ -56,7 +56,6 @@ class QuarantinedFile:
     """The part of a file that can be shown.
 
     Attributes:
-        path: Its path.
         bytes: Its size; `None` if it is not there.
         lines: Lines around its mistakes, or its first lines.
         content: All of a small text file, to be mended; `None` if it is large or no text.

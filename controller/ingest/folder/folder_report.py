@@ -218,11 +218,7 @@ class SourceTrouble:
 
 
 class SourceTroubles:
-    """Remembers the troubles of sources; safe to use from several threads.
-
-    Args:
-        clock: Returns an aware time in UTC.
-    """
+    """Remembers the troubles of sources; safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -375,7 +371,6 @@ def report_folder(
     """Look at one source's folder; reads names, sizes and times only. Returns JSON values.
 
     Args:
-        place: The source.
         trouble: Why nothing is taken in for now, as far as this instance knows.
         now: The time.
         gone: Files that went away after they were claimed, newest first; likewise.

@@ -212,7 +212,6 @@ class Listings:
     """Remembers one folder's listings.
 
     Args:
-        clock: Returns an aware time in UTC.
         settle_seconds: 0 when producers only ever rename complete files into place.
         watch: Knows which files were renamed in.
     """
@@ -337,7 +336,6 @@ def scan_folder(
     """Look at every name in a folder; opens no file.
 
     Args:
-        folder: The folder.
         unfinished: Ends of names that are not whole yet.
         enter: Called with each folder below it before that is listed, so that a watch misses
             nothing; `None` if folders below are not listed.

@@ -79,7 +79,6 @@ def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifes
     """Read a manifest.
 
     Args:
-        path: Its path.
         unfinished: Ends of names that are never taken in, so that it cannot announce them.
 
     Raises:

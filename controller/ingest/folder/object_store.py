@@ -52,7 +52,6 @@ class ObjectStore(Protocol):
         """Return `size` bytes of an object; fewer only if the connection was cut.
 
         Args:
-            bucket: The bucket.
             one: As a listing showed it.
             offset: Where the part begins.
             size: 0 for an empty object.

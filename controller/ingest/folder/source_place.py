@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from cbp.engine.columnar.key_index import GroupKey, indexed_keys
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
@@ -98,10 +99,10 @@ class SourcePlace:
     """One source of one dataflow: where its files and its increments are.
 
     Attributes:
-        folder: The dataflow's folder.
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it was found to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
+        keys: The keys of which its files have an index (`cbp.engine.columnar.key_index`).
     """
 
     dataflow: str
@@ -110,6 +111,7 @@ class SourcePlace:
     root: Path
     table: str = ""
     signed: bool = False
+    keys: tuple[GroupKey, ...] = ()
 
     @classmethod
     def of(
@@ -117,8 +119,14 @@ class SourcePlace:
     ) -> SourcePlace:
         """Return the place of a source; names were checked when it was registered."""
         root = drop_root / dataflow.name / source.name
-        signed = is_signed(source, dataflow.stages)
-        return cls(dataflow.name, source, local_path(record.folder), root, signed=signed)
+        return cls(
+            dataflow.name,
+            source,
+            local_path(record.folder),
+            root,
+            signed=is_signed(source, dataflow.stages),
+            keys=indexed_keys(source, dataflow),
+        )
 
     @property
     def name(self) -> str:

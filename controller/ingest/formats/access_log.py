@@ -3,7 +3,7 @@ r"""Reader of access logs as Apache and NGINX write them, common or combined; ty
     host identity user [10/Oct/2026:13:55:36 +0200] "GET /a HTTP/1.1" 200 2326 "referer" "agent"
 
 A lone `-` is null. Text stays as it was logged, with its escapes (`\"`, `\x16`): the same text can
-be searched in the log. `method`, `path` and `protocol` are null where the request is none of HTTP:
+be searched in the log. `method`, `path` and `protocol` are null where the request is not HTTP:
 a scanner's bytes and a request that timed out are facts of the log, not mistakes of it. Blank
 lines are skipped. A line of any other form is wrong, with the part that was expected.
 """

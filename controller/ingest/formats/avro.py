@@ -172,17 +172,15 @@ def _plain(data: bytes, _size_max: int) -> bytes:
 
 
 def _inflate(data: bytes, size_max: int) -> bytes:
-    stream = zlib.decompressobj(wbits=-15)
-    unpacked = stream.decompress(data, size_max)
-    if len(unpacked) < size_max and (not stream.eof or stream.unused_data):
-        message = "the stream does not end with the block"
-        raise ValueError(message)
-    return unpacked
+    return _whole(zlib.decompressobj(wbits=-15), data, size_max)
 
 
 def _bunzip2(data: bytes, size_max: int) -> bytes:
-    stream = bz2.BZ2Decompressor()
-    unpacked = stream.decompress(data, size_max)
+    return _whole(bz2.BZ2Decompressor(), data, size_max)
+
+
+def _whole(stream: Any, data: bytes, size_max: int) -> bytes:
+    unpacked: bytes = stream.decompress(data, size_max)
     if len(unpacked) < size_max and (not stream.eof or stream.unused_data):
         message = "the stream does not end with the block"
         raise ValueError(message)

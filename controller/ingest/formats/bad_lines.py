@@ -218,7 +218,6 @@ class BadLines:
 
         Args:
             build: Returns a batch; `None` after it noted at least one of the rows.
-            rows: The rows.
             numbers: Line of each.
 
         Returns:

@@ -451,7 +451,7 @@ def _text_of_value(one: pa.Array) -> str:
 
 
 def _converted(actual: pa.Array, target: pa.DataType, rules: ValueRules) -> pa.Array:
-    """Return a column in its declared type; fails where a value would change, or is none."""
+    """Return a column in its declared type; fails where a value would change or does not fit."""
     array = _cast(actual, target, rules)
     if why := why_not_held(array):
         raise pa.ArrowInvalid(why)

@@ -146,7 +146,7 @@ class ChangeGroup:
 
     @classmethod
     def decoded(cls, data: bytes) -> ChangeGroup:
-        """Read the bytes of a file; raises `ValueError` if it is none of these."""
+        """Read the bytes of a file; raises `ValueError` for another file."""
         try:
             value = json.loads(data)
             return cls.from_json(value)

@@ -66,7 +66,6 @@ class Int96Columns:
     """Judges the columns of a file that hold INT96, in step with its reader.
 
     Args:
-        file: The file.
         present: Columns that are read.
         open_: Opens the file once more, for times of INT96 in a unit.
         batch_rows: Rows that are read at a time.

@@ -106,7 +106,6 @@ def line_batches(
     """Yield the records of a block whose lines are parsed one by one.
 
     Args:
-        block: The block.
         reading: Gets the wrong lines.
         parse: Returns the records of some lines, and the line of each; from the lines and the
             number of the first.

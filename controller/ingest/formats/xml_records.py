@@ -225,7 +225,7 @@ class _Records:
         raise FileRejectedError(rule="line_too_long", message=message, line=line)
 
     def _close_text(self) -> None:
-        """Refuse text of the record itself; blanks between children are none."""
+        """Refuse text of the record itself, other than blanks between children."""
         if self._column is None and (text := "".join(self._text).strip()):
             self._wrong(f"text between its children: {excerpt(text)}")
         self._text = []

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cbp.engine.columnar.key_index import GroupKey
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
@@ -67,12 +68,12 @@ class ReadRequest:
 
     Attributes:
         files: At least one, in the order of their records.
-        source: Name of the source.
         format, schema, options, on_bad_records: As the source declares them.
         folder: The source's folder of increments; a local path.
         index: Index of the increment.
         seconds: After this time no other file is begun, so that slow files delay no other source.
         whole: Whether the files are taken in together or not at all.
+        keys: The keys of which the increment's files have an index.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -86,6 +87,7 @@ class ReadRequest:
     on_bad_records: BadRecords = QUARANTINE_FILE
     seconds: float = math.inf
     whole: bool = True
+    keys: tuple[GroupKey, ...] = ()
 
     @property
     def path(self) -> str:
@@ -106,7 +108,12 @@ class ReadRequest:
     def writer(self, claim: str) -> PartWriter:
         """Return the writer of the increment's parts, which a claim names."""
         return PartWriter(
-            self.folder, index=self.index, claim=claim, schema=self.schema, limits=self.limits
+            self.folder,
+            index=self.index,
+            claim=claim,
+            schema=self.schema,
+            limits=self.limits,
+            keys=self.keys,
         )
 
 
@@ -148,7 +155,6 @@ class StuckReader:
     Attributes:
         path: The claimed copy, or the first one of a batch.
         file: The name under which that was dropped.
-        source: Name of its source.
         silent_seconds: Since when.
         ends_in_seconds: When it is killed.
     """

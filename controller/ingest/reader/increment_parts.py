@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.key_index import GroupKey, index_bytes, with_index
 from cbp.engine.storage.checked_parquet import CHECKED, seal
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
@@ -50,6 +51,7 @@ class PartWriter:
         folder: The source's folder of increments; a local path.
         index: Index of the increment.
         claim: Id that names the files.
+        keys: The keys of which the files have an index (`cbp.engine.columnar.key_index`).
         first: Number of the first part.
     """
 
@@ -61,9 +63,10 @@ class PartWriter:
         claim: str,
         schema: Schema,
         limits: IngestLimits,
+        keys: Sequence[GroupKey] = (),
         first: int = 0,
     ) -> None:
-        self._first = first
+        self._first, self._keys, self._index_bytes = first, keys, 0
         self._folder, self._index, self._claim = folder, index, claim
         self._schema, self._limits = arrow_schema(schema), limits
         self._parts: list[WrittenPart] = []
@@ -116,9 +119,12 @@ class PartWriter:
         self._gathered, self._gathered_bytes = [], 0
         if table.num_rows == 0:
             return
+        if self._keys:
+            self._index_bytes = self._index_bytes or index_bytes(table)
+            table = with_index(table, self._keys, self._index_bytes)
         if self._open is None:
             name = flow_file(self._index, self._first + len(self._parts), self._claim)
-            self._open = _Part(self._folder, name, self._schema)
+            self._open = _Part(self._folder, name, table.schema, len(self._keys))
         self._open.write(table)
         if self._open.bytes >= self._limits.part_bytes:
             self._close_part()
@@ -193,6 +199,16 @@ class PartNames:
             part += 1
 
 
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Return the paths of the columns of a file, in the order of the schema."""
+    if not any(pa.types.is_nested(type_) for type_ in schema.types):
+        return list(schema.names)
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, schema).close()
+    columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return [columns.column(at).path for at in range(len(columns))]
+
+
 def _temporary(name: str) -> str:
     """Return a temporary name that `Files.remove_temporaries` recognises."""
     return f".{name}.tmp"
@@ -201,11 +217,15 @@ def _temporary(name: str) -> str:
 class _Part:
     """One Parquet file under its temporary name."""
 
-    def __init__(self, folder: str, name: str, schema: pa.Schema) -> None:
+    def __init__(self, folder: str, name: str, schema: pa.Schema, indexes: int) -> None:
         self.name, self.records, self.bytes = name, 0, 0
         self._temporary = f"{folder}/{_temporary(name)}"
+        # A dictionary of hashes would be as large as they are.
+        names = _leaves(schema)[:-indexes] if indexes else True
         self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
-        self._writer: Any = pq.ParquetWriter(self._file, schema, compression="snappy", **CHECKED)
+        self._writer: Any = pq.ParquetWriter(
+            self._file, schema, compression="snappy", use_dictionary=names, **CHECKED
+        )
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=table.num_rows)

@@ -169,7 +169,6 @@ class ReaderPool:
 
     Args:
         files_max: Files after which a process is replaced.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(

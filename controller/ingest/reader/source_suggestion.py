@@ -450,7 +450,7 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
 
 
 def _object(line: str) -> dict[str, Any] | None:
-    """Return the object that a line is; `None` if it is none."""
+    """Return the object of a line of JSON; `None` if the line is not an object."""
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -480,7 +480,7 @@ def _access_log(layout: str, records: int) -> Suggestion:
 
 
 def _csv(lines: Sequence[str]) -> Suggestion | None:
-    """Return what a file of cells suggests; `None` if it is none."""
+    """Return what a file of cells suggests; `None` for a file without cells."""
     best: tuple[int, str, list[tuple[int, list[str]]]] | None = None
     for delimiter in _DELIMITERS:
         try:

@@ -59,7 +59,7 @@ class Frames(Protocol):
         memo: Any,
         set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
-        """See `cbp.engine.interface.increment_reader.IncrementReader.frame`."""
+        """See `cbp.engine.interface.readers.IncrementReader.frame`."""
         ...
 
 
@@ -70,7 +70,6 @@ class Framer:
         threads: Carries out pieces of work.
         wake: Called when a piece of work has ended.
         places: Concurrent pieces of work.
-        isolation: Keeps failures inside their dataflow.
         seconds_max: Time limit of one output increment; 0 means no limit.
         origin: Returns from which file, and which line, the record is from that an error's details
             name; in words.
@@ -197,8 +196,6 @@ class Framer:
         """Frame what waits at a stage, step by step, as long as that is wanted.
 
         Args:
-            record: The dataflow.
-            node: The stage.
             wanted: Asked before each step, and again before the step is recorded.
             begins: Called with the input of each step.
 

@@ -111,7 +111,6 @@ class Punctuations:
         """Close the open frames of a flow; durable once this returns.
 
         Args:
-            record: The dataflow.
             flow: `source` or `stage.output`.
             key: Idempotency key; a request with a known key gets the first answer.
             reason: What asks for the punctuation.

@@ -66,7 +66,6 @@ class RunnableAnswers:
     Args:
         threads: Carries out the calls.
         wake: Called when an answer came too late for its tick.
-        isolation: Keeps failures inside their dataflow.
         seconds_max: Time limit of one answer; 0 means no limit.
     """
 

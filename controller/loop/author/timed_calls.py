@@ -34,7 +34,6 @@ class TimedCall:
     """One call of a stage's author's code.
 
     Attributes:
-        key: The dataflow and the stage.
         function, place: The author's function, and its `file.py:12`.
         seconds_max: Its time limit; 0 means no limit.
         setting: The name of the setting that sets this limit.

@@ -117,11 +117,11 @@ class BuildOrder:
     outcome: Outcome | None = None
 
     def is_for(self, record: DataflowRecord) -> bool:
-        """Tell whether neither a version nor a roll-back came after this order."""
+        """Return whether neither a version nor a roll-back came after this order."""
         return (record.version + 1, record.generation) == (self.version, self.generation)
 
     def became(self, present: Description) -> bool:
-        """Tell whether a description is that of the swap."""
+        """Return whether a description is that of the swap."""
         begin = present.begin
         swapped = begin is not None and begin.swapped is not None and not begin.back
         return swapped and (present.version, present.document) == (self.version, self.document)

@@ -129,7 +129,6 @@ class Job:
 
     Attributes:
         order: What was asked for; kept in the dataflow's folder until the job has ended.
-        folder: The dataflow's folder.
         settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
         pace: How much of the time it works.
         planned: What is built, once it was checked.

@@ -30,12 +30,14 @@ import structlog
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
     CbpError,
     ChangeRefusedError,
     DataflowBusyError,
+    EngineStartingError,
     Mistake,
     NotFoundError,
     RunCancelledError,
@@ -71,6 +73,7 @@ from controller.loop.beside.rebuild_job import (
 )
 from controller.loop.operations.registration import Versions
 from controller.loop.operations.version_change import Changed
+from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.in_flight import InFlight
@@ -106,6 +109,7 @@ class RebuildJobs:
         *,
         store: Store,
         engine: Engine,
+        catalog: Catalog,
         versions: Versions,
         open_log: Callable[[str], IntentionLog],
         files: Files,
@@ -124,7 +128,7 @@ class RebuildJobs:
         rebuild_share: float,
         in_flight: InFlight,
     ) -> None:
-        self._store, self._engine = store, engine
+        self._store, self._engine, self._catalog = store, engine, catalog
         self._versions, self._open_log = versions, open_log
         self._files, self._root, self._fault = files, tables_root, faults
         self._random_hex, self._executor, self._building = random_hex, executor, building
@@ -200,6 +204,29 @@ class RebuildJobs:
             raise
         self._executor.submit(self._carry_out, job)
         return job.shown
+
+    def start_present(
+        self, name: str, seeds: Mapping[str, str] = MappingProxyType({}), *, by: str = ""
+    ) -> RebuildJob:
+        """Begin to build the present version anew, by the code that it was registered with.
+
+        Args:
+            name: Name of the dataflow.
+            seeds: As in `plan`.
+            by: As in `start`.
+
+        Raises:
+            CodeDriftedError: If that code is not loaded: what is on disk is registered first.
+            EngineStartingError: If it needs Spark, which is starting.
+            Otherwise as `start`.
+        """
+        record = self._store.dataflow(name)
+        self._catalog.require_same(record)
+        dataflow = self._catalog.compiled(record)
+        waits_for = self._engine.control.waits_for()
+        if waits_for and needs_spark(dataflow.stages.values()):
+            raise EngineStartingError(waits_for)
+        return self.start(record.document, dataflow, seeds=seeds, by=by)
 
     def begin(self) -> list[str]:
         """Find the builds that an earlier process had begun: `go_on` carries them out.

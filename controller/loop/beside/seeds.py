@@ -96,10 +96,8 @@ class Seeds:
 
         Args:
             dataflow: The version that is built.
-            source: The source.
             folder: The folder of the build.
             first: The oldest increment that is kept; the seed comes before it.
-            faults: Called at every durable effect.
             each: Called after some records each; may raise.
 
         Raises:

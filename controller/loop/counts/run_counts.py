@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cbp.clock import MACHINE
+from cbp.model.plan.lanes import lanes_of
 from cbp.model.run.timeline import is_begin, timeline
 from cbp.model.schedule.waiting import Wait
 
@@ -67,11 +68,7 @@ class Counts:
 
 
 class RunCounts:
-    """The counts; safe to use from several threads.
-
-    Args:
-        monotonic: Returns seconds that never go back.
-    """
+    """The counts; safe to use from several threads."""
 
     def __init__(self, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._monotonic, self._lock = monotonic, threading.Lock()
@@ -81,8 +78,6 @@ class RunCounts:
         """Count a committed run.
 
         Args:
-            dataflow: Its dataflow.
-            figures: Its figures.
             finish_seconds: How long its last phase took, which they do not say.
         """
         begins = [figures[name] for name in figures if is_begin(name)]
@@ -161,3 +156,44 @@ class RunCounts:
                 c.failed_ticks,
                 c.tick_seconds,
             )
+
+
+_NO_JOB = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCount:
+    """Runs of one dataflow that took the same lanes.
+
+    Attributes:
+        lane: For example `spark`; `resident+spark` if the jobs of a run took several lanes; `none`
+            for runs without a job.
+        seconds: Total time of their jobs.
+    """
+
+    dataflow: str
+    lane: str
+    runs: int = 0
+    seconds: float = 0.0
+
+
+class LaneCounts:
+    """The counts; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], LaneCount] = {}
+
+    def add(self, dataflow: str, figures: Mapping[str, float]) -> None:
+        """Count a committed run."""
+        lane = "+".join(lanes_of(figures)) or _NO_JOB
+        seconds = figures.get("seconds_job", 0.0)
+        with self._lock:
+            was = self._counts.get((dataflow, lane), LaneCount(dataflow, lane))
+            now = LaneCount(dataflow, lane, was.runs + 1, was.seconds + seconds)
+            self._counts[dataflow, lane] = now
+
+    def all(self) -> tuple[LaneCount, ...]:
+        """Return all counts, by dataflow and lane."""
+        with self._lock:
+            return tuple(self._counts[key] for key in sorted(self._counts))

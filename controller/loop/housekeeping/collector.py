@@ -93,13 +93,11 @@ class Housekeeping:
         store: Holds the connectors.
         garbage: Collects its tables.
         catalog: The compiled dataflows.
-        open_log: Returns the intention log of a folder.
         publisher: Knows the records that tables do not show yet.
         parked: The runs that wait to be finished.
         keeping: Knows what must be kept of outputs.
         punctuations: The punctuations of framed flows.
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
-        isolation: Keeps failures inside their dataflow.
         held: Returns the dataflows that are being changed or amended; they are skipped.
         retention: How long old versions of a table stay readable.
         rebuilding: Knows since when stages are rebuilt: the tables before stay readable as well, up
@@ -107,7 +105,6 @@ class Housekeeping:
         inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.
         records_kept: Records of a stage that are kept, although a position replaces them.
-        clock: Returns the time, aware and in UTC.
         scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
         epochs: Returns dataflow -> how many epochs it has committed, as the last tick saw it.
 
@@ -282,7 +279,6 @@ class Housekeeping:
         Called again for each table, after the table was read.
 
         Args:
-            dataflow: The name of the dataflow.
             past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
         waiting = self._store.connectors(dataflow).values()

@@ -41,12 +41,7 @@ class DiskUse:
 
 
 class DiskUses:
-    """Measures dataflows; safe to use from several threads.
-
-    Args:
-        files: Access to the tables.
-        clock: Returns the time, aware and in UTC.
-    """
+    """Measures dataflows; safe to use from several threads."""
 
     def __init__(self, *, files: Files, clock: Callable[[], datetime]) -> None:
         self._files, self._clock = files, clock

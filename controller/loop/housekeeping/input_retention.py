@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import SourceNode
@@ -73,7 +73,6 @@ class Inputs:
         """Return source -> what is removed of it; reads only.
 
         Args:
-            record: The dataflow.
             needed: Files that connectors and positions name, relative to its folder.
         """
         log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)

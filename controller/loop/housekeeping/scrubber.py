@@ -71,9 +71,7 @@ class Scrubbing:
     """Reads on at each step; `step` is called by one thread, other methods by any.
 
     Args:
-        files: Access to the tables.
         root: Folder of all dataflows.
-        clock: Returns the time, aware and in UTC.
         dataflows: Returns the dataflows.
         needed: Returns the files of a dataflow that something waits for.
         round_seconds: Time within which a round ends; 0 means that nothing is read.
@@ -244,7 +242,6 @@ class Scrubbing:
         """Replace the findings of a dataflow by those of a complete reading.
 
         Args:
-            name: The dataflow.
             damages: The findings, by path.
             now: When the reading ended.
             since: When it began: what reads met after that stays.

@@ -49,10 +49,7 @@ class Terms:
 
     Args:
         store: Knows which instance leads.
-        files: Access to the tables.
         root: Folder of all dataflows.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
-        faults: Called at every durable effect.
 
     Attributes:
         folder: Where puts of this term are staged; `""` before the first term: no other instance
@@ -130,7 +127,7 @@ class Terms:
 
 
 def _number_of(name: str) -> int:
-    """Return the number of a term's folder; 0 if it is none, perhaps a copy that somebody made."""
+    """Return the number of a term's folder; 0 for any other folder, such as a copy of one."""
     match = _TERM.fullmatch(name)
     return int(match[1]) if match else 0
 

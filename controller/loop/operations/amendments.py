@@ -83,9 +83,7 @@ class Amendments:
         """Take a dataflow back to an earlier point of its past, and let it run on from there.
 
         Args:
-            name: The dataflow.
             to: See `cbp.model.version.rollback_point`.
-            who: The person or program that asks for it.
             why: The reason, kept with the roll-back.
             drop_later: Do not queue again what arrived at sources since then, and do not repeat
                 closes made since then.
@@ -94,7 +92,6 @@ class Amendments:
             pause: Leave the dataflow paused.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
-            tell: Is called with each step, and how far it is.
 
         Returns:
             The generation that begins: its position, and who undid what, and why.
@@ -188,11 +185,8 @@ class Amendments:
         Runs under way are waited for. The stage may be paused; a correction does not start it.
 
         Args:
-            name: The dataflow.
             stage: The stage that keeps the state.
-            state: The name of the state.
             corrections: The new records of each corrected key.
-            who: The person or program that asks for it.
             why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
@@ -235,13 +229,9 @@ class Amendments:
         What fails again stays set aside. Runs under way are waited for.
 
         Args:
-            name: The dataflow.
-            stage: The stage.
-            who: The person or program that asks for it.
             why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
-            tell: Is called with each step, and how far it is.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage, or nothing is set aside.

@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from cbp.engine.interface.table_administration import TableAdministration
+from cbp.engine.interface.tables import TableAdministration
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
@@ -40,7 +40,6 @@ class Deletion:
     """Deletes dataflows; safe to use from several threads.
 
     Attributes:
-        exclusion: The locks of the dataflows.
         cancel_seconds: How long a deletion waits for the runs that it cancelled.
     """
 
@@ -65,7 +64,6 @@ class Deletion:
         """Cancel the runs of a dataflow, wait for them, publish, and delete it.
 
         Args:
-            name: The dataflow.
             purge: Remove its folder too, and publish nothing.
 
         Raises:

@@ -77,9 +77,6 @@ class Jobs(ABC, Generic[R]):
 
     Args:
         executor: Carries them out.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
-        clock: Returns the time, aware and in UTC.
-        monotonic: Returns seconds that never go back.
     """
 
     kind: str
@@ -121,7 +118,6 @@ class Jobs(ABC, Generic[R]):
         """Begin the job of a request; returns at once, with the job that is known of it.
 
         Args:
-            name: The dataflow.
             request: The request; `""` if it has no name.
             carry_out: Does the work, and is given what shows its steps, and the request.
             stage: As in `Job`.

@@ -84,7 +84,6 @@ class Versions:
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
-        exclusion: The locks of the dataflows.
         arrivals: Where increments come from.
         most: Dataflows that may be registered; requests at the same time may pass it by a few.
         change_seconds: How long a change waits for the runs under way.
@@ -120,7 +119,6 @@ class Versions:
 
         Args:
             record: The dataflow; its version is that of its folder, if there is one.
-            dataflow: The dataflow, compiled.
             on_redo: Called with each record of the folder before it is redone.
 
         Raises:

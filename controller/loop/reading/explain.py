@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.readers import TableHistory
 from cbp.engine.interface.runs import RunPreparer
-from cbp.engine.interface.table_history import TableHistory
 from cbp.errors import NotFoundError
 from cbp.model.flow.connector import Decision
 from cbp.model.flow.framing import FrameNote
@@ -110,7 +110,6 @@ class Explaining:
         """Return what `left` does, without a call of an author's function.
 
         Args:
-            name: The dataflow.
             waits: Maps stages to what the last decision said.
 
         Raises:

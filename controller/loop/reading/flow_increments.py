@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.readers import IncrementReader
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import Increment

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.record_reader import KeyChanges, Place, RecordReader
+from cbp.engine.interface.readers import IncrementReader, KeyChanges, Place, RecordReader
 from cbp.engine.read.key_history import having
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
@@ -83,7 +82,6 @@ class Reader:
         """Return at most `limit` records of a flow and the cursor of the next page.
 
         Args:
-            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
             cursor: The cursor of the previous page; `None` for the first page.
             limit: Maximal number of records of the page (> 0).
@@ -132,9 +130,7 @@ class Reader:
         """Return at most `limit` records of one increment, and where the next page begins.
 
         Args:
-            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
-            index: Index of the increment.
             offset: Number of its records before this page.
             limit: Maximal number of records of the page (> 0).
 
@@ -167,9 +163,6 @@ class Reader:
         """Return the published state records of one key; empty when there is none.
 
         Args:
-            dataflow: The name of the dataflow.
-            stage: The name of the stage.
-            state: The name of the state.
             key: Every key column of the state, with values of the columns' types.
             as_of: Which snapshot; `None` means the table as it is now.
 

@@ -77,7 +77,6 @@ class Rebuilding:
         """Return the rebuilds of a dataflow that are under way, by stage.
 
         Args:
-            record: The dataflow.
             connectors: Its queues now, as the store has them.
 
         Raises:

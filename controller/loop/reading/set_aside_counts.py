@@ -44,7 +44,6 @@ class SetAsideCounts:
         A stage whose table cannot be read is left out too, and logged: `cbp doctor` names it.
 
         Args:
-            record: The dataflow.
             revisions: Revisions of all dataflows (`Store.revisions`), if they are read already.
         """
         stages = list(_able(record))

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.interface.table_history import TableHistory
+from cbp.engine.interface.readers import TableHistory
 from cbp.engine.storage.table_names import stage_tables
 from cbp.errors import InvariantError, NotFoundError
 from cbp.model.flow.generation import home_of
@@ -58,7 +58,6 @@ class Snapshots:
         """Return the newest snapshot, or the newest as of an epoch or a time.
 
         Args:
-            name: The name of the dataflow.
             epoch: As of the first publication that shows this epoch of `stage`, or of
                 every stage.
             stage: Any stage; its epochs are those of the stage that leads it.

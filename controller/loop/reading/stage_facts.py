@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.record_reader import RecordReader
+from cbp.engine.interface.readers import RecordReader
 from cbp.errors import FileDamagedError
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.skew import Spread, spread
@@ -29,7 +29,6 @@ class StageCode:
     """The code of a stage.
 
     Attributes:
-        version: Version of the dataflow.
         registered: Fingerprint with which this version was registered; empty if it is not known.
         loaded: Fingerprint of the code that this process has loaded.
         drift: How the loaded code differs, in words; empty if it may run.

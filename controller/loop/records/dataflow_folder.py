@@ -57,8 +57,6 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
     """Claim a folder for a dataflow; repeating it for the same document succeeds.
 
     Args:
-        files: Access to the folder.
-        folder: The folder.
         first: Its description if it has none. The description of an older folder is kept, since
             its epochs and intentions depend on it.
 

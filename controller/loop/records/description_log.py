@@ -188,7 +188,6 @@ class Descriptions:
         A version is adopted once; later code is compared with the adopted codes.
 
         Args:
-            record: The dataflow.
             loaded: Its document as compiled now.
             staged: As in `Files.put_if_absent`.
         """
@@ -275,7 +274,6 @@ class Descriptions:
         """Make a new version durable: the step by which it takes over.
 
         Args:
-            folder: The folder of the dataflow.
             description: The description of its next version.
             staged: As in `Files.put_if_absent`.
 

@@ -42,7 +42,6 @@ class JobTable(Generic[J]):
     """The newest jobs of one kind; safe to use from several threads.
 
     Args:
-        monotonic: Returns seconds that never go back.
         most: How many are remembered; `None` means all.
     """
 

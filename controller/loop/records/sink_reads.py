@@ -24,13 +24,7 @@ class SinkReads:
     def needed(
         self, record: DataflowRecord, dataflow: Dataflow, log: IntentionLog
     ) -> dict[str, int]:
-        """Return flow -> the first increment that a sink may still read; other flows are absent.
-
-        Args:
-            record: The dataflow.
-            dataflow: The dataflow, compiled.
-            log: Its intention log.
-        """
+        """Return flow -> the first increment that a sink may still read; other flows are absent."""
         if not dataflow.sinks:
             return {}
         rows = {(row.sink, row.flow): row for row in self.store.sinks(record.name)}

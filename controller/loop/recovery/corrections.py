@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer
+from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
 from cbp.engine.storage.files import Files
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
@@ -34,7 +33,7 @@ from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 _STEPS = {
     "plan": "reads what is set aside",
     "job": "calls the stage's code",
-    "again": "calls the code again without what fails",
+    "again": "calls the code again, without the records that failed",
     "assemble": "writes the tables",
 }
 """Phase of the run to what it does, in words."""
@@ -110,8 +109,6 @@ class Corrections:
         """Raise an error if nothing can be given back to a stage.
 
         Args:
-            name: The dataflow.
-            stage: The stage.
             published: Whether its table shows all that is recorded.
 
         Raises:

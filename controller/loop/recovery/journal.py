@@ -94,9 +94,7 @@ class Journal:
     """Takes notes while a controller recovers; safe to use from several threads.
 
     Args:
-        files: Access to the tables.
         root: Folder of all dataflows.
-        clock: Returns the time, aware and in UTC.
     """
 
     def __init__(self, *, files: Files, root: str, clock: Callable[[], datetime]) -> None:
@@ -146,7 +144,7 @@ class Journal:
             )
 
     def notes(self) -> list[RecoveryNote]:
-        """Return the last recoveries, newest first; that of this term even if it did nothing."""
+        """Return the last recoveries, newest first; this term's too, even if it did nothing."""
         with self._lock:
             written, current = self._written(), self._current
         if current is not None:

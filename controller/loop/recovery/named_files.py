@@ -48,9 +48,7 @@ def unread_of_sources(
     """Return what waits at a position, by source. A framed input has read what it has framed.
 
     Args:
-        position: The position.
         wiring: Maps each stage and input to its flow.
-        sources: The names of the sources.
     """
     unread = {}
     for source in sorted(sources):

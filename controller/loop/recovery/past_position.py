@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.stage import InputSpec
@@ -95,11 +95,9 @@ class Past:
         """Return the position of a dataflow at a point.
 
         Args:
-            record: The dataflow.
             log: The log of its records.
             point: A point of its newest version.
             everything: Also queue what arrived after the point, and repeat closes after it.
-            tell: Is called with each step, and how far it is.
 
         Raises:
             RollbackImpossibleError: If something that it needs is no longer kept.
@@ -257,8 +255,6 @@ class Past:
         If the clock was set back, an increment before an included one is included, too.
 
         Args:
-            record: The dataflow.
-            base: The position.
             point: Leave out what arrived after it; `None` means to leave out nothing.
             read: Source -> the newest increment that records up to the point read.
 
@@ -368,7 +364,6 @@ def _base(
     Args:
         origin: The start of the newest version.
         log: The log of the dataflow's records.
-        point: The point.
         fits: What the position must fulfil, too.
         positions: The log's positions, descending; by default each is read when it is looked at.
     """

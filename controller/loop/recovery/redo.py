@@ -53,11 +53,7 @@ def ignore(intention: Intention) -> None:
 
 
 class Recovery:
-    """Redoes recorded runs and settles the others; idempotent, one call at a time.
-
-    Args:
-        open_log: Returns the intention log of a folder.
-    """
+    """Redoes recorded runs and settles the others; idempotent, one call at a time."""
 
     def __init__(
         self,
@@ -91,7 +87,6 @@ class Recovery:
         """Redo the records of one dataflow that the store lacks.
 
         Args:
-            record: The dataflow.
             on_redo: Called with each record before it is redone; shows progress.
 
         Raises:

@@ -29,8 +29,8 @@ from itertools import islice, takewhile
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.table_publisher import TablePublisher, TableRewind, Target
+from cbp.engine.interface.readers import IncrementReader
+from cbp.engine.interface.tables import TablePublisher, TableRewind, Target
 from cbp.engine.storage.files import Files
 from cbp.errors import RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
@@ -141,15 +141,12 @@ class Rollbacks:
         """Return what a roll-back would do; changes nothing that other code sees.
 
         Args:
-            record: The dataflow.
             to: See `cbp.model.version.rollback_point`.
-            who: The person or program that asks for it.
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
             without: Files, or increments, that are not queued again; see `named_files.py`.
             request: The idempotency key of the request.
-            tell: Is called with each step, and how far it is.
 
         Raises:
             DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
@@ -208,7 +205,6 @@ class Rollbacks:
         """Return the newest roll-back points of the dataflow; reads only.
 
         Args:
-            record: The dataflow.
             limit: Maximum number of moments to return; one record of the log is read for each.
         """
         log = self._open_log(record.folder)

@@ -37,11 +37,7 @@ class _Turn:
 
 
 class DataflowLocks:
-    """The locks of all dataflows; reentrant in the same thread.
-
-    Args:
-        monotonic: Returns seconds that never go back.
-    """
+    """The locks of all dataflows; reentrant in the same thread."""
 
     def __init__(self, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._guard, self._monotonic = threading.Lock(), monotonic
@@ -52,7 +48,6 @@ class DataflowLocks:
         """Wait for the lock of a dataflow, and hold it.
 
         Args:
-            name: The dataflow.
             purpose: What the caller does meanwhile, in words that follow the name: "is deleted".
         """
         turn = self._turn(name)

@@ -55,7 +55,6 @@ class DroppedFiles:
         """Return where the records are from on which a run failed; `""` if that is not known.
 
         Args:
-            run: The run.
             details: The details of the error, with the `records` of the call if they are known.
         """
         if _of_sources(details):

@@ -30,8 +30,7 @@ from cbp.engine.interface.runs import PreparedRun
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
-from controller.loop.counts.lane_counts import LaneCounts
-from controller.loop.counts.run_counts import RunCounts
+from controller.loop.counts.run_counts import LaneCounts, RunCounts
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
@@ -55,7 +54,6 @@ class Finisher:
     """Finishes prepared runs and publishes; every method may be called from any thread.
 
     Args:
-        open_log: Returns the intention log of a folder.
         draw: Returns a random number from 0 to 1 that shortens pauses.
     """
 
@@ -95,7 +93,6 @@ class Finisher:
         """Drop what is kept about a dataflow that was deleted, rolled back or changed.
 
         Args:
-            dataflow: The name of the dataflow.
             since_ms: Time of the amendment; see `Publisher.forget`.
         """
         self._in_flight.forget(dataflow)
@@ -106,7 +103,6 @@ class Finisher:
         """Make the record of a prepared run, and finish the run; see `finish`.
 
         Args:
-            run: The run.
             prepared: What it wrote.
             begins: When its phases began, as figures.
         """

@@ -88,7 +88,6 @@ class InFlight:
         executor: Carries out the work.
         wake: Called when a piece of work has ended.
         stop: Asks the engine to stop a run; returns at once.
-        isolation: Keeps failures inside their dataflow.
 
     Attributes:
         asked_to_end: How many pieces of work were asked to stop so far.

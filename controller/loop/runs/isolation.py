@@ -74,7 +74,6 @@ class Isolation:
     """Keeps the troubles of each dataflow; safe to use from several threads.
 
     Args:
-        clock: Returns the time, aware and in UTC.
         on_conflict: Called with the reason when another controller leads.
         draw: Returns a random number from 0 to 1.
     """
@@ -95,7 +94,6 @@ class Isolation:
         """Do one step of one dataflow, unless the dataflow rests from a failure of that step.
 
         Args:
-            dataflow: The name of the dataflow.
             doing: The step, as a participle.
             work: Does it.
 

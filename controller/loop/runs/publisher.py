@@ -26,7 +26,7 @@ import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.table_entries import KINDS, files_named
-from cbp.engine.interface.table_publisher import TablePublisher
+from cbp.engine.interface.tables import TablePublisher
 from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
@@ -120,8 +120,6 @@ class Publisher:
         """Return the publication that is due.
 
         Args:
-            record: The dataflow.
-            now_ms: Milliseconds since 1970.
             without: Stages that cannot be published now.
             at_once: Publish now, whatever the policy says.
         """
@@ -184,7 +182,6 @@ class Publisher:
         """Drop the records of a dataflow that was deleted, rolled back or changed.
 
         Args:
-            dataflow: The name of the dataflow.
             since_ms: Time of the amendment. Every later record gets a later time, even if the clock
                 was set back.
         """

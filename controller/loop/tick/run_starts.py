@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import RunPlan, looked_up_tables
 from cbp.engine.run.framing import increments_of
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.places import Places
@@ -54,12 +53,15 @@ class RunStarts:
             # The store lost this epoch, or has not seen it yet. It is done: never do it twice.
             self.runner.redo(RecordedRun(record, node, recorded))
             return
+        last = self._last_try(stage)
+        if node.translator.supersteps > 1 and last is not None and not view.by_author:
+            start = _as_before(start, stage, last)
         run = RunRecord(
             id=self.ids.new_id(),
             dataflow=record.name,
             stage=stage.stage,
             epoch=start.epoch,
-            attempt=self._attempt(stage),
+            attempt=1 if last is None else last.attempt + 1,
             status=RunStatus.INTENDED,
             read=dict(start.decision.read),
             remove=dict(start.decision.remove),
@@ -106,6 +108,17 @@ class RunStarts:
         epoch = next(s.epoch for s in self.store.stages(record.name) if s.stage == leader)
         return self.publisher.before(record, leader, epoch)
 
-    def _attempt(self, stage: StageRecord) -> int:
+    def _last_try(self, stage: StageRecord) -> RunRecord | None:
+        """Return the newest try of a stage's next epoch."""
         last = self.store.runs(stage.dataflow, stage=stage.stage, limit=1).items
-        return last[0].attempt + 1 if last and last[0].epoch == stage.epoch else 1
+        return last[0] if last and last[0].epoch == stage.epoch else None
+
+
+def _as_before(start: Start, stage: StageRecord, last: RunRecord) -> Start:
+    """Let a run of a loop read what its last try read, so that it goes on where that ended.
+
+    What came since then is read by the next run, as if the try had not failed.
+    """
+    if last.error is None or start.decision.memo != stage.memo:
+        return start
+    return replace(start, decision=start.decision.as_before(last.read, last.remove))

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from cbp.engine.columnar.json_records import record_text
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.verification_reader import Contents
+from cbp.engine.interface.readers import Contents
 from cbp.engine.read.contents import ListedContents, contents_since
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine

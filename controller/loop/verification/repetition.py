@@ -27,9 +27,8 @@ from dataclasses import dataclass, field, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import LookedUp
-from cbp.engine.interface.verification_reader import Contents
+from cbp.engine.interface.readers import Contents
+from cbp.engine.interface.runs import LookedUp, looked_up_tables
 from cbp.engine.read.contents import contents_since
 from cbp.engine.read.repeat import Repeat
 from cbp.engine.storage.table_names import carried_tables

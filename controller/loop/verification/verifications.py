@@ -30,7 +30,7 @@ import structlog
 from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.verification_reader import Contents
+from cbp.engine.interface.readers import Contents
 from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
@@ -156,8 +156,6 @@ class Verifications:
         retained: Returns the increments of a flow that can still be read.
         reference_records_max: Records of input up to which the reference engine is used.
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
-        clock: Returns the time, aware and in UTC.
-        monotonic: Returns seconds that never go back.
     """
 
     def __init__(

@@ -30,12 +30,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
     Connection,
     Engine,
+    Executable,
+    Row,
     Table,
     create_engine,
     event,
@@ -46,13 +48,23 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from cbp.errors import AlreadyExistsError, CbpError, DiskFullError, InvariantError, OperatingError
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DiskFullError,
+    InvariantError,
+    NotFoundError,
+    OperatingError,
+)
+from controller.store.database.kept_reads import KeptReads
 from controller.store.errors import (
     DatabaseDamagedError,
     DatabaseInUseError,
     DatabaseSilentError,
     DatabaseUrlError,
 )
+
+T = TypeVar("T")
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
@@ -90,12 +102,12 @@ class Database:
 
     Args:
         url: `sqlite:///<file>` or `postgresql://...`.
-        faults: Called at every durable effect.
         exclusive: Refuse if another process serves the same SQLite file.
         answer_seconds: How long to wait for PostgreSQL while it sends nothing.
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
+        kept: Values that were read; none on PostgreSQL.
 
     Raises:
         DatabaseUrlError: If the URL names no usable database.
@@ -117,11 +129,13 @@ class Database:
         self.fence: Callable[[Connection], None] | None = None
         self._lock_file: int | None = None
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.kept = KeptReads(None)
         if self._is_sqlite:
             path = Path(str(parsed.database)).absolute()
             require_files(path, self.label)
             with self._translated():
                 self._lock_file = _prepare(path, exclusive)
+            self.kept = KeptReads(path)
         self._engine = _engine(parsed, self.label, answer_seconds)
         self._reader, self._writer = self._engine, self._engine
         if self._is_sqlite:
@@ -142,6 +156,7 @@ class Database:
 
     def close(self) -> None:
         """Close connections and release the lock; may be called again."""
+        self.kept.close()
         self._engine.dispose()
         if self._lock_file is not None:
             os.close(self._lock_file)
@@ -162,6 +177,25 @@ class Database:
         """
         with self._translated(), self._single.connect() as connection:
             yield connection
+
+    def rows(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> list[T]:
+        """Return what a statement selects, made from its rows; `values` are its parameters."""
+        with self.read_once() as connection:
+            return [build(row) for row in connection.execute(query, values or None)]
+
+    def row(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> T | None:
+        """Return what the first row that a statement selects holds; `None` if there is none."""
+        with self.read_once() as connection:
+            row = connection.execute(query, values or None).first()
+        return None if row is None else build(row)
+
+    def one(
+        self, query: Executable, build: Callable[[Row[Any]], T], kind: str, id_: str, **values: Any
+    ) -> T:
+        """Like `row`; raises `NotFoundError`, by what the row describes, if there is none."""
+        if (found := self.row(query, build, **values)) is None:
+            raise NotFoundError(kind=kind, name=id_)
+        return found
 
     @contextmanager
     def write(self, *, fenced: bool = True) -> Iterator[Connection]:

@@ -44,7 +44,7 @@ def migrate(database: Database) -> None:
 
 
 def _is_newest(connection: Connection, label: str) -> bool:
-    """Tell whether a database has the newest schema; refuse one that this code does not know."""
+    """Return whether a database has the newest schema; refuse one that this code does not know."""
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     known, newest = _revisions()
     heads = context.get_current_heads()

@@ -94,8 +94,7 @@ class Arrivals:
             .where(claims.c.status.in_(("claiming", "claimed")))
             .order_by(claims.c.sequence, claims.c.seq)
         )
-        with self._database.read_once() as connection:
-            return [rows.claim_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.claim_of)
 
     def claims(
         self,
@@ -113,13 +112,11 @@ class Arrivals:
         """List claims, newest first.
 
         Args:
-            dataflow: The dataflow.
             source: Only those of this source.
             status: Only those with this status.
             index: Only those of the files of this increment.
             code: Only those that were refused for this reason.
             since, until: Only those that were made at or after, and before, these times.
-            cursor: The cursor of the previous page.
             limit: Maximum number of claims of the page (>= 1).
 
         Raises `CursorInvalidError`.
@@ -131,16 +128,7 @@ class Arrivals:
             query = query.where(claims.c.idx == index)
         if status is not None:
             query = query.where(claims.c.status == status)
-        with self._database.read_once() as connection:
-            return page(
-                connection,
-                query,
-                key=claims.c.seq,
-                cursor=cursor,
-                limit=limit,
-                of=dataflow,
-                build=rows.claim_of,
-            )
+        return page(self._database, query, claims.c.seq, rows.claim_of, cursor, limit, of=dataflow)
 
     def claim_counts(self, dataflow: str) -> dict[str, dict[ClaimStatus, int]]:
         """Return source -> status -> number of claims; a source without claims is left out."""
@@ -164,8 +152,6 @@ class Arrivals:
         """Return the first accepted claim by name with this content, if there is one.
 
         Args:
-            dataflow: The name of the dataflow.
-            source: The name of the source.
             sha256: Hex digest of the content.
             path: The name that the claim must have, too; `None` means any.
             waiting: Search claims whose file still waits to be taken in, instead.
@@ -230,15 +216,12 @@ class Arrivals:
         return self._first_claim(query.order_by(claims.c.seq))
 
     def _first_claim(self, query: Select[Any]) -> ClaimRecord | None:
-        with self._database.read_once() as connection:
-            row = connection.execute(query.limit(1)).first()
-        return None if row is None else rows.claim_of(row)
+        return self._database.row(query.limit(1), rows.claim_of)
 
     def claims_of(self, dataflow: str, source: str, index: int) -> list[ClaimRecord]:
         """Return the claims whose files an increment of a source holds, by sequence."""
         query = _claims(dataflow, source).where(claims.c.idx == index).order_by(claims.c.sequence)
-        with self._database.read_once() as connection:
-            return [rows.claim_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.claim_of)
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
         """Store a source's increment, enqueue it at every consumer, settle the claim.
@@ -281,7 +264,6 @@ class Arrivals:
         """Mark the claims whose increments roll-backs dropped, and unmark all others.
 
         Args:
-            dataflow: The name of the dataflow.
             dropped: Source -> the indexes of all dropped increments, dropped for good or until
                 a later roll-back; see `cbp.model.flow.generation.increments_dropped`.
         """
@@ -308,10 +290,8 @@ class Arrivals:
         """List increments that the store knows, the latest arrivals first.
 
         Args:
-            dataflow: The dataflow.
             flow: Only those of this flow.
             since, until: Only those that arrived at or after, and before, these times.
-            cursor: The cursor of the previous page.
             limit: Maximum number of increments of the page (>= 1).
 
         Raises:
@@ -321,16 +301,15 @@ class Arrivals:
         query = query.where(*between(increments.c.created_at, since, until))
         if flow is not None:
             query = query.where(increments.c.flow == flow)
-        with self._database.read_once() as connection:
-            return page(
-                connection,
-                query,
-                key=increments.c.seq,
-                cursor=cursor,
-                limit=limit,
-                of=dataflow,
-                build=rows.increment_record_of,
-            )
+        return page(
+            self._database,
+            query,
+            increments.c.seq,
+            rows.increment_record_of,
+            cursor,
+            limit,
+            of=dataflow,
+        )
 
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""
@@ -339,11 +318,7 @@ class Arrivals:
             increments.c.flow == flow,
             increments.c.idx == index,
         )
-        with self._database.read_once() as connection:
-            row = connection.execute(query).first()
-        if row is None:
-            raise NotFoundError(kind="increment", name=f"{flow}/{index}")
-        return rows.increment_record_of(row)
+        return self._database.one(query, rows.increment_record_of, "increment", f"{flow}/{index}")
 
     def arrival_times(
         self, keys: Collection[tuple[str, str, int]]
@@ -499,7 +474,9 @@ def _arrived(records: Sequence[IncrementRecord]) -> Event:
     )
 
 
-_FIXED = ("id", "dataflow", "source", "sequence", "created_at", "request_key")
+_CHANGING = ("status", "bytes", "sha256", "idx", "reason", "same_as")
+_CARRIED_OUT = ("status", "bytes")
+"""What changes when files were moved to `claimed`: no index has these, so none is written anew."""
 
 
 def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> list[ClaimRecord]:
@@ -507,11 +484,11 @@ def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> li
     if not changed:
         return []
     here = (claims.c.id == bindparam("its_id"), claims.c.dataflow == bindparam("its_dataflow"))
+    columns = _CARRIED_OUT if all(one.status == "claimed" for one in changed) else _CHANGING
     named = []
     for claim in changed:
-        values = rows.claim_row(claim)
-        for fixed in _FIXED:
-            del values[fixed]
+        row = rows.claim_row(claim)
+        values = {name: row[name] for name in columns}
         named.append({"its_id": claim.id, "its_dataflow": claim.dataflow, **values})
     statement = update_table(claims).where(*here)
     if connection.execute(statement, named).rowcount == len(changed):

@@ -31,30 +31,18 @@ class Credentials:
 
     def tokens(self, *, cursor: str | None = None, limit: int = 100) -> Page[TokenRecord]:
         """List tokens, newest first."""
-        with self._database.read_once() as connection:
-            return page(
-                connection,
-                select(tokens),
-                key=tokens.c.seq,
-                cursor=cursor,
-                limit=limit,
-                build=_token_of,
-            )
+        return page(self._database, select(tokens), tokens.c.seq, _token_of, cursor, limit)
 
     def token(self, name: str) -> TokenRecord:
         """Return one token; raises `NotFoundError`."""
-        with self._database.read_once() as connection:
-            row = connection.execute(select(tokens).where(tokens.c.name == name)).first()
-        if row is None:
-            raise NotFoundError(kind="token", name=name)
-        return _token_of(row)
+        return self._database.one(
+            select(tokens).where(tokens.c.name == name), _token_of, "token", name
+        )
 
     def find_token(self, sha256: str) -> TokenRecord | None:
         """Return the token that has this digest, now or before its last rotation."""
         query = select(tokens).where(or_(tokens.c.sha256 == sha256, tokens.c.old_sha256 == sha256))
-        with self._database.read_once() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else _token_of(row)
+        return self._database.row(query, _token_of)
 
     def replace_token(self, token: TokenRecord) -> None:
         """Replace a token by name, and end the sessions and codes that were made from it.
@@ -107,9 +95,7 @@ class Credentials:
     def find_session(self, sha256: str) -> SessionRecord | None:
         """Return the session with this digest."""
         query = select(sessions).where(sessions.c.sha256 == sha256)
-        with self._database.read_once() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else _session_of(row)
+        return self._database.row(query, _session_of)
 
     def use_session(self, id_: str, at: datetime) -> None:
         """Set when a session was last used."""
@@ -120,15 +106,7 @@ class Credentials:
 
     def sessions(self, *, cursor: str | None = None, limit: int = 100) -> Page[SessionRecord]:
         """List sessions, newest first."""
-        with self._database.read_once() as connection:
-            return page(
-                connection,
-                select(sessions),
-                key=sessions.c.seq,
-                cursor=cursor,
-                limit=limit,
-                build=_session_of,
-            )
+        return page(self._database, select(sessions), sessions.c.seq, _session_of, cursor, limit)
 
     def end_session(self, id_: str) -> bool:
         """Remove a session; return whether there was one."""
@@ -209,8 +187,7 @@ class AuditLog:
         for name in ("actor", "action", "dataflow", "outcome"):
             if (value := getattr(chosen, name)) is not None:
                 query = query.where(audit.c[name] == value)
-        with self._database.read_once() as connection:
-            return page(connection, query, key=audit.c.seq, cursor=cursor, limit=limit, build=_of)
+        return page(self._database, query, audit.c.seq, _of, cursor, limit)
 
     def forget_audit(self, before: datetime, *, rows_max: int) -> int:
         """Remove the oldest entries, at most some thousand; return how many.

@@ -32,7 +32,6 @@ class Forgetting:
         """Return the oldest increments of a flow that the store knows, ascending by index.
 
         Args:
-            dataflow: The dataflow.
             flow: The flow.
             first: The first index of interest.
             limit: Maximum number of increments; `None` means all.
@@ -44,8 +43,7 @@ class Forgetting:
             .order_by(increments.c.idx)
             .limit(limit)
         )
-        with self._database.read_once() as connection:
-            return [rows.increment_record_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.increment_record_of)
 
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
         """Remove increments of a flow below an index, at most some thousand; return how many.

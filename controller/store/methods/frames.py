@@ -180,25 +180,16 @@ class Punctuations:
         query = select(punctuations).where(
             punctuations.c.dataflow == dataflow, punctuations.c.key == key
         )
-        with self._database.read_once() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else punctuation_of(row)
+        return self._database.row(query, punctuation_of)
 
     def punctuations(
         self, dataflow: str, *, cursor: str | None = None, limit: int = 100
     ) -> Page[Punctuation]:
         """List punctuations, newest first; raises `CursorInvalidError`."""
         query = select(punctuations).where(punctuations.c.dataflow == dataflow)
-        with self._database.read_once() as connection:
-            return page(
-                connection,
-                query,
-                key=punctuations.c.number,
-                cursor=cursor,
-                limit=limit,
-                of=dataflow,
-                build=punctuation_of,
-            )
+        return page(
+            self._database, query, punctuations.c.number, punctuation_of, cursor, limit, of=dataflow
+        )
 
 
 def next_punctuation(connection: Connection, dataflow: str) -> int:

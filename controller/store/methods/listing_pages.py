@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import (
     Column,
     ColumnElement,
-    Connection,
     Row,
     Select,
     Text,
@@ -25,6 +24,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
+from controller.store.database.connections import Database
 from controller.store.errors import CursorInvalidError
 from controller.store.records import Page
 
@@ -32,18 +32,19 @@ T = TypeVar("T")
 
 
 def page(
-    connection: Connection,
+    database: Database,
     query: Select[Any],
-    *,
     key: Column[Any],
+    build: Callable[[Row[Any]], T],
     cursor: str | None,
     limit: int,
-    build: Callable[[Row[Any]], T],
+    *,
     of: str = "",
 ) -> Page[T]:
     """Return the items after `cursor`, by descending `key`, at most `limit` (>= 1).
 
     Args:
+        build: Makes an item from a row.
         of: The dataflow whose items are listed; empty means items of all.
 
     Raises:
@@ -52,7 +53,8 @@ def page(
     limit = max(1, limit)
     if cursor is not None:
         query = query.where(key < _decode(key, of, cursor))
-    rows = connection.execute(query.order_by(key.desc()).limit(limit + 1)).all()
+    with database.read_once() as connection:
+        rows = connection.execute(query.order_by(key.desc()).limit(limit + 1)).all()
     more = _encode(key, of, rows[limit - 1]._mapping[key]) if len(rows) > limit else None
     return Page([build(row) for row in rows[:limit]], more)
 

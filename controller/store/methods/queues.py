@@ -199,7 +199,6 @@ def connectors(
 
     Args:
         connection: Inside a transaction.
-        dataflow: The name of the dataflow.
         known: By dataflow, what waited at the last call, to be used again; replaced by what waits
             now. A row with equal values is an equal increment, so nothing in it can be wrong.
     """

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
-from cbp.errors import NotFoundError
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
@@ -102,6 +101,9 @@ class Registrations:
 
     def dataflows(self) -> list[DataflowRecord]:
         """Return every dataflow, by name."""
+        return list(self._database.kept.get("dataflows", self._read_dataflows))
+
+    def _read_dataflows(self) -> tuple[DataflowRecord, ...]:
         kept = self._records
         with self._database.read() as connection:
             revisions = _revisions(connection)
@@ -116,7 +118,7 @@ class Registrations:
             read = connection.execute(query).all() if changed else ()
         fresh = {row.name: (row.revision, rows.dataflow_of(row)) for row in read}
         self._records = {name: fresh.get(name) or kept[name] for name in revisions}
-        return [record for _, record in self._records.values()]
+        return tuple(record for _, record in self._records.values())
 
     def revisions(self) -> dict[str, int]:
         """Return dataflow -> its revision, by name, with one statement.
@@ -126,16 +128,18 @@ class Registrations:
         revision is current while the revision stays. A dataflow that was deleted and registered
         again has another one, too. What is forgotten because of its age revises nothing.
         """
+        return dict(self._database.kept.get("revisions", self._read_revisions))
+
+    def _read_revisions(self) -> dict[str, int]:
         with self._database.read_once() as connection:
             return _revisions(connection)
 
     def dataflow(self, name: str) -> DataflowRecord:
         """Return one dataflow; raises `NotFoundError`."""
-        with self._database.read_once() as connection:
-            row = connection.execute(_DATAFLOW, {"name": name}).first()
-        if row is None:
-            raise NotFoundError(kind="dataflow", name=name)
-        return rows.dataflow_of(row)
+        return self._database.kept.get(("dataflow", name), lambda: self._read_dataflow(name))
+
+    def _read_dataflow(self, name: str) -> DataflowRecord:
+        return self._database.one(_DATAFLOW, rows.dataflow_of, "dataflow", name, name=name)
 
     def set_desired(
         self, name: str, desired: DataflowDesired, *, instead_of: DataflowDesired | None = None
@@ -145,7 +149,6 @@ class Registrations:
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
-            name: The dataflow.
             desired: What is wanted from now on.
             instead_of: Change nothing if something else was wanted until now.
 
@@ -200,10 +203,7 @@ class Registrations:
 
     def stages(self, dataflow: str) -> list[StageRecord]:
         """Return the stages of a dataflow, by name."""
-        with self._database.read_once() as connection:
-            return [
-                rows.stage_of(row) for row in connection.execute(_STAGES, {"dataflow": dataflow})
-            ]
+        return self._database.rows(_STAGES, rows.stage_of, dataflow=dataflow)
 
     def all_stages(self) -> list[StageRecord]:
         """Return the stages of all dataflows, by dataflow and name, with one statement.
@@ -211,8 +211,7 @@ class Registrations:
         A row that cannot be read fails all of it; `stages` then names the dataflow that has it.
         """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
-        with self._database.read_once() as connection:
-            return [rows.stage_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.stage_of)
 
     def epochs(self) -> dict[str, int]:
         """Return dataflow -> how many epochs it has committed, over all its stages."""
@@ -233,8 +232,6 @@ class Registrations:
         """Replace an arrived output increment, or a punctuation, by the frames that end in it.
 
         Args:
-            dataflow: The name of the dataflow.
-            stage: The name of the stage.
             input_: A framed input of the stage.
             index: Index of the oldest output increment that arrived there. `None` means the
                 oldest punctuation that is not applied there.

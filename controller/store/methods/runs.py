@@ -190,16 +190,13 @@ class Runs:
     def intended_runs(self) -> list[RunRecord]:
         """Return every run in status INTENDED (normally at most one per stage)."""
         query = select(runs).where(runs.c.status == RunStatus.INTENDED.value).order_by(runs.c.id)
-        with self._database.read_once() as connection:
-            return [rows.run_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.run_of)
 
     def run(self, run_id: str) -> RunRecord:
         """Return one run; raises `NotFoundError`."""
-        with self._database.read_once() as connection:
-            row = connection.execute(select(runs).where(runs.c.id == run_id)).first()
-        if row is None:
-            raise NotFoundError(kind="run", name=run_id)
-        return rows.run_of(row)
+        return self._database.one(
+            select(runs).where(runs.c.id == run_id), rows.run_of, "run", run_id
+        )
 
     def runs(
         self,
@@ -220,7 +217,6 @@ class Runs:
             dataflow, stage, status, epoch: What the runs must have.
             error_code: The code of the error that ended them.
             since, until: They began at this time or later, and before that time; in UTC.
-            cursor: The cursor of the previous page.
             limit: Maximum number of runs of the page (>= 1).
 
         Raises:
@@ -239,10 +235,7 @@ class Runs:
         if error_code is not None:
             query = query.where(begins_with(runs.c.error, "error_code", error_code))
         query = query.where(*between(runs.c.started_at, since, until))
-        with self._database.read_once() as connection:
-            return page(
-                connection, query, key=runs.c.id, cursor=cursor, limit=limit, build=rows.run_of
-            )
+        return page(self._database, query, runs.c.id, rows.run_of, cursor, limit)
 
     def committed_runs(
         self, dataflow: str, stage: str, *, since: datetime, limit: int
@@ -259,8 +252,7 @@ class Runs:
             .order_by(runs.c.id)
             .limit(limit)
         )
-        with self._database.read_once() as connection:
-            return [rows.run_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.run_of)
 
 
 def _require_generation(connection: Connection, intention: Intention) -> None:

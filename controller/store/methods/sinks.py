@@ -30,8 +30,7 @@ class Sinks:
         query = _query().order_by(sinks.c.dataflow, sinks.c.sink)
         if dataflow is not None:
             query = query.where(sinks.c.dataflow == dataflow)
-        with self._database.read() as connection:
-            return [_record(row) for row in connection.execute(query)]
+        return self._database.rows(query, _record)
 
     def put_sink(self, record: SinkRecord) -> None:
         """Put a sink, in place of an earlier one of its name.
@@ -61,7 +60,6 @@ class Sinks:
         Does nothing if the sink is gone or has another identity.
 
         Args:
-            record: The sink.
             chosen: A choice that was carried out; cleared unless an operator made another.
 
         Raises `NotFoundError`.

@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import Row, insert, select
 from sqlalchemy import delete as delete_from
 
-from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
 from controller.store.methods.leases import hold
 from controller.store.records import VerificationRecord
@@ -43,18 +42,13 @@ class Verifications:
     def verification(self, id_: str) -> VerificationRecord:
         """Return the result of a verification; raises `NotFoundError`."""
         query = select(verifications).where(verifications.c.id == id_)
-        with self._database.read_once() as connection:
-            row = connection.execute(query).first()
-        if row is None:
-            raise NotFoundError(kind="verification", name=id_)
-        return _record(row)
+        return self._database.one(query, _record, "verification", id_)
 
     def verifications(self, dataflow: str) -> list[VerificationRecord]:
         """Return the results of a dataflow's verifications, newest first."""
         c = verifications.c
         query = select(verifications).where(c.dataflow == dataflow).order_by(c.seq.desc())
-        with self._database.read_once() as connection:
-            return [_record(row) for row in connection.execute(query)]
+        return self._database.rows(query, _record)
 
 
 def _record(row: Row[Any]) -> VerificationRecord:

@@ -160,7 +160,7 @@ class MeasuredService:
             BenchDisagreesError: If it counts more than came.
         """
         until, before = time.monotonic() + _PATIENCE_SECONDS, 0
-        while (counted := self._counted()) < self._dropped:
+        while (counted := self.counted()) < self._dropped:
             self._check_alive()
             if counted > before:
                 until, before = time.monotonic() + _PATIENCE_SECONDS, counted
@@ -171,7 +171,7 @@ class MeasuredService:
         if counted > self._dropped:
             raise BenchDisagreesError([f"{self._dropped} files came, {counted} were counted"])
 
-    def _counted(self) -> int:
+    def counted(self) -> int:
         """Return how many files were applied by all stages, as look-ups show it."""
         counts = {self._counted_in(stage) for stage in self._counted_by.stages}
         if max(counts) > self._dropped:

@@ -68,7 +68,6 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("interruptible")
 class WithoutText(Exception):
     """An exception whose text raises, as that of a library can that formats its arguments."""
 
@@ -112,6 +111,7 @@ def throw(error: BaseException) -> Any:
     raise error
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_from_outside_is_no_authors_error() -> None:
     """Only a statement makes a KeyboardInterrupt the author's: one from a terminal goes through."""
 

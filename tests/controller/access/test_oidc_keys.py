@@ -12,7 +12,7 @@ import pytest
 
 from controller.access.errors import IdentityProviderError, OidcPackagesMissingError
 from controller.access.oidc import KEPT_SECONDS, REFETCH_SECONDS, SigningKeys, provider_tokens
-from controller.outbound.errors import OutboundFailedError
+from controller.outbound.addresses import OutboundFailedError
 from controller.settings import load_settings
 
 ISSUER = "https://id.example/realm"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cbp.engine.interface.table_publisher import TableRewind
+from cbp.engine.interface.tables import TableRewind
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.run.correction import Correction, CorrectionNote

@@ -21,8 +21,7 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.shape import shape_of
 from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
-from controller.loop.counts.lane_counts import LaneCount
-from controller.loop.counts.run_counts import Counts
+from controller.loop.counts.run_counts import Counts, LaneCount
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.interface.record_reader import KeyChanges
+from cbp.engine.interface.readers import KeyChanges
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.skew import BucketSize

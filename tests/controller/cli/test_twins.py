@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -17,6 +18,8 @@ from tests.controller.api.app_transport import AppTransport
 from tests.controller.api.clicks import DOCUMENT
 from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
+
+REPOSITORY = Path(__file__).parents[3]
 
 TWINS = {
     "activity_show": "top",
@@ -229,3 +232,33 @@ def _write_files(folder: Path) -> None:
     (folder / "clicks.json").write_text(json.dumps(DOCUMENT))
     (folder / "new.json").write_text(json.dumps(document))
     (folder / "new.jsonl").write_text('{"url": "a", "site": 1}\n')
+
+
+_SENDS = {"post", "post_json", "post_for_file", "put", "delete"}
+
+
+def _sent_by_path(source: str) -> list[str]:
+    """Return the calls that send anything but a GET, to a path that they name themselves."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [
+        ast.unparse(call)
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in _SENDS
+        and call.args
+        and isinstance(call.args[0], ast.Constant | ast.Starred)
+    ]
+
+
+def test_a_command_changes_something_by_the_typed_client_alone() -> None:
+    """What it sends has a method of `cbp.client`, so a program can do what a command does."""
+    found = [
+        f"{path.name}: {call}"
+        for room in ("cli", "demo", "development")
+        for path in (REPOSITORY / "controller" / room).rglob("*.py")
+        for call in _sent_by_path(path.read_text())
+    ]
+    assert found == []
+    assert _sent_by_path("service.post('dataflows', name, 'pause')")
+    assert _sent_by_path("client.rest.delete(*path)")
+    assert not _sent_by_path("client.delete(name, purge=True)")

@@ -10,7 +10,7 @@ import pytest
 
 from cbp.errors import DiskFullError
 from controller.client.drop_folder import copy_into
-from controller.client.errors import FileUnreadableError, FileWaitsError
+from controller.client.service_client import FileUnreadableError, FileWaitsError
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ pytestmark = pytest.mark.usefixtures("without_syncs")
 
 COLUMNS = "host STRING, time TIMESTAMP, path STRING, status INT, bytes BIGINT"
 
+SUGGESTED = COLUMNS.replace("host STRING,", "host STRING NOT NULL,")
+"""What `cbp infer` says of such a file."""
+
 
 class Hits(Translate):
     """Hits and bytes of each path, and when it was first asked for."""
@@ -60,7 +63,7 @@ TOP = {
 
 DOCUMENT: dict[str, Any] = {
     "name": "logs",
-    "sources": {"a": {"schema": COLUMNS, "format": "access_log", "same_name": "replace"}},
+    "sources": {"a": {"schema": SUGGESTED, "format": "access_log", "same_name": "replace"}},
     "stages": {
         "hits": {"translator": "hits", "inputs": {"lines": "a"}, "any_order": True},
         "visitors": {"translator": "visitors", "inputs": {"lines": "a"}, "any_order": True},

@@ -9,8 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.outbound.addresses import AddressRules, resolve_name
-from controller.outbound.errors import AddressRefusedError, OutboundFailedError
+from controller.outbound.addresses import (
+    AddressRefusedError,
+    AddressRules,
+    OutboundFailedError,
+    resolve_name,
+)
 from controller.outbound.web_client import fetch_json, outbound_client
 from tests.controller.certificates import make_certificate
 from tests.controller.http_sink import HttpSink

@@ -52,7 +52,6 @@ class CallExpiry:
     Args:
         spec: The translator; it has states that expire.
         groups: The groups, with the records of the hidden timers.
-        time: The time of the run.
         called: Numbers of the groups that are called; the others are idle.
     """
 

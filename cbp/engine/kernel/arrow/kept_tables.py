@@ -60,7 +60,6 @@ class KeptTables:
     """One kept state in one call: its author reads records by key, any number of times.
 
     Args:
-        name: The state.
         key: The columns of the stage's key and of the second key.
         reader: Finds the records.
     """
@@ -98,7 +97,6 @@ class ReachedTables:
     """The records of a kept state in a run that reaches all of them; for its author.
 
     Args:
-        name: The state.
         key: The columns of the stage's key and of the second key.
         many: Number of the columns of the stage's key.
         reader: Finds the records.
@@ -176,8 +174,6 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     """Refuse keys of groups that are not called.
 
     Args:
-        state: The state.
-        keys: The keys.
         numbers: The group of each; -1: none.
 
     Raises:

@@ -45,7 +45,6 @@ class OutputKeys:
         """Check records that the groups emitted.
 
         Args:
-            output: Name of the output.
             columns: The records.
 
         Raises:

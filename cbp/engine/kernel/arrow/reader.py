@@ -92,12 +92,9 @@ def read_calls(
     """Return the hashes of a bucket to call (ascending), and the calls for them.
 
     Args:
-        spec: The translator.
         runs: The inputs' records.
         states: The states, and the tables that are looked up, by name.
         limits: How many records come in a call.
-        deliveries: Records that groups share, if any.
-        woken: Groups that are called for their timers, if any.
         whole_tables: Tables of which every group is given all records, by name.
     """
     hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries, woken=woken)
@@ -121,8 +118,6 @@ class CallReader:
         positions: The looked-up records of each state that is not kept, by name.
         hashes: The hashes to call, ascending.
         ranges: For every input, every such state and every looked-up table, the rows of each hash.
-        deliveries: Records that groups share, if any.
-        woken: Groups that are called for their timers, if any.
         whole_tables: Tables of which every group is given all records, by name.
     """
 

@@ -79,7 +79,6 @@ class CallSettler:
         """Write the states of a call's groups, and count the groups that were called.
 
         Args:
-            call: The call.
             emission: What was emitted for `call.called_keys`.
         """
         self.groups += len(call.groups) if call.called is None else len(call.called)
@@ -165,9 +164,6 @@ class VectorisedRun:
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
         limits: Tell how many records come in a call.
-        deliveries: Records that the groups share, if any.
-        context: What the author's code may know of the run.
-        woken: Groups that are called for their timers, if any.
         lookups: The tables of other stages that the groups look up, by name.
         whole_tables: The tables of which every group is given all records, by name.
         groups: Number of groups that were called.

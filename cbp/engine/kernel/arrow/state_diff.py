@@ -29,7 +29,6 @@ def settle_tables(
     Args:
         before, emitted: Records without the key's columns, which are equal within a group.
         before_ids, emitted_ids: The group of each record; `before_ids` ascends.
-        groups: Number of groups.
 
     Returns:
         Rows of `before` that are deleted, ascending; rows of `emitted` that are new, by group.

@@ -84,7 +84,7 @@ def narrow(
 def narrow_batches(
     table: pa.Table, schema: pa.Schema, *, rows_max: int, bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in a file's types, as batches within both limits, at least a row each."""
+    """Yield the rows in a file's types, in batches of at least one row that keep both limits."""
     for part in halves(table, rows_max=rows_max, bytes_max=bytes_max):
         for piece in narrow(part, schema):
             yield from piece.to_batches()

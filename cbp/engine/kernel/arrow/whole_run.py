@@ -92,11 +92,8 @@ def call_once(
     """Call the author; return what was put and deleted, by state, and the way that the call went.
 
     Args:
-        stage: The stage, for errors.
-        spec: The translator.
         inputs: The records of each input, in the types that authors see.
         readers: Find the records of each kept state.
-        context: What the author's code may know of the run.
         room: Where the records that are read and put have place.
 
     Raises:

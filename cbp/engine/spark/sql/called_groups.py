@@ -94,7 +94,6 @@ def read_called(path: Path, states: Sequence[str]) -> Called | None:
     """Return the content of a finished file; `None` if there is none that can be mapped.
 
     Args:
-        path: Path of the file.
         states: Names of the states, in the order in which they were written.
     """
     tables = read_scratch(path)

@@ -31,10 +31,9 @@ _FIXED = "epoch"
 
 
 def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
-    """Tell whether an analysed plan has no chance, no clock and no session in it.
+    """Return whether an analysed plan has no chance, no clock and no session in it.
 
     Args:
-        session: The session of the plan.
         analyzed: Spark's analysed logical plan.
     """
     catalyst = _catalyst(session)
@@ -53,7 +52,6 @@ def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
     of them, such as `sort_array(collect_list(url))`, can be the same in every order.
 
     Args:
-        session: The session of the plan.
         analyzed: Spark's analysed logical plan.
     """
     plans = [analyzed, *each(analyzed.subqueriesAll())]
@@ -67,7 +65,7 @@ def moments(session: SparkSession, queries: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_moment(session: SparkSession, query: str) -> bool:
-    """Tell whether a query has a literal for a moment, such as `TIMESTAMP 'now'`.
+    """Return whether a query has a literal for a moment, such as `TIMESTAMP 'now'`.
 
     `epoch` counts as one too, and so does a literal that comes from an unknown place.
     """
@@ -110,7 +108,7 @@ def _origins(expression: Any, current: Any) -> Iterator[str]:
 
 
 def _is_a(node: Any, names: Iterable[str]) -> bool:
-    """Tell whether a node's class is one of these, or derives from one."""
+    """Return whether a node's class is one of these, or derives from one."""
     kind = node.getClass()
     while kind is not None:
         if kind.getSimpleName() in names:
@@ -168,7 +166,7 @@ def _written(parser: Any, literal: Any) -> str | None:
 
 
 def _is_special(session: SparkSession, text: str) -> bool:
-    """Tell whether Spark takes a text for the name of a moment."""
+    """Return whether Spark takes a text for the name of a moment."""
     times = _catalyst(session).util.DateTimeUtils
     return bool(times.convertSpecialDate(text, times.getZoneId("UTC")).isDefined())
 

@@ -103,7 +103,7 @@ _UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
 
 
 def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
-    """Return Spark's settings for batches of records of flows whose texts are `checked`.
+    """Return Spark's settings for batches of flows whose strings `checked` keeps short.
 
     `None` if a column is an array, a map or a struct: its width is not known, and Spark must count
     bytes.
@@ -132,7 +132,7 @@ def checked(value: str, type_: DataType) -> str:
 
 
 def is_wide(exc: BaseException) -> bool:
-    """Tell whether a plan failed because a text was too wide."""
+    """Return whether a plan failed because a text was too wide."""
     return _WIDE in str(exc)
 
 

@@ -93,7 +93,6 @@ def named_records(table: NamedTable, kept: KeptCall, records: pa.Table) -> pa.Ta
     """Return the records of a call's groups that some records of the input name.
 
     Args:
-        table: The table.
         kept: The state of the call.
         records: Records of the input, of any groups.
     """

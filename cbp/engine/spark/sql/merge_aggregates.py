@@ -79,7 +79,7 @@ def _merged(node: Any, below: Any, jvm: Any) -> Any:
 
 
 def _is_final_of(node: Any, child: Any) -> bool:
-    """Tell whether an aggregation is the second half of the one below."""
+    """Return whether an aggregation is the second half of the one below."""
     if not (kind_of(node) == kind_of(child) and kind_of(node) in _AGGREGATES):
         return False
     above, below = _functions(node), _functions(child)

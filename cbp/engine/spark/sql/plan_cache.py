@@ -60,7 +60,7 @@ class KeptPlan:
 
 
 def runs_again(frame: DataFrame, queries: Iterable[str]) -> bool:
-    """Tell whether running the frame's plan again computes everything again.
+    """Return whether running the frame's plan again computes everything again.
 
     Args:
         queries: The texts of the queries that the frame was made from.

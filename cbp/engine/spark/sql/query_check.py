@@ -95,8 +95,6 @@ def mistakes_of(
 
     Args:
         session: The session of the results.
-        stage: The stage's name.
-        spec: Its translator.
         results: What the author's code gave for outputs and states.
         texts: The queries that it ran.
     """

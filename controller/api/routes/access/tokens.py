@@ -84,7 +84,7 @@ def list_tokens(
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[TokenOut]:
-    """List tokens, newest first; the token file is none of them."""
+    """List tokens, newest first; the token file is not listed."""
     page = access.tokens.list(cursor=cursors.open(query.cursor), limit=page_size(settings, query))
     return Page(
         items=[_shown(token, access.tokens.now()) for token in page.items],

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
-from cbp.model.schedule.freshness import FreshnessState, worst_of
+from cbp.errors import CbpError, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.schedule.freshness import Freshness, FreshnessState, Left, judge_freshness, worst_of
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
-from controller.api.figures.freshness import FreshnessFigures
+from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,
@@ -21,6 +28,99 @@ from controller.api.routing.dependencies import (
 from controller.api.routing.granted_dataflows import granted_dataflows
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
+from controller.ingest.drop_folder import DropFolder
+from controller.loop.controller import Controller
+from controller.store.base import DataflowRecord, Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshnessFigures:
+    """Judges dataflows; made for one request, whose common reads it does once.
+
+    Folders are looked at before queues, so that a file which is taken in meanwhile is seen in its
+    queue. A dataflow that has nothing in its queues is judged without reading its position. No
+    author's code is called.
+    """
+
+    controller: Controller
+    store: Store
+    drop_folder: DropFolder
+    present: PresentState
+
+    def of(self, records: Sequence[DataflowRecord]) -> dict[str, Freshness]:
+        """Return the freshness of each dataflow; one that was deleted meanwhile is left out."""
+        loaded: dict[str, Dataflow | str] = {}
+        arriving: dict[str, dict[str, int]] = {}
+        for record in records:
+            try:
+                dataflow = self.controller.compiled(record)
+                arriving[record.name] = self.drop_folder.arriving(record, dataflow)
+                loaded[record.name] = dataflow
+            except CbpError as error:
+                loaded[record.name] = error.message
+        judged = {}
+        for record in records:
+            with suppress(NotFoundError):
+                files = arriving.get(record.name, {})
+                judged[record.name] = self._judge(record, loaded[record.name], files)
+        return judged
+
+    def _judge(
+        self, record: DataflowRecord, dataflow: Dataflow | str, arriving: dict[str, int]
+    ) -> Freshness:
+        if isinstance(dataflow, str):
+            return judge_freshness(Left({}, {}, {}, {}, broken=dataflow))
+        waits = self.present.waits(record.name)
+        held = dict(self._paused.get(record.name, {}))
+        held |= {
+            stage: wait.words
+            for stage, wait in waits.items()
+            if wait.kind == "stopped" and stage not in held
+        }
+        try:
+            quiet = self._is_quiet(record.name, dataflow)
+            left = {} if quiet else self.controller.explaining.left_by(record.name, waits)
+        except NotFoundError:
+            raise
+        except CbpError as error:
+            return judge_freshness(Left({}, {}, {}, {}, broken=error.message))
+        return judge_freshness(
+            Left(
+                arriving=arriving,
+                quarantined=self._quarantined[record.name],
+                stages=left,
+                held=held,
+                set_aside=self.controller.set_aside_counts.of(record, self._revisions),
+                troubles=self.present.troubles(record.name),
+                desired=record.desired,
+            )
+        )
+
+    def _is_quiet(self, name: str, dataflow: Dataflow) -> bool:
+        """Return whether nothing runs and nothing is queued; frames have queues of their own."""
+        framed = any(stage.translator.framed for stage in dataflow.stages.values())
+        return not framed and name not in self._busy
+
+    @cached_property
+    def _revisions(self) -> dict[str, int]:
+        return self.store.revisions()
+
+    @cached_property
+    def _busy(self) -> set[str]:
+        """The dataflows with a run under way, or with an increment in a queue."""
+        return self.store.queued() | {run.dataflow for run in self.store.intended_runs()}
+
+    @cached_property
+    def _paused(self) -> Mapping[str, Mapping[str, str]]:
+        return self.store.paused_stages()
+
+    @cached_property
+    def _quarantined(self) -> defaultdict[str, dict[str, int]]:
+        files = defaultdict[str, dict[str, int]](dict)
+        for (dataflow, source), count in self.store.quarantined().items():
+            files[dataflow][source] = count
+        return files
+
 
 routes = router("freshness")
 
@@ -61,7 +161,7 @@ def show(
     exchange: ExchangeDep,
     query: Annotated[FreshnessQuery, Query()],
 ) -> FreshnessOut:
-    """Tell whether everything that was delivered is applied: files, queues, quarantine.
+    """Return whether everything that was delivered is applied: files, queues, quarantine.
 
     A token that is limited to some dataflows sees those. Sinks are not part of it.
     """

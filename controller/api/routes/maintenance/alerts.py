@@ -58,7 +58,7 @@ class AlertTestOut(Model):
 @needs(Scope.VIEWER)
 @leader_only
 def show(alerts: AlertsDep) -> AlertsOut:
-    """Show the alerts that hold, the channels, and the last tries to send.
+    """Show firing alerts, the channels, and the last tries to send.
 
     What is wrong is listed as of now, also without a channel; then nothing is ever sent.
     """

@@ -11,10 +11,10 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Page
 from controller.api.figures.rejected import rejected_by_claim
-from controller.api.requests.moments import RangePageQuery
+from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import SettingsDep, StoreDep
-from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import ClaimRecord, ClaimStatus
@@ -22,7 +22,7 @@ from controller.store.base import ClaimRecord, ClaimStatus
 routes = router("claims")
 
 
-class ClaimQuery(RangePageQuery):
+class ClaimQuery(RefusalPageQuery):
     """Which claims to list."""
 
     source: str | None = Field(None, max_length=200)
@@ -30,14 +30,12 @@ class ClaimQuery(RangePageQuery):
     increment: int | None = Field(
         None, ge=0, lt=2**63, description="Only files that this increment of the source holds."
     )
-    code: str | None = Field(
-        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the reason of a refusal."
-    )
 
 
 @routes.get("/dataflows/{name}/claims", responses=problems(404))
 @needs(Scope.VIEWER)
 @read_anywhere
+@lasting
 def list_claims(
     name: str,
     store: StoreDep,

@@ -16,8 +16,9 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.schemas import ClaimOut, Model, Page, PageQuery
+from controller.api.answers.schemas import ClaimOut, Model, Page
 from controller.api.requests.body import BodyStream
+from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routes.records.claims import claim_out
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
@@ -102,7 +103,7 @@ def list_quarantine(
     controller: ControllerDep,
     settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[ClaimOut]:
     """List the files of a source that wait for a decision, newest first."""
     store.dataflow(name)
@@ -111,6 +112,9 @@ def list_quarantine(
         name,
         source,
         status="quarantined",
+        code=query.code,
+        since=query.since,
+        until=query.until,
         cursor=cursors.open(query.cursor),
         limit=page_size(settings, query),
     )

@@ -36,7 +36,7 @@ from controller.api.routing.scopes import needs
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
 from controller.query import Answer, Question, current_table
-from controller.query.limits import SQL_CHARACTERS_MAX
+from controller.query.request import SQL_CHARACTERS_MAX
 from controller.query.table_names import sql_names
 from controller.store.errors import CursorInvalidError
 

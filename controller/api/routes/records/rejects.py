@@ -10,15 +10,24 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.schemas import Model, Page
+from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, SettingsDep, StoreDep
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
-from controller.ingest.rejects_table import read_rejects
+from controller.ingest.rejects_table import Chosen, read_rejects
 from controller.store.errors import CursorInvalidError
 
 routes = router("sources")
+
+
+class RejectsQuery(RefusalPageQuery):
+    """Which records that were put aside to list."""
+
+    increment: int | None = Field(
+        None, ge=0, lt=2**63, description="Only records of the files that this increment holds."
+    )
 
 
 class RejectedRecordOut(Model):
@@ -44,7 +53,7 @@ def list_rejects(
     controller: ControllerDep,
     settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RejectsQuery, Query()],
 ) -> Page[RejectedRecordOut]:
     """List the records of a source that were put aside, newest increment first."""
     record = store.dataflow(name)
@@ -55,6 +64,7 @@ def list_rejects(
         source,
         below=_place(cursors.open(query.cursor)),
         limit=page_size(settings, query),
+        chosen=Chosen(query.code, query.increment, query.since, query.until),
     )
     items = [RejectedRecordOut.model_validate(row) for row in rows]
     following = None if place is None else f"{place[0]}/{place[1]}"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request
 from pydantic import Field
 
-from cbp.engine.interface.record_reader import KeyChange
+from cbp.engine.interface.readers import KeyChange
 from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation, home_of
 from controller.access.scopes import Scope

@@ -22,8 +22,7 @@ from cbp.engine.commit.intention_log import RECORDS_KEPT, IntentionLog
 from cbp.engine.commit.table_entries import files_named
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import RunPlan, looked_up_tables
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder

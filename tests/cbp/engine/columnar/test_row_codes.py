@@ -54,14 +54,16 @@ def test_equal_rows_take_each_other_out(rows: list[Any], gone: list[Any]) -> Non
     many=st.sampled_from([0, 1, 999, 1_000, 5_000]),
     different=st.sampled_from([1, 50, 1 << 40]),
     step=st.sampled_from([1, 3, 1 << 20, 1 << 52]),
+    run=st.sampled_from([1, 7, 900]),
 )
 def test_numbers_are_ordered_as_by_a_stable_sort(
-    type_: type[Any], seed: int, many: int, different: int, step: int
+    type_: type[Any], seed: int, many: int, different: int, step: int, run: int
 ) -> None:
-    """Small ones, all 64 bits, and those that differ only in the bits that have no room."""
+    """Small ones, all 64 bits, bits without room, and runs of equal ones."""
     dice = np.random.default_rng(seed)
     drawn = dice.integers(0, min(different, (1 << 63) // step), many).astype(np.uint64)
     values = (drawn * np.uint64(step) + np.uint64(dice.integers(0, 1 << 63))).view(type_)
+    values = np.repeat(values, run)[:many]
     assert np.array_equal(stable_order(values), np.argsort(values, kind="stable"))
 
 

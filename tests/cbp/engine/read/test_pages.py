@@ -14,7 +14,7 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import bitmap_of
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.record_reader import TableVersions
+from cbp.engine.interface.readers import TableVersions
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import VersionGoneError
 from tests.cbp.engine.epochs import dataflow_of

@@ -26,7 +26,10 @@ HASHES = [5, 6, 7, (1 << 62) + 1, (1 << 62) + 2]
 """Keys of the buckets 0 and 1, whose hashes have one sign."""
 
 _records = st.lists(st.tuples(st.sampled_from(HASHES), st.integers(0, 9)), max_size=12)
-_step = st.tuples(st.lists(st.sampled_from(HASHES), max_size=4, unique=True), _records)
+_step = st.tuples(
+    st.lists(st.sampled_from(HASHES), max_size=4, unique=True), _records, st.booleans()
+)
+"""Keys that are deleted, records that are written, and whether another try goes on afterwards."""
 
 
 def rows_of(records: list[tuple[int, int]]) -> pa.Table:
@@ -72,15 +75,18 @@ def found(state: BucketState, hashes: list[int] | None) -> list[tuple[int, int]]
 def test_a_superstep_finds_what_those_before_left(
     order: tuple[str, ...],
     files: list[list[tuple[int, int]]],
-    steps: list[tuple[list[int], list[tuple[int, int]]]],
+    steps: list[tuple[list[int], list[tuple[int, int]], bool]],
 ) -> None:
-    """Neither its own records nor its own deletions; the end is reported as if it was one step."""
+    """Neither its own records nor its own deletions; the end is reported as if it was one step.
+
+    Also where another try goes on from what the one before it saved.
+    """
     with tempfile.TemporaryDirectory() as folder:
         table = table_of(Path(folder), files, order)
         cache = IndexCache(f"{folder}/cache")
         state = LoopState(table, cache, (0, 1), BUCKETS, spec=SPEC)
         held = sorted(one for records in files for one in records)
-        for hashes, records in steps:
+        for hashes, records, breaks in steps:
             wanted = np.array(sorted(hashes), np.int64)
             assert found(state, hashes) == [one for one in held if one[0] in hashes]
             state.kill(state.find(wanted))
@@ -89,8 +95,13 @@ def test_a_superstep_finds_what_those_before_left(
             state.turn()
             held = sorted([*(one for one in held if one[0] not in hashes), *records])
             assert found(state, None) == held
+            if breaks:
+                changes = state.changes()
+                state = LoopState(table, cache, (0, 1), BUCKETS, spec=SPEC)
+                state.go_on_from(*changes)
+                assert found(state, None) == held
         files_in_memory = len(state.files) - sum(map(len, table.live.values()))
-        assert files_in_memory <= 1 + np.log2(1 + sum(len(records) for _, records in steps))
+        assert files_in_memory <= 1 + np.log2(1 + sum(len(records) for _, records, _ in steps))
         assert found(after(table, cache, state), None) == held
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp import Translate
+from cbp import RunAny, Translate
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.task.superstep_log import Snapshot, SuperstepLog, remove_logs
 from cbp.errors import AuthorCodeError
 from cbp.testing import check_split
 from tests.cbp.engine.epochs import NARROW, assert_same, order_free
@@ -28,6 +34,7 @@ from tests.loops import (
     least_labels,
     loop_of,
 )
+from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import examples
 
 _node = st.integers(0, 24)
@@ -129,6 +136,161 @@ def test_a_loop_writes_what_one_epoch_would(tmp_path: Path) -> None:
     ]
     assert len(files) <= 2 * 8 + 1, "a file for each bucket and state, and one of changes"
     assert not driver.increments["stage.news"][-1].records
+
+
+class Dying(Driver):
+    """A driver whose runs die after some supersteps, and are tried again.
+
+    Attributes:
+        passages: After which superstep the next tries die, counted from 1 in each.
+        deaths: How many died.
+    """
+
+    def __init__(self, *args: Any, passages: list[int], **options: Any) -> None:
+        self.passages, self.deaths = passages, 0
+        super().__init__(*args, **options)
+
+    def run(self, stage: str) -> bool:
+        """See `Driver.run`; every try is a new run."""
+        while self.passages:
+            try:
+                return self.run_or_die(stage, self.passages.pop(0))
+            except Crash:
+                self.deaths += 1
+        return super().run(stage)
+
+    def run_or_die(self, stage: str, passage: int) -> bool:
+        """Run an epoch, if it is over before this superstep is."""
+        engine: Any = self.engine
+        engine.preparer.faults = PlannedFaults("superstep.after", passage=passage)
+        try:
+            return super().run(stage)
+        finally:
+            engine.preparer.faults = NO_FAULTS
+
+
+LOGGED = replace(DEFAULT_LIMITS, superstep_log_ms=0)
+
+
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("case", CASES)
+@settings(max_examples=examples(3), deadline=None)
+@given(data=st.data())
+def test_another_try_goes_on_where_one_died(case: str, data: st.DataObject) -> None:
+    """Whatever supersteps the tries die in, all is as in the reference, which never dies."""
+    translator, name, schema, epoch = CASES[case]
+    epochs = data.draw(st.lists(epoch, min_size=1, max_size=3))
+    passages = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    limits = replace(LOGGED, spool_bytes=data.draw(st.sampled_from([100, 1 << 20])))
+    dataflow = loop_of(translator(), **{name: schema})
+    with tempfile.TemporaryDirectory() as folder:
+        engine = LocalEngine(cache=f"{folder}/cache", limits=limits)
+        driver = Dying(engine, dataflow, Path(folder) / "t", passages=passages)
+        assert_same(dataflow, driver, [{name: rows} for rows in epochs])
+        assert not list(Path(folder).rglob("*.log")), "published, so nothing is needed"
+
+
+def path_that_dies(folder: Path, *passages: int, translator: Translate | None = None) -> Dying:
+    """Return a driver with a path of 40 links, whose run dies after these supersteps."""
+    dataflow = loop_of(translator or Components(), links="src BIGINT, dst BIGINT")
+    engine = LocalEngine(cache=str(folder / "cache"), limits=LOGGED)
+    driver = Dying(engine, dataflow, folder / "t", passages=[*passages])
+    driver.feed("s_links", [{"src": node, "dst": node + 1} for node in range(40)])
+    return driver
+
+
+def test_a_try_does_what_is_left(tmp_path: Path) -> None:
+    """It goes on after the superstep of the last snapshot; figures are those of all supersteps."""
+    whole = path_that_dies(tmp_path / "whole")
+    whole.run_until_idle()
+    driver = path_that_dies(tmp_path / "dying", 30, 5)
+    driver.run_until_idle()
+    assert driver.deaths == 2
+    figures, expected = driver.figures[-1], whole.figures[-1]
+    assert figures["supersteps_before"] == 29 + 4, "a death comes before the snapshot"
+    for name in ("supersteps", "groups", "messages", "records_in", "state_written"):
+        assert figures[name] == expected[name], name
+    assert order_free(driver.state("stage", "labels")) == order_free(whole.state("stage", "labels"))
+    assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
+
+
+class Together(Components):
+    """Components of all that waits."""
+
+    runnable = RunAny(batch=9)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "input"])
+def test_what_is_no_snapshot_of_the_run_is_not_used(tmp_path: Path, damage: str) -> None:
+    """A damaged file, or one of a run on other input: the run begins anew, and is right."""
+    driver = path_that_dies(tmp_path, translator=Together())
+    links = [(node, node + 1) for node in range(40)]
+    with pytest.raises(Crash):
+        driver.run_or_die("stage", 30)
+    (log,) = tmp_path.rglob("*.log")
+    data = log.read_bytes()
+    if damage == "cut":
+        log.write_bytes(data[:-1])
+    elif damage == "flipped":
+        log.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    else:
+        driver.feed("s_links", [{"src": 40, "dst": -1}])
+        links.append((40, -1))
+    driver.run_until_idle()
+    assert "supersteps_before" not in driver.figures[0]
+    labels = {row["src"]: row["label"] for row in driver.state("stage", "labels")}
+    assert labels == least_labels(links)
+
+
+class Started(Components):
+    """Components whose code asks for the time of its run."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """See `Components`."""
+        assert group.run.time
+        super().translate(key, group, out)
+
+
+def test_a_loop_that_knows_its_time_goes_on_only_at_that_time(tmp_path: Path) -> None:
+    """Every other run has another time, which its supersteps could have used."""
+    driver = path_that_dies(tmp_path, translator=Started())
+    with pytest.raises(Crash):
+        driver.run_or_die("stage", 30)
+    driver.time_ms += 1
+    driver.run_until_idle()
+    assert "supersteps_before" not in driver.figures[0]
+
+
+def test_a_snapshot_waits_until_it_is_worth_its_cost(tmp_path: Path) -> None:
+    """At most one part in twenty of a loop's time, however fast or slow files are."""
+    folder = str(tmp_path)
+    plan = SimpleNamespace(
+        folder=folder, stage="s", epoch=3, depends_on="ab", faults=NO_FAULTS, limits=DEFAULT_LIMITS
+    )
+    now = [0.0]
+    log = SuperstepLog(cast(Any, plan), seconds=lambda: now[0])
+    assert not log.is_due(lambda: 0)
+    now[0] = 1.9
+    assert not log.is_due(lambda: 0)
+    now[0] = 2.0
+    assert log.is_due(lambda: 0)
+    assert not log.is_due(lambda: 40_000_000), "it is expected to take 0.2 s"
+    now[0] = 4.0
+    assert log.is_due(lambda: 40_000_000)
+    log.put(Snapshot(7, {"a": 1}, {"t": pa.table({"x": [1, 2, 3]})}))
+    again = SuperstepLog(cast(Any, plan)).newest()
+    assert again is not None
+    assert (again.supersteps, again.facts, again.tables["t"]["x"].to_pylist()) == (
+        7,
+        {"a": 1},
+        [1, 2, 3],
+    )
+    other = SimpleNamespace(**{**vars(plan), "depends_on": "cd"})
+    assert SuperstepLog(cast(Any, other)).newest() is None
+    remove_logs(LocalFiles(), folder, "s", up_to=2)
+    assert SuperstepLog(cast(Any, plan)).newest() is not None
+    remove_logs(LocalFiles(), folder, "s", up_to=3)
+    assert SuperstepLog(cast(Any, plan)).newest() is None
 
 
 def test_a_failed_loop_leaves_nothing(tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_what_else_decides_its_answer_is_named(translator: Translate, words: str
     assert words in reason
 
 
+def test_a_promise_is_asked_for_only_where_it_would_help() -> None:
+    """What no declaration mends is named first."""
+    assert "`any_order: true`" in why(Able(), any_order=False)[0][1]
+    assert "any_order" not in why(Timed(), any_order=False)[0][1]
+
+
 def test_signs_count_if_all_that_read_them_do() -> None:
     """One reader that does not lets all of them be computed anew."""
     builder = DataflowBuilder("d")

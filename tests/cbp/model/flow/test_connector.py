@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cbp.errors import InvariantError
@@ -60,3 +62,29 @@ def test_of_framed_inputs_the_frames_that_are_taken_are_noted() -> None:
         "i": tuple(FrameNote(n, f"day {n}", n, 10 * n) for n in (1, 2, 4))
     }
     assert Decision({"j": (1,)}).frames(connectors) == {}
+
+
+@pytest.mark.parametrize(
+    ("read", "remove", "expected"),
+    [
+        ({"i": (0, 1)}, {"i": (0, 1)}, {"i": (0, 1)}),
+        ({"i": [0]}, {}, {"i": (0,)}),
+        ({"i": (0, 1, 2), "j": (4,)}, {}, {"i": (0, 1, 2), "j": (4,)}),
+        ({"i": (1,)}, {}, None),
+        ({"i": (0, 1, 2, 3)}, {}, None),
+        ({"k": (0,)}, {}, None),
+        ({"i": (0,)}, {"i": (1,)}, None),
+        ({}, {}, None),
+    ],
+)
+def test_another_try_reads_what_came_before_the_first_one(
+    read: Any, remove: Any, expected: dict[str, tuple[int, ...]] | None
+) -> None:
+    """Only where that is the begin of what it would read now; a run for timers decides anew."""
+    now = Decision({"i": (0, 1, 2), "j": (4,)}, {"i": (0, 1, 2)}, memo=7)
+    before = now.as_before(read, remove)
+    if expected is None:
+        assert before is now
+    else:
+        removed = {name: tuple(some) for name, some in remove.items()}
+        assert before == Decision(expected, removed, memo=7)

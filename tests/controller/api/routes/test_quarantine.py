@@ -173,6 +173,11 @@ def test_commands_decide(shop: Shop, capsys: pytest.CaptureFixture[str], tmp_pat
     claim = shop.drop()
     on = ("one", "a", claim)
     listed = json.loads(cbp("quarantine", "list", "one", "a", "--json"))
+    (code,) = {one["reason"]["code"] for one in listed["items"]}
+    assert json.loads(cbp("quarantine", "list", "one", "a", "--code", code, "--json")) == listed
+    earlier = ("--until", listed["items"][-1]["created_at"])
+    for none in (("--code", "line_end"), earlier):
+        assert "nothing is in quarantine" in cbp("quarantine", "list", "one", "a", *none)
     assert [one["id"] for one in listed["items"]] == [claim]
     assert ">     12  " in cbp("quarantine", "show", *on)
     cbp("quarantine", "discard", *on, "--reason", "test")

@@ -47,6 +47,29 @@ def test_what_was_put_aside_is_listed_in_pages(shop: Shop) -> None:
     assert source["on_bad_records"] == {"reject_rows": {"count": 5, "share": 1.0}}
 
 
+def test_some_of_them_are_asked_for(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """By code, by increment and by the time at which their file came; pages, too."""
+    shop.drop("a.jsonl", [SOUND[0], WRONG[0], SOUND[1]])
+    shop.drop("b.jsonl", [WRONG[1], WRONG[2], SOUND[2]])
+    first, second, third = shop.get(f"{AT}/rejects")["items"]
+    for query, expected in (
+        ({"code": "json_no_object"}, [first]),
+        ({"code": "value_type", "increment": 1}, [second]),
+        ({"increment": 0}, [third]),
+        ({"code": "line_end"}, []),
+        ({"since": third["rejected_at"]}, [first, second, third]),
+        ({"until": third["rejected_at"]}, []),
+    ):
+        assert shop.get(f"{AT}/rejects", **query)["items"] == expected, query
+    page = shop.get(f"{AT}/rejects", code="value_type", limit=1)
+    assert page["items"] == [second]
+    page = shop.get(f"{AT}/rejects", code="value_type", limit=1, cursor=page["cursor"])
+    assert (page["items"], page["cursor"]) == ([third], None)
+    with pytest.raises(SystemExit):
+        main(["rejects", "one", "a", "--text", "--increment", "0"], session=shop.session)
+    assert capsys.readouterr().out.splitlines() == [WRONG[0]]
+
+
 def test_a_source_that_is_not_there_has_no_rejects(shop: Shop) -> None:
     """404 for a name that nothing has; an empty list where nothing was put aside."""
     assert shop.get(f"{AT}/rejects")["items"] == []

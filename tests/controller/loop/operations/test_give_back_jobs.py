@@ -77,7 +77,7 @@ def test_every_step_is_shown(service: Live) -> None:
         ("publishes what has ended", 0, 0, ""),
         ("reads what is set aside", 0, 3, "records"),
         ("calls the stage's code", 0, 3, "records"),
-        ("calls the code again without what fails", 0, 3, "records"),
+        ("calls the code again, without the records that failed", 0, 3, "records"),
         ("writes the tables", 3, 3, "records"),
         ("records the epoch", 0, 0, ""),
     ]

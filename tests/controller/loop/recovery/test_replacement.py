@@ -345,6 +345,26 @@ def test_what_cannot_follow_is_named_before_anything_happens(
     made.close()
 
 
+def test_a_stage_follows_once_its_author_has_said_what_was_missing(tmp_path: Path) -> None:
+    """The refusal names the declaration; registered, it goes for files that came before, too."""
+    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
+    document = {"name": "shelf", "sources": DOCUMENT["sources"], "stages": stages}
+    shelf = Shelf(tmp_path, document)
+    shelf.put("tuesday", *DAYS["tuesday"])
+    shelf.take_in()
+    with pytest.raises(ReplaceRefusedError, match="write `any_order: true`"):
+        shelf.replace("tuesday", *RIGHT)
+    stages["sums"]["any_order"] = True
+    shelf.document = document
+    shelf.world.controller.change(document)
+    assert [stage.epoch for stage in shelf.world.store.stages("shelf")] == [1]
+    shelf.replace("tuesday", *RIGHT)
+    shelf.counts["tuesday"] = RIGHT
+    shelf.take_in()
+    assert shelf.sums() == shelf.right()
+    shelf.close()
+
+
 def test_a_later_stage_begins_with_replacements_if_it_can_follow(shelf: Shelf) -> None:
     """From what is retained; one that cannot is refused, and named. A rebuilt one follows on."""
     replace_tuesday(shelf)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cbp import Input, Loopback, Translate, View
+from cbp import Input, Loopback, RunAny, Translate, View
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.model.run.account import ways
 from controller.app import Service
 from controller.settings import load_settings
 from tests.controller.deadly_service import deadly_settings, errors, step_until
@@ -48,6 +50,12 @@ class FewSupersteps(Components):
     news = Loopback("node BIGINT, label BIGINT, linked BIGINT", route_by="node", supersteps=3)
 
 
+class Together(Components):
+    """The same, of all files that wait."""
+
+    runnable = RunAny(batch=9)
+
+
 def graph(translator: str = "components") -> dict[str, Any]:
     return {
         "name": "graph",
@@ -71,6 +79,7 @@ def graph(translator: str = "components") -> dict[str, Any]:
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, engine=LocalEngine)
     made.translators |= {"components": Components, "few": FewSupersteps, "sizes": Sizes}
+    made.translators |= {"together": Together}
     made.restart()
     yield made
     made.close()
@@ -157,13 +166,46 @@ def test_a_crash_loses_nothing(world: World, point: str, passage: int) -> None:
     assert sizes["nodes"] == 15
 
 
+def test_another_try_goes_on_although_more_has_arrived(world: World) -> None:
+    """It reads what the try before it read, and the next run the rest; the log is gone then."""
+    world.engine_limits = replace(world.engine_limits, superstep_log_ms=0)
+    world.restart()
+    world.controller.register(graph("together"))
+    world.arrive("graph", "links", *PATH)
+    world.faults.to = PlannedFaults("superstep.after", passage=9)
+    with pytest.raises(Crash):
+        world.ticks()
+    world.faults.to = NO_FAULTS
+    world.restart()
+    world.controller.recover()
+    world.arrive("graph", "links", *ROUND)
+    assert list(Path(world.tables).rglob("_supersteps/components/*"))
+    world.ticks()
+    assert labels(world) == least_labels([*PATH, *ROUND])
+    runs = [run for run in world.store.runs("graph").items if run.stage == "components"]
+    assert [(run.epoch, dict(run.read), run.error is None) for run in runs] == [
+        (1, {"links": (1,)}, True),
+        (0, {"links": (0,)}, True),
+        (0, {"links": (0,)}, False),
+    ]
+    assert [run.figures.get("supersteps_before") for run in runs] == [None, 8, None]
+    many = int(runs[1].figures["supersteps"])
+    assert ways(runs[1].figures) == [
+        f"{many} supersteps, the first 8 of them by an earlier try that was broken off"
+    ]
+    assert not list(Path(world.tables).rglob("_supersteps/components/*"))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(180)
-def test_a_worker_that_is_killed_in_a_superstep_begins_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("logs", [False, True], ids=["begins-again", "goes-on"])
+def test_a_worker_that_is_killed_in_a_superstep_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: bool
 ) -> None:
-    """The run fails with what killed it, and is tried again from its input: a call counts once."""
-    service = Service(load_settings(**deadly_settings(tmp_path, monkeypatch, tries=3)))
+    """The run fails with what killed it, and is tried again: a call counts once."""
+    settings = deadly_settings(tmp_path, monkeypatch, tries=3)
+    settings["superstep_log_seconds"] = 0 if logs else 3600
+    service = Service(load_settings(**settings))
     try:
         service.controller.register(
             {
@@ -179,6 +221,8 @@ def test_a_worker_that_is_killed_in_a_superstep_begins_again(
         assert [error["error_code"] for error in errors(service, "rounds") if error] == [
             "worker_ended"
         ]
+        newest = service.store.runs("rounds").items[0]
+        assert newest.figures.get("supersteps_before") == (3 if logs else None)
         records, _ = service.controller.reading.read_flow("rounds", "rounds.calls", None, 100)
         assert Counter((one["k"], one["calls"]) for one in records) == {(k, 1): 1 for k in range(7)}
     finally:

@@ -1,10 +1,11 @@
-"""Constructs the watch of alerts: the source of dataflows' health, and the notified channels."""
+"""Constructs what notifies other systems: the watch of alerts, and the feed of ended runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.alerts import (
     AlertLimits,
     AlertWatch,
@@ -19,6 +20,34 @@ from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.settings import Settings
 from controller.store.base import Store
+from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
+
+
+def run_feed_for(
+    settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
+) -> RunFeed:
+    """Return the feed; without a receiver in the settings it has no exporter.
+
+    Raises:
+        TelemetryPackagesMissingError: A receiver is set, and its packages are not installed.
+    """
+
+    def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
+        members = controller.members(dataflow)
+        return controller.dataflow(dataflow), members.get(stage, (stage,))
+
+    return RunFeed(store, describe=describe, leads=leads, exporters=_exporters(settings))
+
+
+def _exporters(settings: Settings) -> Iterator[RunExporter]:
+    if settings.otlp_endpoint:
+        yield TraceExporter(settings.otlp_endpoint, instance=settings.advertise_url)
+    if settings.openlineage_url:
+        key = settings.openlineage_api_key
+        yield LineageExporter(
+            settings.openlineage_url, api_key=key.get_secret_value() if key else ""
+        )
+
 
 HOLD_SECONDS = 60.0
 
@@ -39,8 +68,6 @@ def alert_watch_for(
         controller: Knows what waits, and why.
         store: Has the queues, and counts files in quarantine.
         drop_folder: Knows the sources from which nothing is taken in.
-        leads: Returns whether this instance leads.
-        clock: Returns the time, aware and in UTC.
     """
     return AlertWatch(
         health=lambda: _healths(controller, store, drop_folder, clock()),

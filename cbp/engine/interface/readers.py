@@ -1,0 +1,309 @@
+"""Roles of an engine that only read: records, increments, versions, and whole tables to compare.
+
+Records are read as published or as of a version; increments also after their files were merged or
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from cbp.engine.columnar.row_codec import Row
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.framing import Segment
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.schema import Schema
+from cbp.model.flow.skew import BucketSize
+from cbp.model.flow.snapshot import TableVersion
+from cbp.model.run.intention import Intention, TableChange
+from cbp.model.verification import Comparison
+
+Place = tuple[int, int]
+"""Where a page of a table begins; `(0, 0)` is the first record."""
+
+Page = tuple[list[dict[str, Any]], Place | None]
+"""Records, and the place of the next page; `None` if there are no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """One version of a state's table that changed the records of a key.
+
+    Attributes:
+        first_epoch, epoch: The epochs that the version published; usually one.
+        generation: The generation of these epochs.
+        at_ms: The version's in-commit timestamp, milliseconds since 1970.
+        before, after: The records of the key; empty when there were none.
+    """
+
+    version: int
+    first_epoch: int
+    epoch: int
+    generation: int
+    at_ms: int
+    before: list[dict[str, Any]]
+    after: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """Changes of a key, newest first.
+
+    Attributes:
+        ends: `begin`: the table's first version was reached. `not_kept`: what came before was
+            collected, or was written before the stage was changed. `more`: there are more
+            versions; read on with `behind`.
+        behind: With `more`, the version to read on behind; else 0.
+    """
+
+    changes: tuple[KeyChange, ...]
+    ends: Literal["begin", "not_kept", "more"]
+    behind: int = 0
+
+
+class TableVersions(Protocol):
+    """Reads one stage's tables as of any version that is kept.
+
+    Raises:
+        VersionGoneError: By every method, if the version's files were collected.
+        VersionUnreadableError: By the methods that read a state, if the version was written before
+            its stage was changed.
+    """
+
+    def look_up(self, state: str, key: Mapping[str, Any], version: int) -> list[dict[str, Any]]:
+        """Return the records of one key of a state; empty when there is none."""
+        ...
+
+    def state_page(self, state: str, version: int, start: Place, limit: int) -> Page:
+        """Return at most `limit` records of a state from `start` on, in any fixed order."""
+        ...
+
+    def key_changes(
+        self,
+        state: str,
+        key: Mapping[str, Any],
+        *,
+        behind: int | None,
+        limit: int,
+        among: Mapping[str, Any] = MappingProxyType({}),
+    ) -> KeyChanges:
+        """Return the versions that changed the records of one key, newest first.
+
+        Versions that did not touch the bucket of the key cost one log entry each.
+
+        Args:
+            key: As for `look_up`.
+            behind: Only versions before this one; `None` means from the newest.
+            limit: Maximal number of changes (> 0). Fewer are returned with `more` when the call
+                has read as much as one call may.
+            among: Values of further columns; only the key's records that have them count.
+        """
+        ...
+
+    def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
+        """Return at most `limit` records of an output from `start` on, in the flow's order."""
+        ...
+
+
+class RecordReader(Protocol):
+    """Reads records of states and outputs; writes nothing."""
+
+    def look_up(
+        self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the published state records of one key; empty when there is none."""
+        ...
+
+    def state_size(self, folder: str, node: StageNode, state: str) -> Mapping[int, BucketSize]:
+        """Return bucket -> its size as published, from the table's log; reads no record."""
+        ...
+
+    def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
+        """Yield every published state record, bucket by bucket; any order within a bucket."""
+        ...
+
+    def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
+        """Return what a stage has set aside, as published, in the order of its records.
+
+        The columns are those of `cbp.model.dataflow.set_aside.SET_ASIDE`.
+        """
+        ...
+
+    def versions(self, folder: str, node: StageNode) -> TableVersions:
+        """Return a reader of a stage's tables as of any version that is kept."""
+        ...
+
+
+class IncrementReader(Protocol):
+    """Reads increments; writes nothing."""
+
+    def read(
+        self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return at most `limit` records of increments, in order, starting at `offset`."""
+        ...
+
+    def batches(
+        self, folder: str, increment: Increment, schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all records of an increment in order, as columns of the flow's schema.
+
+        Memory holds one batch, however large the increment is.
+
+        Raises:
+            IncrementDamagedError: The increment has a different number of records.
+            FileLostError: A file is gone, and its table does not have the records either.
+        """
+        ...
+
+    def recall(self, folder: str, flow: str, index: int) -> Increment:
+        """Rebuild an old increment of a stage's flow from its table, when the store was lost.
+
+        The result can be read like the increment that was recorded. Its file is the table
+        itself, not a path.
+
+        Raises:
+            NotFoundError: The flow belongs to a source: only its log knows its increments.
+            IncrementCollectedError: Retention removed the increment from its table.
+        """
+        ...
+
+    def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
+        """Return old increments of a stage's flow with the files that hold them now.
+
+        If compaction replaced an increment's files, it consists of slices of the merged files. An
+        increment that is not there as it was recorded is returned unchanged.
+        """
+        ...
+
+    def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
+        """Return the first increment of a stage's flow that retention has left in the table.
+
+        Args:
+            flow: `stage.output`.
+            version: Version of the table; `None` means the newest.
+        """
+        ...
+
+    def frame(
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None = None,
+    ) -> tuple[list[Segment], Any]:
+        """Find the frames of an output increment for one framed input; only reads.
+
+        Args:
+            stage: The stage that reads the increment; for errors.
+            spec: The input; its `frame_by` is called once per record, in order.
+            increment: The whole increment, as its stage wrote it.
+            memo: The memo of the input's FrameBy before this increment.
+            set_aside_max: As in `StageNode`: records on which the function fails get no key, and
+                are set aside; `None`: it must not fail.
+
+        Returns:
+            The increment's segments in order (`cbp.model.flow.framing`), and the memo after it.
+
+        Raises:
+            AuthorCodeError: The author's function failed, or returned no framing key.
+            SetAsideFullError: It failed on more records than can be set aside.
+            IncrementDamagedError: A file is missing or has a different number of rows.
+        """
+        ...
+
+
+class TableHistory(Protocol):
+    """Finds versions of a stage's tables; reads only their logs."""
+
+    def shown(
+        self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
+    ) -> Mapping[str, TableVersion]:
+        """Return the newest version of each of a stage's tables, now or as of a time.
+
+        Args:
+            at_ms: Only versions whose in-commit timestamp is not later than this; `None` means any.
+
+        Raises:
+            NotFoundError: A table has no readable version that is old enough.
+        """
+        ...
+
+    def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
+        """Return the last epoch that a version of a state's table shows; -1 if it shows none.
+
+        `None` if the version can no longer be read.
+        """
+        ...
+
+    def first_shown(
+        self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
+    ) -> Mapping[str, TableVersion]:
+        """Return, per table of a stage, the oldest version that shows an epoch.
+
+        Tables that do not show the epoch are left out. The version belongs to the generation in
+        which the epoch was recorded. A table that the epoch did not change shows the epoch only
+        with a later one, in a later version. If the version was collected, the oldest version
+        that can still be read is returned instead; see its `epoch`.
+        """
+        ...
+
+
+class Contents(Protocol):
+    """The records of one version of a table.
+
+    Attributes:
+        rows: The number of records.
+        parts: The number of parts. Two sides with equally many parts are compared part by part.
+    """
+
+    @property
+    def rows(self) -> int: ...  # noqa: D102 - see above
+
+    @property
+    def parts(self) -> int: ...  # noqa: D102 - see above
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield a part's records in batches; with `epochs`, each record starts with its epoch."""
+        ...
+
+
+class VerificationReader(Protocol):
+    """Reads whole tables for a verification; changes none of them."""
+
+    def take_over(
+        self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
+    ) -> tuple[TableChange, ...]:
+        """Copy the records of state tables, as of versions, to a recomputation's folder.
+
+        Args:
+            tables: Folder of each table, relative to `folder`, to the version.
+            records: Intentions of the tables' stage, oldest first, including those after the
+                versions that count too.
+            into: Folder of the recomputation.
+
+        Returns:
+            The changes that give the recomputation's empty tables the same records.
+
+        Raises:
+            NotFoundError: A version, or a file of it, can no longer be read.
+        """
+        ...
+
+    def contents(
+        self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
+    ) -> Contents:
+        """Return the records of one table as of a version; `None` means the newest.
+
+        Raises:
+            NotFoundError: The version can no longer be read.
+        """
+        ...

@@ -1,0 +1,185 @@
+"""The log of a loop within a run: what its supersteps did so far, so that another try goes on.
+
+    superstep -> what the loop changed, what waits for the next one -> file -> another try
+    publication of the epoch -> the file is removed
+
+    _supersteps/<stage>/<epoch>-<digest>.log      size of the head | head | tables
+
+The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
+`digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
+anything else has another name, and begins with its input. So what a run leaves is the same, whether
+and wherever it was broken off.
+
+When a snapshot is put follows from what it costs: not before `EngineLimits.superstep_log_ms` have
+passed since the last one, and not before twenty times as long as it takes. So it costs a loop 5 %
+at most, and a kill loses as little as that allows. The clock decides nothing but that.
+
+Guaranteed: a damaged or half-written file is never used, and is no error; the run begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from cbp.clock import MACHINE
+from cbp.engine.storage.checked_json import digested, parsed
+from cbp.engine.storage.files import Files, LocalFiles
+from cbp.engine.storage.table_names import superstep_folder
+from cbp.engine.task.task_plan import TaskPlan
+from cbp.errors import FileDamagedError, NotFoundError
+
+COST_SHARE = 20
+"""A snapshot takes at most one part in so many of a loop's time."""
+
+BYTES_A_SECOND = 200e6
+"""How fast the first snapshot is expected to be written; later ones as fast as the one before."""
+
+_SIZE = 8
+_EPOCH = re.compile(r"(\d{12})-[0-9a-f]+\.log")
+_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A loop between two supersteps.
+
+    Attributes:
+        supersteps: How many there were.
+        facts: What is no table, as JSON values.
+        tables: What the loop changed, what it sent, and what waits; by any names.
+    """
+
+    supersteps: int
+    facts: Mapping[str, Any]
+    tables: Mapping[str, pa.Table]
+
+
+@dataclass
+class SuperstepLog:
+    """The log of one run of a loop.
+
+    Attributes:
+        plan: The plan of the run; it names what the run depends on.
+        seconds: The clock, of which only differences count.
+        spent: Seconds that snapshots took.
+    """
+
+    plan: TaskPlan
+    seconds: Callable[[], float] = MACHINE.seconds
+    spent: float = field(init=False, default=0.0)
+    _files: Files = field(init=False)
+    _since: float = field(init=False)
+    _pace: float = field(init=False, default=BYTES_A_SECOND)
+
+    def __post_init__(self) -> None:
+        self._files = LocalFiles(self.plan.faults)
+        self._since = self.seconds()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the run can be told from all others, so that there is a log."""
+        return bool(self.plan.depends_on)
+
+    @property
+    def path(self) -> str:
+        """The file of this run, and of other tries of it."""
+        folder = f"{self.plan.folder}/{superstep_folder(self.plan.stage)}"
+        return f"{folder}/{self.plan.epoch:012d}-{self.plan.depends_on}.log"
+
+    def is_due(self, bytes_: Callable[[], int]) -> bool:
+        """Return whether to put a snapshot now.
+
+        Args:
+            bytes_: Returns about how many bytes its tables have; called if enough time has passed.
+        """
+        least = self.plan.limits.superstep_log_ms
+        if not self.is_kept or not least:
+            return self.is_kept
+        passed = self.seconds() - self._since
+        return passed * 1000 >= least and passed >= COST_SHARE * bytes_() / self._pace
+
+    def put(self, snapshot: Snapshot) -> None:
+        """Make a snapshot durable, in place of the one before."""
+        began = self.seconds()
+        parts = {name: _packed(table) for name, table in snapshot.tables.items()}
+        head = {
+            "supersteps": snapshot.supersteps,
+            "facts": dict(snapshot.facts),
+            "parts": [[name, len(part), _digest(part)] for name, part in parts.items()],
+        }
+        text = digested(json.dumps(head).encode(), self.path)
+        data = b"".join([len(text).to_bytes(_SIZE, "little"), text, *parts.values()])
+        self._files.write_durable(self.path, data, what="superstep_log")
+        self._since = self.seconds()
+        took = self._since - began
+        self.spent += took
+        size = sum(table.nbytes for table in snapshot.tables.values())
+        self._pace = min(BYTES_A_SECOND, size / took) if took and size else BYTES_A_SECOND
+
+    def newest(self) -> Snapshot | None:
+        """Return the snapshot that another try of this run put; `None` if there is none."""
+        if not self.is_kept:
+            return None
+        try:
+            return _read(self._files.read(self.path), self.path)
+        except NotFoundError:
+            return None
+        except FileDamagedError as error:
+            _log.warning("%s: the run begins anew", error.message)
+            return None
+
+
+def remove_logs(files: Files, folder: str, stage: str, *, up_to: int | None = None) -> None:
+    """Remove what tries of a stage's runs left, once their epochs are published or rolled back.
+
+    Args:
+        files: Access to the folder.
+        folder: The dataflow's folder.
+        stage: The stage.
+        up_to: The last epoch of which nothing is needed; `None` means all.
+    """
+    place = f"{folder}/{superstep_folder(stage)}"
+    for file in files.list_files(place):
+        epoch = _EPOCH.search(file.path)
+        if epoch is not None and (up_to is None or int(epoch[1]) <= up_to):
+            files.remove(f"{place}/{file.path}")
+
+
+def _packed(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_PACKED) as writer:
+        writer.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _digest(part: bytes | memoryview) -> str:
+    return xxhash.xxh3_64_hexdigest(part)
+
+
+def _read(data: bytes, path: str) -> Snapshot:
+    """Read a snapshot.
+
+    Raises:
+        FileDamagedError: It is not what was put.
+    """
+    start = _SIZE + int.from_bytes(data[:_SIZE], "little")
+    head = parsed(data[_SIZE:start], path, dict)
+    tables = {}
+    for name, size, digest in head["parts"]:
+        part = memoryview(data)[start : start + size]
+        if _digest(part) != digest:
+            raise FileDamagedError(path, f"the checksum of {name} is wrong")
+        tables[name] = pa.ipc.open_stream(pa.py_buffer(part)).read_all()
+        start += size
+    return Snapshot(head["supersteps"], head["facts"], tables)

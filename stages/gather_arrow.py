@@ -1,0 +1,131 @@
+"""Values of all nodes of a graph in rounds: gathered along edges, combined, applied; on columns.
+
+    values -> gather (what edges bring) -> combine (sum, least, largest) -> apply -> values, again
+                                                     rests(before, now), over all nodes: the end
+
+A bulk loop: each run computes all values anew, from the links that are there now, and writes those
+that differ. It is for what no smaller part of a graph decides, such as a sum along all paths that
+ends when all values together have come to rest. Where values only get better, `PropagateArrow`
+reads what an edge changes; where they are sums of shares, `ResidualsArrow` does, to a declared
+error.
+
+Links are in the order of their nodes' ids. So sums are the same to the last bit, whatever came
+when, and in every engine.
+
+Source: gather, apply and scatter as in PowerGraph (OSDI'12).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp import TranslateRun, View
+from stages.link_arrays import ANEW, LinkTable
+from stages.nodes import Nodes, array_of
+
+__all__ = ["GatherArrow"]
+
+Array = npt.NDArray[Any]
+Int64s = npt.NDArray[np.int64]
+
+
+class GatherArrow(TranslateRun):
+    """Give each node the value that rounds of gathering along edges lead to.
+
+    A subclass says what nodes start with, what edges bring, and what becomes of a node, each for
+    whole columns. Edges lead from `src` to `dst`; repeated ones count once.
+
+    Shape:
+        edges: the changes of a view with the columns `src` and `dst`. With `changes=False`, records
+            `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
+        nodes: a view `(node, <value>)` with the key `node`, of the nodes that have an edge.
+
+    Args:
+        value: Name and type of the value, as `"score DOUBLE"`.
+        node: Type of a node.
+        rounds: After so many rounds a run ends, at rest or not.
+        changes: Whether edges are the changes of a view.
+
+    Attributes:
+        combine: What is made of all that edges bring to a node.
+        nothing: What a node gathers to which no edge leads.
+    """
+
+    combine: ClassVar[Literal["sum", "least", "largest"]] = "sum"
+    nothing: ClassVar[float] = 0.0
+    ways = "anew: all links are read, and all values computed, in each run"
+
+    def __init__(
+        self, value: str, *, node: str = "BIGINT", rounds: int = 100, changes: bool = True
+    ) -> None:
+        self.rounds, self.value = rounds, value.split()[0]
+        self.key = f"node {node}"
+        self.edges, self.links = LinkTable.declare(node, "", changes=changes)
+        self.nodes = View(f"node {node}, {value}", key="node", keep=True)
+
+    def start(self, nodes: Any) -> Any:
+        """Return the values before the first round."""
+        raise NotImplementedError
+
+    def gather(self, values: Any, edges: Any) -> Any:
+        """Return what edges bring; by default, the values where they begin.
+
+        Args:
+            values: The value of the node where each edge begins.
+            edges: How many edges begin there.
+        """
+        return values
+
+    def apply(self, before: Any, gathered: Any) -> Any:
+        """Return the new values of all nodes."""
+        raise NotImplementedError
+
+    def rests(self, before: Any, now: Any) -> bool:
+        """Return whether to end, by the values of all nodes; by default, once none changes."""
+        return bool(np.array_equal(before, now))
+
+    def translate(self, tables: Any, out: Any) -> str:
+        """Take the edges that came and went, and compute all values."""
+        nodes = Nodes()
+        held = array_of(tables.nodes.all()["node"])
+        links = LinkTable(tables.links, nodes)
+        links.change(tables.edges, out)
+        nodes.numbers(held)
+        every = nodes.by_rank
+        at, places = links.of(every)
+        is_linked = np.bincount(at, minlength=len(every)) > 0
+        comes = links.theirs[places]
+        to, origin = at[comes], nodes.ranks[links.other[places[comes]]]
+        order = np.lexsort((origin, to))
+        values = self._values(nodes.ids[every], to[order], origin[order])
+        ids = nodes.ids[every]
+        out.nodes(pa.table([ids[is_linked], values[is_linked]], ["node", self.value]))
+        out.nodes.delete({"node": np.setdiff1d(held, ids[is_linked])})
+        return ANEW
+
+    def _values(self, ids: Array, to: Int64s, origin: Int64s) -> Array:
+        """Return the values of all nodes after the last round.
+
+        Args:
+            ids: The nodes, ascending.
+            to: Where each edge leads, as a place among them; ascending.
+            origin: Where it begins.
+        """
+        values = np.asarray(self.start(ids))
+        edges = np.bincount(origin, minlength=len(ids))[origin]
+        starts = np.flatnonzero(np.append(True, to[1:] != to[:-1])[: len(to)])
+        unite = {"sum": np.add, "least": np.minimum, "largest": np.maximum}[self.combine]
+        for _ in range(self.rounds):
+            gathered = np.full(len(ids), self.nothing)
+            if len(to):
+                brought = np.asarray(self.gather(values[origin], edges))
+                gathered = gathered.astype(np.result_type(brought, values))
+                gathered[to[starts]] = unite.reduceat(brought, starts)
+            before, values = values, np.asarray(self.apply(values, gathered)).astype(values.dtype)
+            if self.rests(before, values):
+                break
+        return values

@@ -1,0 +1,130 @@
+"""Bulk loops in rounds: equal to a solution from scratch, whatever came and went before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbp import DataflowBuilder
+from cbp.engine.direct import LocalEngine
+from cbp.testing import run_dataflow
+from stages.gather_arrow import GatherArrow
+from tests.cbp.engine.epochs import assert_same
+from tests.driver import Driver
+from tests.sampling import examples
+
+NODES = 7
+_edge = st.fixed_dictionaries(
+    {"src": st.integers(0, NODES - 1), "dst": st.integers(0, NODES - 1), "gone": st.booleans()}
+)
+EPOCHS = st.lists(st.lists(_edge, max_size=8), min_size=1, max_size=4)
+Edges = list[dict[str, Any]]
+
+
+class Katz(GatherArrow):
+    """Katz centrality: one, and a tenth of those whose edges lead here; to a sum of errors."""
+
+    def __init__(self, rounds: int = 100) -> None:
+        super().__init__("score DOUBLE", rounds=rounds, changes=False)
+
+    def start(self, nodes: Any) -> Any:
+        """See `GatherArrow`."""
+        return np.ones(len(nodes))
+
+    def apply(self, before: Any, gathered: Any) -> Any:
+        """See `GatherArrow`."""
+        return 1 + 0.1 * gathered
+
+    def rests(self, before: Any, now: Any) -> bool:
+        """See `GatherArrow`."""
+        return bool(np.abs(now - before).sum() < 1e-12)
+
+
+class Oldest(GatherArrow):
+    """The least node that leads here, and how it is shared: whole numbers, at rest by default."""
+
+    combine = "least"
+    nothing = 1 << 40
+
+    def __init__(self) -> None:
+        super().__init__("oldest BIGINT", changes=False)
+
+    def start(self, nodes: Any) -> Any:
+        """See `GatherArrow`."""
+        return nodes
+
+    def apply(self, before: Any, gathered: Any) -> Any:
+        """See `GatherArrow`."""
+        return np.minimum(before, gathered)
+
+
+def there(epochs: list[Edges]) -> set[tuple[int, int]]:
+    last = {(one["src"], one["dst"]): one["gone"] for edges in epochs for one in edges}
+    return {edge for edge, gone in last.items() if not gone}
+
+
+def katz(edges: set[tuple[int, int]]) -> dict[int, float]:
+    """Return the solution of the linear equations, of the nodes that have an edge."""
+    leads = np.zeros((NODES, NODES))
+    for src, dst in edges:
+        leads[dst, src] = 1
+    scores = np.linalg.solve(np.eye(NODES) - 0.1 * leads, np.ones(NODES))
+    return {node: scores[node] for node in sorted({node for edge in edges for node in edge})}
+
+
+def oldest(edges: set[tuple[int, int]]) -> dict[int, int]:
+    least = {node: node for edge in edges for node in edge}
+    for _ in range(NODES):
+        for src, dst in edges:
+            least[dst] = min(least[dst], least[src])
+    return dict(sorted(least.items()))
+
+
+def flow_of(stage: GatherArrow) -> Any:
+    flow = DataflowBuilder("loop")
+    edges = flow.source("edges", "src BIGINT, dst BIGINT, gone BOOLEAN")
+    flow.stage("loop", stage, buckets=2, edges=edges)
+    return flow.build()
+
+
+@settings(max_examples=examples(8), deadline=None)
+@given(epochs=EPOCHS)
+def test_rounds_lead_to_the_solution(epochs: list[Edges]) -> None:
+    """Sums to a declared error, least values exactly; after edges that came, and that went."""
+    records = {"edges": epochs}
+    edges = there(epochs)
+    scores = run_dataflow(flow_of(Katz()), records).view("loop.nodes")
+    actual = {row.node: row.score for row in scores}
+    assert actual == pytest.approx(katz(edges), abs=1e-9)
+    assert actual.keys() == katz(edges).keys()
+    olds = run_dataflow(flow_of(Oldest()), records).view("loop.nodes")
+    assert {row.node: row.oldest for row in olds} == oldest(edges)
+
+
+def test_engine_and_reference_agree_to_the_last_bit(tmp_path: Any) -> None:
+    """Links are summed in one order, whatever came when; nodes without an edge go."""
+    dice = np.random.default_rng(5)
+    epochs = []
+    for _ in range(5):
+        ends = dice.integers(0, NODES, (6, 2)).tolist()
+        epochs.append([{"src": s, "dst": d, "gone": bool(dice.integers(3) == 0)} for s, d in ends])
+    flow = flow_of(Katz())
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), flow, tmp_path / "t")
+    assert_same(flow, driver, [{"edges": edges} for edges in epochs], source="")
+
+
+def test_a_run_ends_after_its_rounds() -> None:
+    """At rest or not: the values are those of the last round."""
+    edges = [{"src": node, "dst": node + 1, "gone": False} for node in range(4)]
+    two = run_dataflow(flow_of(Katz(rounds=2)), {"edges": [edges]}).view("loop.nodes")
+    assert {row.node: round(row.score, 6) for row in two} == {
+        0: 1,
+        1: 1.1,
+        2: 1.11,
+        3: 1.11,
+        4: 1.11,
+    }
