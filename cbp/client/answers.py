@@ -529,10 +529,7 @@ class RebuildJob(Job):
         status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.
         tables: What differs, once it is ready.
         exact: Whether both had applied the same input when they were compared.
-        share: The share of the time that it works.
-        rested: How long it has rested, in seconds.
         by, ended_by: Who asked for it; who asked for the swap, or cancelled it.
-        anew: Why it began anew after a restart of the service; `""` if it did not.
     """
 
     dataflow: str
@@ -540,12 +537,8 @@ class RebuildJob(Job):
     status: str
     tables: list[TableDifference]
     exact: bool
-    share: float
-    rested: float
     by: str
     ended_by: str
-    ended_at: datetime | None
-    anew: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

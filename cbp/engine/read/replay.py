@@ -38,7 +38,7 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """Where a replay stands between two runs, as plain data.
+    """How far a replay has come, between two runs, as plain data.
 
     Attributes:
         position: The epoch, memo and inputs of each stage that leads.
@@ -143,7 +143,7 @@ class Replay:
 
     @property
     def state(self) -> ReplayState:
-        """Where it stands; right between two runs."""
+        """How far it has come; right between two runs."""
         stages = {
             name: StagePosition(epoch, self._memos.get(name), dict(self._connectors[name]))
             for name, epoch in self.epochs.items()

@@ -156,7 +156,7 @@ def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
         )
         for one in answer["items"]
     ]
-    columns = ("rebuild", "version", "status", "began at", "by", "ended at", "by whom")
+    columns = ("rebuild", "version", "status", "began at", "by", "ended at", "ended by")
     print_table(columns, rows, empty="no rebuilds")
     for one in answer["items"]:
         if one["error"] is not None:

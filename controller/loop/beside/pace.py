@@ -4,7 +4,7 @@
                            is under way, four times as long at most
 
 A build is worked off in small units (a run, a batch that is compared), and rests between two of
-them. So whoever waits for an update waits for the rest of one unit, and a build beside a dataflow
+them. So an update waits for the rest of one unit at most, and a build beside a dataflow
 that never rests goes on: at a share of one half it works a sixth of the time at least.
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
@@ -58,7 +58,7 @@ class Pace:
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Do not rest: the dataflow stands still until this is done."""
+        """Do not rest: the dataflow runs nothing until this is done."""
         self._hurries = True
         try:
             yield
