@@ -314,7 +314,15 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             print_text(text, "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
-            print_text(f"new tables are being built: {job['step']} {done}".rstrip(), "yellow")
+            text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
+            share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
+            print_text(share if job["share"] < 1 else text, "yellow")
+            if job["anew"]:
+                print_text(f"it began anew after a restart: {job['anew']}")
+    for job in rebuilds["items"][:1]:
+        if job["status"] == "failed":
+            text = f"the last rebuild failed at {clock(job['ended_at'])}: cbp rebuild {dataflow}"
+            print_text(f"{text} --list", "yellow")
     if rebuilds["back_until"]:
         until = clock(rebuilds["back_until"])
         print_text(f"the tables before the swap stay until {until}: cbp rebuild {dataflow} --back")

@@ -66,11 +66,11 @@ class FakeRebuildJobs:
     def all(self, name: str) -> list[RebuildJob]:
         return [self.show(name, "n0")] if self.under_way else []
 
-    def swap(self, name: str, id_: str) -> RebuildJob:
-        return replace(self.show(name, id_), status="swapped")
+    def swap(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
+        return replace(self.show(name, id_), status="swapped", ended_by=by)
 
-    def cancel(self, name: str, id_: str) -> RebuildJob:
-        return replace(self.show(name, id_), status="cancelled")
+    def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
+        return replace(self.show(name, id_), status="cancelled", ended_by=by)
 
     def back(self, name: str) -> SimpleNamespace:
         self._store.dataflow(name)
