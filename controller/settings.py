@@ -149,8 +149,8 @@ class Settings(BaseSettings):
         file_seconds_max: Processor time for one dropped file, in addition to a second for each MiB
             of it that was read or decoded.
         file_memory_bytes_max: Memory of the process that reads one dropped file.
-        readers: Processes that answer reads over REST beside the service's own. By default none
-            with engine `local` or below four cores, else two less than there are cores, at most 4.
+        readers: Processes that answer reads over REST beside the service's own. By default
+            one less than there are cores, at least one and at most 4, once clients ask often.
         reader_processes: Whether files are read in processes that can be ended. Without them, a
             file that takes for ever, or all memory, takes the service with it.
         query_seconds, query_memory_bytes: Time and memory of one SQL query; then it is ended.

@@ -10,14 +10,19 @@ a quarter of that is enough on real graphs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from stages.spanning_forest import spans
+
 __all__ = ["SWEEPS_MAX", "LinkSums", "fixpoint"]
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
 
 SWEEPS_MAX = 10_000
@@ -29,15 +34,54 @@ _MIXED = 3
 _STALE = 4
 """Sweeps in a row that bring scores no nearer, after which doubles have no more digits."""
 
-_BLOCK = 1 << 14
-"""Links at a time, so that what they bring stays in the cache."""
+_PART = 1 << 17
+"""Links after which nodes give what follows from their new scores; what they bring is cached."""
 
-_RENEWED = 8
-"""Blocks after which nodes give what follows from their new scores."""
+_HUB = 32
+"""Nodes with more links are added up one by one."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The links that lead to a range of nodes.
+
+    Attributes:
+        first, last: The range.
+        rows: Nodes with links, but no hubs; the more links, the earlier.
+        columns: Where the first link of each comes from, then the second one of those that have
+            two, and so on.
+        hubs: Nodes with many links.
+        starts: Where those of each begin in `src`.
+        src: Where the links of hubs come from.
+    """
+
+    first: int
+    last: int
+    rows: Int64s
+    columns: list[Int64s]
+    hubs: Int64s
+    starts: Int64s
+    src: Int64s
+
+    def sums(self, gives: Floats) -> Floats:
+        """Return what comes to each node of the range."""
+        sums = np.zeros(self.last - self.first)
+        if self.columns:
+            came = gives.take(self.columns[0])
+            for column in self.columns[1:]:
+                came[: len(column)] += gives.take(column)
+            sums[self.rows - self.first] = came
+        if len(self.hubs):
+            given = gives.take(self.src)
+            sums[self.hubs - self.first] = np.add.reduceat(given, self.starts)
+        return sums
 
 
 class LinkSums:
-    """Sums what links bring to nodes; links are sorted by where they lead, so a sweep is one pass.
+    """Sums what links bring to nodes.
+
+    Nodes are added up side by side: a gather and a sum for the first link of each, for the second
+    one, and so on. So few links a node cost no more than many.
 
     Args:
         src: Number of the node where each link begins.
@@ -54,18 +98,23 @@ class LinkSums:
         codes = np.delete(codes, np.searchsorted(codes, (gone[1] << bits) | gone[0]))
         sizes = np.bincount(dst, minlength=nodes) - np.bincount(gone[1], minlength=nodes)
         codes &= (1 << bits) - 1
-        self._src, self._nodes, self._to = codes, nodes, np.flatnonzero(sizes)
-        sizes = sizes[self._to]
         starts = np.cumsum(sizes) - sizes
-        cuts = np.searchsorted(starts, np.arange(0, len(codes), _BLOCK))
-        blocks = np.unique(np.append(cuts, len(starts)))
-        self._blocks = [
-            (first, last, int(starts[first]), int(starts[last - 1] + sizes[last - 1]))
-            for first, last in pairwise(blocks.tolist())
+        cuts = np.searchsorted(starts, np.arange(0, len(codes), _PART))
+        edges = np.unique(np.concatenate([[0], cuts, [nodes]])).tolist()
+        self._parts = [self._part(codes, starts, sizes, *both) for both in pairwise(edges)]
+
+    @staticmethod
+    def _part(codes: Int64s, starts: Int64s, sizes: Int64s, first: int, last: int) -> _Part:
+        rows = first + np.argsort(-sizes[first:last], kind="stable")
+        below = -sizes[rows]
+        hubs, few = (rows[: np.searchsorted(below, -most)] for most in (_HUB, 0))
+        few, below = few[len(hubs) :], below[len(hubs) :]
+        columns = [
+            codes[starts[few[: np.searchsorted(below, -at)]] + at]
+            for at in range(-int(below[0]) if len(few) else 0)
         ]
-        self._starts = starts
-        for first, last, start, _ in self._blocks:
-            starts[first:last] -= start
+        src = codes[spans(starts[hubs], sizes[hubs])]
+        return _Part(first, last, few, columns, hubs, np.cumsum(sizes[hubs]) - sizes[hubs], src)
 
     def of(self, gives: Floats, renew: Callable[[int, int, Floats], None] | None = None) -> Floats:
         """Return for each node the sum of what nodes give to each of their links.
@@ -78,15 +127,12 @@ class LinkSums:
             renew: Called with a range of nodes and their sums, range after range; it may set what
                 these nodes give from now on.
         """
-        sums, done = np.zeros(self._nodes), 0
-        for at, (first, last, start, stop) in enumerate(self._blocks, 1):
-            given = gives.take(self._src[start:stop])
-            sums[self._to[first:last]] = np.add.reduceat(given, self._starts[first:last])
-            if renew and (at % _RENEWED == 0 or at == len(self._blocks)):
-                upto = self._nodes if at == len(self._blocks) else int(self._to[last - 1]) + 1
-                renew(done, upto, sums[done:upto])
-                done = upto
-        return sums
+        parts = [np.empty(0)]
+        for part in self._parts:
+            parts.append(part.sums(gives))
+            if renew:
+                renew(part.first, part.last, parts[-1])
+        return np.concatenate(parts)
 
 
 def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> Floats:
@@ -98,13 +144,13 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
         scores: Where to begin.
         most: Largest difference of a score and what it should be.
     """
-    moves, drops = np.empty((2, _MIXED, len(scores)), np.float32)
+    moves, drops = np.empty((2, _MIXED, len(scores)), np.float32)  # a few digits of these do
     products = np.empty((_MIXED, _MIXED))
     best, kept, used, stale = np.inf, (scores, scores), 0, 0
-    last: tuple[Floats, Floats] | None = None
+    last: tuple[Floats, Singles] | None = None
     for _ in range(SWEEPS_MAX):
         reached = flow(scores)
-        lacks = reached - scores
+        lacks = _less(reached, scores, np.empty(len(scores), np.float32))
         sizes = np.abs(lacks)
         total = float(sizes.sum())
         if not total < best:  # also where it is not a number
@@ -113,17 +159,22 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
                 break
             continue
         best, kept, stale = total, (scores, reached), 0
-        if float(sizes.max()) <= most:
+        if float(sizes.max(initial=0.0)) <= most:
             break
         if last is None:
             last, scores = (reached, lacks), reached
             continue
         at, some = used % _MIXED, min(used + 1, _MIXED)
-        np.subtract(reached, last[0], out=moves[at], casting="same_kind")
-        np.subtract(lacks, last[1], out=drops[at], casting="same_kind")
+        _less(reached, last[0], moves[at])
+        _less(lacks, last[1], drops[at])
         products[at, :some] = products[:some, at] = drops[:some] @ drops[at]
-        wanted = drops[:some] @ lacks.astype(np.float32)
-        shares = np.linalg.lstsq(products[:some, :some], wanted, rcond=None)[0]
+        shares = np.linalg.lstsq(products[:some, :some], drops[:some] @ lacks, rcond=None)[0]
         scores = reached - shares.astype(np.float32) @ moves[:some]
         last, used = (reached, lacks), used + 1
     return kept[0]
+
+
+def _less(left: npt.NDArray[Any], right: npt.NDArray[Any], out: Singles) -> Singles:
+    with np.errstate(over="ignore", invalid="ignore"):  # its sum is not finite then
+        less: Singles = np.subtract(left, right, out=out, casting="same_kind")
+        return less

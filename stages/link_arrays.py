@@ -276,16 +276,20 @@ class LinkTable:
         else:
             rows, places = _places(told, known, len(self._nodes))
             before = known.counts[:, places]
-        had, now = np.zeros((2, 2, len(told.node)), np.int32)
-        had[:, rows] = before
-        for side in range(len(counts)):
-            after = told.amounts[side]
-            after = after if "gone" in came.column_names else had[side] + after
-            now[side] = np.where(told.is_told[side], after, had[side])
+        had, now = np.zeros((2, len(told.node)), np.int32), told.amounts
+        if len(rows):
+            had[:, rows] = before
+            now = np.zeros_like(had)
+            for side in range(len(counts)):
+                after = told.amounts[side]
+                after = after if "gone" in came.column_names else had[side] + after
+                now[side] = np.where(told.is_told[side], after, had[side])
         is_known = np.zeros(len(told.node), np.bool_)
         is_known[rows] = True
         is_new, stays = (had != now).any(axis=0), now.any(axis=0)
-        keys, more = self._keys(told, is_new & stays), now[: len(counts), is_new & stays]
+        is_put = is_new & stays
+        keys = self._keys(told, is_put)
+        more = now[: len(counts)] if is_put.all() else now[: len(counts), is_put]
         out.links(pa.table([*keys.columns, *more], [*self._names, *counts]))
         out.links.delete(self._keys(told, is_known & ~stays))
         self._changed = LinkChanges(told.node, told.other, told.edge, *now, *had).at(is_new)
@@ -299,6 +303,8 @@ class LinkTable:
     def _keys(self, told: NetEdges, chosen: Bools) -> pa.Table:
         """Return the keys of some links."""
         ids = self._nodes.ids
+        if chosen.all():
+            return pa.table([ids[told.node], ids[told.other], *told.edge], names=list(self._names))
         ends = [ids[told.node[chosen]], ids[told.other[chosen]]]
         edge = [one.filter(pa.array(chosen)) for one in told.edge]
         return pa.table([*ends, *edge], names=list(self._names))

@@ -75,31 +75,39 @@ class NetEdges:
         codes <<= 1
         codes[len(src) :] += 1
         codes.sort()
-        firsts = np.flatnonzero(_are_new(codes))
-        amount = np.ones(len(firsts), np.int64)
-        if not once:
-            amount = np.diff(firsts, append=len(codes))
-        codes = codes[firsts]
-        return cls._paired(codes >> 1, codes & 1, amount, shift)
+        starts = _are_new(codes)
+        amount = np.ones(1, np.int32)
+        if not starts.all():
+            firsts = np.flatnonzero(starts)
+            if not once:
+                amount = np.diff(firsts, append=len(codes)).astype(np.int32)
+            codes = codes[firsts]
+        return cls._paired(codes, amount, shift)
 
     @classmethod
-    def _paired(cls, codes: Int64s, side: Int64s, amount: Int64s, shift: int) -> NetEdges:
+    def _paired(cls, codes: Int64s, amount: Int32s, shift: int) -> NetEdges:
         """Return links without columns of their own, of which one end or both are told.
 
         Args:
-            codes: Node and other node of each, as `_ends` takes them; ascending.
-            side: Whether `theirs` is told, not `mine`; ascending where codes are equal.
-            amount: What is told.
+            codes: Node and other node of each, as `_ends` takes them, and a last bit that says
+                whether `theirs` is told, not `mine`; ascending, each once. They are used up.
+            amount: What is told; one for all, or one for each.
             shift: Bits of a node.
         """
+        side = (codes & 1).astype(np.bool_)
+        codes >>= 1
         starts = _are_new(codes)
-        firsts, seconds = np.flatnonzero(starts), np.flatnonzero(~starts)
-        links = np.cumsum(starts)[seconds] - 1
-        is_told = np.stack([side[firsts] == 0, side[firsts] == 1])
-        amounts = np.where(is_told, amount[firsts], 0).astype(np.int32)
-        is_told[1, links], amounts[1, links] = True, amount[seconds]
-        node, other = _ends(codes[firsts], shift)
-        return cls(node, other, (), np.zeros(len(node), np.int64), amounts, is_told)
+        seconds = np.flatnonzero(~starts)
+        amounts = np.broadcast_to(amount, len(codes))
+        own, more = amounts, amounts[seconds]
+        links = seconds - np.arange(1, 1 + len(seconds))  # each follows the first one of its link
+        if len(seconds):
+            codes, side, own = codes[starts], side[starts], amounts[starts]
+        is_told = np.stack([~side, side])
+        told = np.where(is_told, own, np.int32(0))
+        is_told[1, links], told[1, links] = True, more
+        node, other = _ends(codes, shift)
+        return cls(node, other, (), np.zeros(len(node), np.int64), told, is_told)
 
     @classmethod
     def _of(
@@ -145,9 +153,9 @@ class NetEdges:
             codes <<= more
             codes += np.concatenate([amount - least] * 2)
             codes.sort()
-            amount = (codes & ((1 << more) - 1)) + least
+            amount = ((codes & ((1 << more) - 1)) + least).astype(np.int32)
             codes >>= more
-            return NetEdges._paired(codes >> 1, codes & 1, amount, shift)
+            return NetEdges._paired(codes, amount, shift)
         firsts, seconds = np.flatnonzero(starts), np.flatnonzero(~starts)
         links = np.cumsum(starts)[seconds] - 1
         is_told = np.stack([side[firsts] == 0, side[firsts] == 1])

@@ -47,20 +47,28 @@ def in_order(codes: Int64s) -> tuple[Int64s, Int64s]:
     return packed >> bits, packed & ((1 << bits) - 1)
 
 
+def _offsets(ids: Array) -> tuple[Int64s, Array, int] | None:
+    """Return how far ids are above the least, each of them once, and the least.
+
+    `None` if they are no whole numbers, or not close to each other.
+    """
+    if ids.dtype.kind != "i":
+        return None
+    least, most = int(ids.min()), int(ids.max())
+    if most - least >= _CLOSE * len(ids):
+        return None
+    is_there = np.zeros(most - least + 1, np.bool_)
+    offsets = ids - ids.dtype.type(least)
+    is_there[offsets] = True
+    return offsets, (np.flatnonzero(is_there) + least).astype(ids.dtype), least
+
+
 def _each_once(ids: Array) -> tuple[Array, Int64s]:
     """Return what `np.unique` does of some ids, with the place of each."""
-    if ids.dtype.kind == "i":
-        least, most = int(ids.min()), int(ids.max())
-        if most - least < _CLOSE * len(ids):
-            is_there = np.zeros(most - least + 1, np.bool_)
-            offsets = ids - ids.dtype.type(least)
-            is_there[offsets] = True
-            once = (np.flatnonzero(is_there) + least).astype(ids.dtype)
-            return once, (np.cumsum(is_there) - 1)[offsets]
-        if len(ids) > _MANY:
-            encoded = pa.array(ids).dictionary_encode()
-            once, places = np.unique(encoded.dictionary.to_numpy(), return_inverse=True)
-            return once, places[encoded.indices.to_numpy()]
+    if ids.dtype.kind == "i" and len(ids) > _MANY:
+        encoded = pa.array(ids).dictionary_encode()
+        once, places = np.unique(encoded.dictionary.to_numpy(), return_inverse=True)
+        return once, places[encoded.indices.to_numpy()]
     return np.unique(ids, return_inverse=True)
 
 
@@ -94,14 +102,25 @@ class Nodes:
         """Return the number of each node; nodes that are met for the first time get one."""
         if not len(ids):
             return np.empty(0, np.int64)
-        if not len(self.ids):
-            self.ids, places = _each_once(ids)
-            self._sorted, self._numbers = self.ids, np.arange(len(self.ids))
-            return places.astype(np.int64)
-        if len(ids) > _MANY:
+        if len(self.ids) and len(ids) <= _MANY:
+            return self._found(ids)
+        close = _offsets(ids)
+        if close is None:
             once, places = _each_once(ids)
-            return self._found(once)[places]
-        return self._found(ids)
+            return self._numbers_of(once)[places]
+        offsets, once, least = close
+        table = np.empty(int(once[-1]) - least + 1, np.int64)
+        table[once - ids.dtype.type(least)] = self._numbers_of(once)
+        numbers: Int64s = table[offsets]
+        return numbers
+
+    def _numbers_of(self, once: Array) -> Int64s:
+        """Return the numbers of nodes, each of which is there once, ascending."""
+        if len(self.ids):
+            return self._found(once)
+        self.ids = self._sorted = once
+        self._numbers = np.arange(len(once))
+        return self._numbers
 
     def _found(self, ids: Array) -> Int64s:
         places = np.minimum(np.searchsorted(self._sorted, ids), len(self.ids) - 1)

@@ -39,6 +39,7 @@ from controller.api.page import page_router, prefers_page
 from controller.api.requests.bounds import Bounds
 from controller.api.requests.examples import add_examples
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.requests.kept_answers import KeptAnswers
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
@@ -200,6 +201,7 @@ def create_api(
         ),
         present=present or (lambda: OwnState(controller, drop_folder)),
         now=now,
+        answers=KeptAnswers(store.stamp),
         metrics=MetricSources(
             controller=controller,
             store=store,

@@ -227,6 +227,10 @@ class Controller:
         """Return the dataflow of a record that was read already; raises `DataflowInvalidError`."""
         return self._catalog.compiled(record)
 
+    def with_older_code(self, but: str) -> tuple[str, ...]:
+        """See `Catalog.with_older_code`."""
+        return self._catalog.with_older_code(but)
+
     def pause(self, name: str) -> None:
         """Start no more runs of a dataflow; when those under way have ended, it is published.
 

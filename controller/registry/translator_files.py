@@ -5,8 +5,9 @@
     shop/pyproject.toml     a project: the names of its entry points `cbp.translators`
 
 A file is loaded when a name is first asked for. It is loaded again when a document is checked and a
-file has changed, so that a registration takes the code that is on disk. What is registered goes on
-with the code that it has. If the new code cannot be loaded, the old one stays, and documents
+file has changed, so that a registration takes the code that is on disk, and when what is loaded
+is not the code of a registered version (`renew`). What is registered goes on with the code that it
+has. If the new code cannot be loaded, the old one stays, and documents
 that name it are refused with the author's file and line.
 
 Guaranteed (tests/controller/registry/test_translator_files.py): a file is read once per loading, so
@@ -20,7 +21,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ from cbp.errors.message_limits import listed
 from cbp.model.author.source_modules import SourceSet, Travelling, load_sources
 from cbp.sdk.declare import place_of
 from cbp.sdk.translate import Declared
+from controller.registry.loaded import Signature, file_signature
 from controller.registry.translator_paths import (
     PROJECT,
     GivenPath,
@@ -110,6 +112,21 @@ class TranslatorFiles:
             for folder in self._folders:
                 folder.load(anew=True)
 
+    def renew(self) -> int:
+        """Load what has changed on disk since that was last tried; return `loads`.
+
+        Unlike `refresh`, it reads no file that is as it was at the last try. So a loop may call it.
+        """
+        with self._lock:
+            for folder in self._folders:
+                folder.renew()
+            return self.loads
+
+    @property
+    def loads(self) -> int:
+        """How often files were loaded."""
+        return sum(folder.loads for folder in self._folders)
+
     def problem_of(self, name: str) -> DefinitionError | None:
         """Return why the file that may have a name could not be loaded as it is now."""
         with self._lock:
@@ -146,6 +163,8 @@ class _Folder:
         self.sources: SourceSet | None = None
         self.problem: DefinitionError | None = None
         self.missing: DefinitionError | None = None
+        self.loads = 0
+        self._tried: Mapping[str, Signature | None] | None = None
         self._targets: dict[str, str] = {}
         self._modules: dict[str, ModuleType] = {}
         self._by_name: dict[str, tuple[str, Factory]] = {}
@@ -168,10 +187,18 @@ class _Folder:
                 raise
             self.problem = _import_problem(self.root, self.given[0].shown, error)
 
+    def renew(self) -> None:
+        """Load the modules if a file is not what it was at the last try."""
+        files = {path: file_signature(path) for path in self.paths()}
+        if files != self._tried:
+            self._tried = files
+            self.load(anew=True)
+
     def _load(self, targets: dict[str, str]) -> DefinitionError | None:
         """Load the modules again; return which name has no object there, if one has none."""
         roots = sorted({target.partition(":")[0] for target in targets.values()})
         self.sources = load_sources(str(self.root), partial(read_module, self.root), roots)
+        self.loads += 1
         self._targets = targets
         self._modules = {root: sys.modules[root] for root in roots}
         self._by_name, problem = {}, None

@@ -231,14 +231,45 @@ class Registry:
             raise problem
         return self.resolve(name, parameters)
 
-    def compile_registered(self, document: Any) -> Dataflow:
+    def compile_registered(
+        self, document: Any, fits: Callable[[Dataflow], bool] = lambda _: True
+    ) -> Dataflow:
         """Read a document that is registered, maybe by a version with weaker rules.
 
-        Translator files stay as they are loaded.
+        Translator files stay as they are loaded, unless that does not fit.
+
+        Args:
+            document: The document.
+            fits: Tells whether the loaded code is that of the registered version. If not, or if it
+                cannot be compiled, files that have changed on disk are loaded: an instance that
+                takes over may have loaded them before they were registered by another one.
 
         Raises:
             DataflowInvalidError: As `compile`, but for mistakes of `LATER_RULES`.
         """
+        try:
+            dataflow = self._compile_loaded(document)
+        except DataflowInvalidError:
+            if not self._has_renewed():
+                raise
+        else:
+            if fits(dataflow) or not self._has_renewed():
+                return dataflow
+        return self._compile_loaded(document)
+
+    @property
+    def loads(self) -> int:
+        """How often translator files were loaded."""
+        return self.translator_files.loads
+
+    def renew(self) -> int:
+        """Load translator files that have changed since that was last tried; return `loads`."""
+        return self.translator_files.renew()
+
+    def _has_renewed(self) -> bool:
+        return self.loads != self.renew()
+
+    def _compile_loaded(self, document: Any) -> Dataflow:
         try:
             return dataflow_from_document(document, self.resolve)
         except DataflowInvalidError as error:

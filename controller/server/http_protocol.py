@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.security.guard import SECURITY_HEADERS
@@ -66,13 +67,19 @@ class ConnectionLimits:
     connections_max: int | None = None
 
 
-class BoundedProtocol(H11Protocol):
+class _Bounded(asyncio.Protocol):
     """Closes a connection whose next request is late, or to make room for another connection.
 
-    uvicorn constructs it, so a subclass sets other limits.
+    What goes before a protocol of uvicorn among the bases of a class, whatever parses its HTTP.
+    uvicorn constructs the class, so a subclass sets other limits.
     """
 
     limits = ConnectionLimits()
+
+    connections: Any
+    cycle: Any
+    loop: asyncio.AbstractEventLoop
+    transport: Any
 
     _head: asyncio.TimerHandle | None = None
     _waits_since = 0.0
@@ -86,7 +93,7 @@ class BoundedProtocol(H11Protocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        others = [one for one in self.connections if isinstance(one, BoundedProtocol)]
+        others = [one for one in self.connections if isinstance(one, _Bounded)]
         idle = [one for one in others if one is not self and one._may_go()]
         if idle:
             min(idle, key=lambda one: (one._head is None, one._waits_since)).transport.abort()
@@ -143,3 +150,15 @@ class BoundedProtocol(H11Protocol):
         if self._head is not None:
             self._head.cancel()
             self._head = None
+
+
+class BoundedProtocol(_Bounded, H11Protocol):
+    """A connection with limits, for all that HTTP can be."""
+
+
+class QuickProtocol(_Bounded, HttpToolsProtocol):
+    """A connection with limits whose requests are parsed in C.
+
+    httptools takes what h11 refuses (a second `Host`, none, control characters), so only requests
+    that are plain may come here (`controller.server.readers.heads`).
+    """

@@ -16,6 +16,8 @@ Absent on purpose: decisions. Callers decide what to run, to retry or to pause.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from sqlalchemy import select
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
@@ -168,6 +170,13 @@ class Store(
     def close(self) -> None:
         """Release connections."""
         self._database.close()
+
+    def stamp(self) -> Hashable | None:
+        """Return a stamp of this moment: while it is the same, nobody has changed the store.
+
+        `None` if the database has none, as PostgreSQL; then nothing is known.
+        """
+        return self._database.kept.stamp()
 
     def ping(self) -> None:
         """Raise `OperatingError` if the store cannot be used."""

@@ -42,7 +42,7 @@ from controller.loop import (
     Parts,
     RetryPolicy,
 )
-from controller.registry import Registry
+from controller.registry import Registry, TranslatorFiles
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, open_store
 from tests.controller.file_engine import FileEngine, Record
 from tests.new_database import put_new_database
@@ -196,6 +196,7 @@ class World:
 
     Attributes:
         limits, engine_limits: Those of the loop and the engine, from the next restart on.
+        translator_files: Paths of authors' files, from the next restart on.
         arrivals: Where increments come from; a restart forgets it. `None`: nothing arrives.
         parts: The parts of the controller.
     """
@@ -225,6 +226,7 @@ class World:
         self.executor, self._parallel_max = executor or Inline(), parallel_max
         self._make_engine, self._more = engine or FileEngine, more
         self.limits, self.engine_limits = limits, engine_limits
+        self.translator_files: list[Path] = []
         self.translators: dict[str, Any] = {"sum": Sum, "join": Join, "upper": Upper}
         self.restart()
 
@@ -242,7 +244,11 @@ class World:
             Environment(
                 store=self.store,
                 engine=self.engine,
-                registry=Registry(["cbp"], entry_points=self._entry_points),
+                registry=Registry(
+                    ["cbp"],
+                    entry_points=self._entry_points,
+                    files=TranslatorFiles(self.translator_files),
+                ),
                 files=self.files,
                 clock=self.clock,
                 tables_root=self.tables,

@@ -44,7 +44,9 @@ class Documents(Registry):
             self._compiled[key] = super().compile(document, duplicates)
         return self._compiled[key]
 
-    def compile_registered(self, document: Any) -> Dataflow:
+    def compile_registered(
+        self, document: Any, fits: Callable[[Dataflow], bool] = lambda _: True
+    ) -> Dataflow:
         """See `Registry.compile_registered`."""
         return self.compile(document)
 

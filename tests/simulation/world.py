@@ -72,8 +72,9 @@ LIMITS = EngineLimits(
     checkpoint_entries=2,
     state_fanout=FANOUT,
     output_fanout=FANOUT,
+    superstep_log_ms=0,
 )
-"""Few deletes of a task stand in its record, the others in a file."""
+"""Few deletes of a task stand in its record, the others in a file; each superstep is logged."""
 
 
 class World:

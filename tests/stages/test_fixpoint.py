@@ -15,15 +15,22 @@ NONE = np.empty(0, np.int64)
 
 
 def test_sums_are_those_of_the_links_that_are_left() -> None:
-    """More links than are summed at a time, and some of them gone."""
+    """More links than are summed at a time, to nodes with none, few and many; and some are gone."""
     dice = np.random.default_rng(5)
-    src, dst = np.unique(dice.integers(0, 300, (60_000, 2)), axis=0).T
-    gives, gone = dice.integers(-9, 1 << 40, 300).astype(np.float64), slice(None, None, 7)
-    right = np.zeros(300)
-    for begin, end in zip(np.delete(src, gone), np.delete(dst, gone), strict=True):
-        right[end] += gives[begin]
-    assert len(src) > 2 * (1 << 14)
-    assert np.array_equal(LinkSums(src, dst, (src[gone], dst[gone]), 300).of(gives), right)
+    many, gone = 20_000, slice(None, None, 7)
+    ends = [dice.integers(0, many, 300_000), (dice.random(300_000) ** 3 * many).astype(np.int64)]
+    src, dst = np.unique(ends, axis=1)[:, dice.permutation(len(np.unique(ends, axis=1)[0]))]
+    sizes = np.bincount(dst, minlength=many)
+    assert sizes.min() == 0
+    assert sizes.max() > 100
+    assert len(src) > 2 * (1 << 17)
+    gives, right = dice.integers(-9, 1 << 30, many).astype(np.float64), np.zeros(many)
+    np.add.at(right, np.delete(dst, gone), gives[np.delete(src, gone)])
+    sums, ranges = LinkSums(src, dst, (src[gone], dst[gone]), many), list[tuple[int, int]]()
+    found = sums.of(gives, lambda first, last, came: ranges.append((first, last)))
+    assert np.array_equal(found, right)
+    assert [*sum(ranges, ())] == sorted([0, *2 * [last for _, last in ranges[:-1]], many])
+    assert len(LinkSums(NONE, NONE, (NONE, NONE), 0).of(np.empty(0))) == 0
 
 
 @pytest.mark.parametrize("kind", ["hubs", "a ring of two", "a path", "no links"])
@@ -36,7 +43,7 @@ def test_a_fixpoint_lacks_no_more_than_it_may(kind: str) -> None:
         "no links": np.empty((2, 0), np.int64),
     }[kind]
     links = np.bincount(src, minlength=400)
-    share, sweeps = 0.85 / np.maximum(links, 1), []
+    share, sweeps = 0.85 / np.maximum(links, 1), list[int]()
     sums = LinkSums(src, dst, (NONE, NONE), 400)
 
     def flow(scores: Floats) -> Floats:

@@ -5,8 +5,8 @@
     pear   2   09 d4
 
 A file of a source is written with it if files of the source can be replaced
-(`cbp.model.dataflow.replacement`). Whoever looks for the records of some groups reads this column
-first, the others only where one of the groups can be, and hashes only keys that can be one of them.
+(`cbp.model.dataflow.replacement`). To find the records of some groups, this column is read first,
+the others only where one of the groups can be, and only keys that can be one of them are hashed.
 The bits decide nothing: what they let pass is hashed. Without the column (in files of earlier
 versions, or from before the stage was there) the keys of all records are hashed.
 
@@ -32,6 +32,7 @@ import xxhash
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.dataflow.replacement import hindrances, is_signed
 from cbp.model.dataflow.stage import InputSpec
@@ -72,7 +73,7 @@ class GroupKey:
     def index(self) -> str:
         """The name of the column that has bits of its hashes."""
         text = ", ".join(f"{column.name} {column.type}" for column in self.columns.fields)
-        return f"_key_{xxhash.xxh3_64_hexdigest(text.encode())}"
+        return f"{INDEX_PREFIX}{xxhash.xxh3_64_hexdigest(text.encode())}"
 
     def keys(self, records: pa.Table) -> pa.Table:
         """Return the keys of records, with the names of the stage's key."""
@@ -161,4 +162,5 @@ class GroupHashes:
             return likely
         some = hashes[likely]
         at = np.minimum(np.searchsorted(known, some), known.size - 1)
-        return likely[known[at] == some]
+        found: Positions = likely[known[at] == some]
+        return found

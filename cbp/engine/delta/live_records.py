@@ -17,6 +17,7 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import live_in, read_vector
 from cbp.engine.storage.checked_parquet import open_parquet
 from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
 
 
@@ -27,13 +28,21 @@ def read_batches(
     limits: EngineLimits,
     without: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order; `columns=None`: all columns but those `without`."""
+    """Yield the records of a file in order.
+
+    Args:
+        path: Full path.
+        columns: Names; `None` means all columns of the records but those `without`.
+        limits: How many records a batch has.
+        without: Names.
+    """
     file = open_parquet(path)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))
     wanted = None if columns is None else list(columns)
-    if without:
+    if without or any(name.startswith(INDEX_PREFIX) for name in meta.schema.names):
         names = wanted or file.schema_arrow.names
+        names = [name for name in names if not name.startswith(INDEX_PREFIX)]
         wanted = [name for name in names if name not in without]
     yield from file.iter_batches(rows, wanted)
 

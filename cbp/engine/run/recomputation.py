@@ -203,7 +203,7 @@ class _Recomputation:
                 yield from self._selected(share, spec)
             return
         with ThreadPoolExecutor(_THREADS, "cbp-retained") as threads:
-            ahead: deque[Future[list[pa.Table]]] = deque()
+            ahead: deque[Future[Iterable[pa.Table]]] = deque()
             for share in shares:
                 ahead.append(threads.submit(self._selected_together, share, spec))
                 if len(ahead) > 2 * _THREADS:

@@ -55,6 +55,7 @@ class OpenTables:
         self._files, self._limits = files, limits
         self._tables: dict[str, ManagedTable] = {}
         self._in_use: dict[_Use, tuple[StateTable, int]] = {}
+        self._published: dict[str, tuple[Snapshot, StateTable]] = {}
         self._lock = threading.Lock()
 
     def table(self, path: str) -> ManagedTable:
@@ -143,9 +144,17 @@ class OpenTables:
         name, spec = state_table(node.name, state), node.translator.state(state)
         key = node.translator.key_of(spec).names
         require_placement(table.path, snapshot.metadata, buckets=node.buckets, key=key)
-        live = live_files(snapshot, name, unpublished)
         order = (*key, *spec.second_key) if spec.second_key else ()
-        return StateTable(table.path, snapshot.metadata.id, live, order)
+        if unpublished:
+            live = live_files(snapshot, name, unpublished)
+            return StateTable(table.path, snapshot.metadata.id, live, order)
+        known, made = self._published.get(table.path, (None, None))
+        if made is None or known is not snapshot or made.order != order:
+            live = live_files(snapshot, name, ())
+            made = StateTable(table.path, snapshot.metadata.id, live, order)
+            # Look-ups ask for the same snapshot again and again: hundreds of files, a key each.
+            self._published[table.path] = snapshot, made
+        return made
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
         """Return the live files that hold an increment's records now, in order.
@@ -172,3 +181,4 @@ class OpenTables:
         with self._lock:
             for path in [path for path in self._tables if path.startswith(f"{folder}/")]:
                 del self._tables[path]
+                self._published.pop(path, None)

@@ -7,7 +7,9 @@ of one file (`cbp.engine.storage.file_sizes`). Files are numbered in the order o
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, count
 
 import pyarrow as pa
@@ -21,6 +23,15 @@ from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import Cutter
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.model.dataflow.stage import StateSpec
+
+BESIDE_BYTES = 4 << 20
+"""From so many bytes on, writing takes so long that a thread is worth its while."""
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Return this process's thread that writes while the task goes on."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="cbp-write")
 
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:
@@ -48,7 +59,7 @@ class RunFiles:
 
     Attributes:
         rows: Number of new records so far.
-        done: The files with new records.
+        done: The files with new records, once it is closed.
 
     Args:
         run: Id of the run and the attempt; part of the files' names.
@@ -76,23 +87,35 @@ class RunFiles:
         self._numbers = count()
         self.rows = 0
         self.done: list[WrittenRun] = []
+        self._made: list[WrittenRun | Future[WrittenRun]] = []
 
     def add(self, rows: pa.Table) -> None:
         """Take new records (ascending by hash); write them once they fill a file."""
         self.rows += rows.num_rows
-        self.done.extend(map(self._write, self._cutter.add(rows)))
+        self._made.extend(self._write(self._path(), piece) for piece in self._cutter.add(rows))
+
+    def write_beside(self) -> None:
+        """Write what came so far, in a thread if it is much; `close` waits for it."""
+        for piece in self._cutter.rest():
+            if piece.nbytes < BESIDE_BYTES:
+                self._made.append(self._write(self._path(), piece))
+            else:
+                self._made.append(_threads().submit(self._write, self._path(), piece))
 
     def close(self) -> None:
         """Write the remaining records."""
-        self.done.extend(map(self._write, self._cutter.rest()))
+        self._made.extend(self._write(self._path(), piece) for piece in self._cutter.rest())
+        self.done = [one.result() if isinstance(one, Future) else one for one in self._made]
 
     def merge(self, tables: Iterable[pa.Table]) -> list[WrittenRun]:
         """Write merged records and return the files."""
         pieces = chain(chain.from_iterable(map(self._cutter.add, tables)), self._cutter.rest())
-        return [self._write(rows) for rows in pieces]
+        return [self._write(self._path(), rows) for rows in pieces]
 
-    def _write(self, rows: pa.Table) -> WrittenRun:
-        path = bucket_file(self._bucket, self._epoch, self._run, next(self._numbers))
+    def _path(self) -> str:
+        return bucket_file(self._bucket, self._epoch, self._run, next(self._numbers))
+
+    def _write(self, path: str, rows: pa.Table) -> WrittenRun:
         sink = ParquetSink(f"{self._table.folder}/{path}", rows.schema, faults=self._faults)
         sink.write(rows)
         file = sink.close()

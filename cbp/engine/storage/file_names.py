@@ -6,6 +6,9 @@ import hashlib
 import re
 import uuid
 
+INDEX_PREFIX = "_key_"
+"""Columns of a file whose names begin so are an index of its records, and no part of them."""
+
 
 def flow_file(index: int, part: int, run: str) -> str:
     """Return the name of an increment's file; index and part have fixed width."""

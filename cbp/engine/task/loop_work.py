@@ -305,7 +305,7 @@ class LoopWriters(TaskWriters):
         if self.can_be_saved:
             self._written_now[name].append(records)
             self._bytes_written += int(records.nbytes)
-            if not self.can_be_saved:
+            if self._bytes_written > self.plan.limits.spool_bytes:
                 self._written_now = {}
 
     def write_remote(self, state: str, columns: list[pa.Array]) -> None:

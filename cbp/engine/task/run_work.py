@@ -84,13 +84,14 @@ class RunWork:
         operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context, room)
         self.writers.counts["groups"] = 1
         self._count_ways(way, states)
+        files = {name: self._files(name) for name in states}
+        for name, state in states.items():
+            write = partial(self._write_state, files[name])
+            state.settle(operations[name], self.writers.write_output, write)
         touched = set[int]()
         for name, state in states.items():
-            files = self._files(name)
-            write = partial(self._write_state, files)
-            state.settle(operations[name], self.writers.write_output, write)
             for half in state.halves:
-                touched |= self._finish(name, half, files)
+                touched |= self._finish(name, half, files[name])
                 count_look_ups(self.writers.counts, half)
         return touched
 
@@ -124,6 +125,7 @@ class RunWork:
         half = range(middle) if hashes[0] >= 0 else range(middle, plan.buckets)
         for bucket, first, stop in parted(hashes, half, buckets=plan.buckets):
             files[bucket].add(rows.slice(first, stop - first))
+            files[bucket].write_beside()
 
     def _finish(self, name: str, half: BucketState, files: dict[int, RunFiles]) -> set[int]:
         """Write what changed in half of the buckets of a state; return those buckets."""

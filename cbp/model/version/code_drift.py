@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from cbp.errors import Mistake
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE
-from cbp.model.version.shape import DataflowShape, StageShape
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.version.shape import DataflowShape, StageShape, shape_of
 from cbp.model.version.version_change import NodeChange, compare_versions
 
 
@@ -40,6 +41,11 @@ def drift(
         for name, node in plan.stages.items()
         if node.changed
     )
+
+
+def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
+    """Tell whether a version runs with what is loaded; `None`: a version that kept no shape."""
+    return registered is None or not drift(registered, shape_of(loaded))
 
 
 def unfingerprinted(registered: DataflowShape) -> bool:

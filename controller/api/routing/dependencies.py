@@ -21,6 +21,7 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.requests.kept_answers import KeptAnswers
 from controller.api.requests.kept_summaries import KeptSummaries
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
@@ -61,6 +62,7 @@ class Parts:
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
         summaries: Summaries of dataflows, kept for the next answer.
+        answers: Answers that are made of the store alone, kept until it changes.
     """
 
     controller: Controller
@@ -78,6 +80,7 @@ class Parts:
     queries: Queries
     present: Callable[[], PresentState]
     now: Now
+    answers: KeptAnswers
     summaries: KeptSummaries = field(default_factory=KeptSummaries)
 
 

@@ -18,12 +18,28 @@ from controller.api.routing.route_index import RouteIndex
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ANYWHERE: set[Any] = set()
+_LASTING: set[Any] = set()
 
 
 def read_anywhere(endpoint: Endpoint) -> Endpoint:
     """Mark a route whose answer is made of the store, the tables and registered code alone."""
     _ANYWHERE.add(endpoint)
     return endpoint
+
+
+def lasting(endpoint: Endpoint) -> Endpoint:
+    """Mark a route whose answer stays the same until the store changes.
+
+    It depends on the path, the query, what the caller may touch, and the store: on no header, no
+    table, no clock. A route that learns otherwise of one answer says so (`Exchange.passing`).
+    """
+    _LASTING.add(endpoint)
+    return endpoint
+
+
+def is_lasting(endpoint: object) -> bool:
+    """Return whether a route is marked as `lasting`."""
+    return endpoint in _LASTING
 
 
 class ReadRoutes:

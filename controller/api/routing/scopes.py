@@ -11,8 +11,9 @@ why a route needs what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -25,6 +26,8 @@ from controller.access.errors import (
 )
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
+from controller.api.requests.kept_answers import KeptAnswers
+from controller.api.routing.read_routes import is_lasting
 from controller.api.routing.short_path import Shortened
 from controller.api.security.callers import READS
 from controller.api.security.exchange import Exchange, exchange_of
@@ -135,6 +138,7 @@ class ScopedRoute(APIRoute):
         self.dependant = whole  # which the OpenAPI document describes
         action = operation_id(self)
         of_one_dataflow = f"{_OF_ONE_DATAFLOW}/" in f"{self.path}/"
+        lasts = is_lasting(self.endpoint)
 
         async def check_and_serve(request: Request) -> Response:
             exchange = exchange_of(request.scope)
@@ -145,10 +149,33 @@ class ScopedRoute(APIRoute):
                     raise UnauthenticatedError
                 dataflow = request.path_params["name"] if of_one_dataflow else None
                 _authorise(exchange.caller, need, action, dataflow)
+            if lasts:
+                return await _kept(request, exchange, prepare_and_serve)
+            return await prepare_and_serve(request)
+
+        async def prepare_and_serve(request: Request) -> Response:
             await short.prepare(request)
             return await serve(request)
 
         return check_and_serve
+
+
+async def _kept(
+    request: Request, exchange: Exchange, serve: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """Return the answer that was kept for such a request; else serve it, and keep the answer."""
+    answers: KeptAnswers = request.app.state.parts.answers
+    caller = exchange.caller
+    assert caller is not None, "a route that is not public has a caller"
+    scope = request.scope
+    key = (scope["path"], scope["query_string"], caller.scope, caller.dataflows)
+    stamp = answers.stamp()
+    if (body := answers.find(stamp, key)) is not None:
+        return Response(body, media_type="application/json")
+    response = await serve(request)
+    if response.status_code == HTTPStatus.OK and not exchange.passing:
+        answers.keep(stamp, key, bytes(response.body))
+    return response
 
 
 def _authorise(caller: Identity, need: Need, action: str, dataflow: str | None) -> None:

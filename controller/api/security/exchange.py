@@ -22,6 +22,7 @@ class Exchange:
         action: The operationId; `""` if no route matches.
         changes: Whether the request changes something, if it succeeds.
         dataflow, target, reason: What it is about, where the path does not say it.
+        passing: Whether the answer shows what passes by itself, so that it is not kept.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Exchange:
     dataflow: str = ""
     target: dict[str, str] = field(default_factory=dict)
     reason: str = ""
+    passing: bool = False
 
     def put(self, scope: AsgiScope) -> None:
         """Keep it with the request."""

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from urllib.parse import unquote_to_bytes
 
 from fastapi.security import HTTPBearer
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_contextvars
 
@@ -57,6 +57,9 @@ SECURITY_HEADERS = {
 HSTS = "max-age=31536000"
 """For a year, browsers use nothing but HTTPS with the host. Not sent for loopback names: there, a
 developer's other services could no longer be reached."""
+
+_SENT = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
+_SENT_BY_TLS = (*_SENT, (b"strict-transport-security", HSTS.encode()))
 
 ONCE = (
     "authorization",
@@ -130,10 +133,10 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
-                for name, value in self._headers(scope).items():
-                    headers.setdefault(name, value)
-                headers["X-Request-Id"] = exchange.id
+                headers = [*message["headers"]]
+                given = {name.lower() for name, _ in headers}
+                headers += [one for one in self._headers(scope) if one[0] not in given]
+                message["headers"] = [*headers, (b"x-request-id", exchange.id.encode())]
                 await audit_answer(self._access.audit, scope, exchange, message["status"])
             await send(message)
 
@@ -158,10 +161,10 @@ class Guard:
         host = headers.get("host", "")
         if not self._knows(_host_name(host)):
             raise HostRefusedError(host)
-        origin = headers.get("origin")
-        own = [f"{scheme}://{host}".lower() for scheme in self._schemes]
-        if origin is not None and origin.lower() not in own:
-            raise OriginRefusedError(origin)
+        if (origin := headers.get("origin")) is not None:
+            own = [f"{scheme}://{host}".lower() for scheme in self._schemes]
+            if origin.lower() not in own:
+                raise OriginRefusedError(origin)
         if (scope["method"], scope["path"]) == SIGN_IN:
             require_own_page(scope)
         elif not (scope["path"] in OPEN_PATHS or is_open(scope)):
@@ -172,12 +175,12 @@ class Guard:
             self._rates.take(caller.actor)
         _require_plain(scope, headers)
 
-    def _headers(self, scope: Scope) -> Mapping[str, str]:
+    def _headers(self, scope: Scope) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers of an answer; a browser would keep HSTS for all ports of a host."""
+        if self._schemes != ("https",):
+            return _SENT
         name = _host_name(Headers(scope=scope).get("host", ""))
-        if self._schemes != ("https",) or name in _LOOPBACK_NAMES:
-            return SECURITY_HEADERS
-        return {**SECURITY_HEADERS, "Strict-Transport-Security": HSTS}
+        return _SENT if name in _LOOPBACK_NAMES else _SENT_BY_TLS
 
     def _knows(self, name: str) -> bool:
         # Rebinding needs a name. An address in the Host header is the one that was dialled.
@@ -192,9 +195,10 @@ def _require_plain(scope: Scope, headers: Headers) -> None:
             would be replaced, so that names that differ would be one.
         ContentEncodingError: The body is compressed.
     """
+    names = [name for name, _ in headers.raw]
     for name in ONCE:
-        if len(headers.getlist(name)) > 1:
-            message = f"the header {name} comes {len(headers.getlist(name))} times; send it once"
+        if (times := names.count(name.encode())) > 1:
+            message = f"the header {name} comes {times} times; send it once"
             raise RequestError(message, header=name)
     coding = headers.get("content-encoding", "identity")
     if coding.strip().lower() not in ("", "identity"):

@@ -1,7 +1,8 @@
 """The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
-cbp rebuild clicks                    the same with the present version, to replace damaged tables
+cbp rebuild clicks                    the same with the present version and the code that it was
+                                      registered with, to replace damaged tables
 cbp rebuild clicks --seed urls=/old   reads these files in place of input that is gone
 cbp rebuild clicks --swap             swaps in what is ready
 cbp rebuild clicks --cancel
@@ -29,7 +30,8 @@ from controller.terminal import clock, print_json, print_table, print_text
 Document = Annotated[
     str | None,
     typer.Argument(
-        help="JSON or YAML file of the version to build; by default the present one.",
+        help="JSON or YAML file of the version to build, with the code that is saved; by default "
+        "the present one, with the code that it was registered with.",
         show_default=False,
     ),
 ]

@@ -205,8 +205,9 @@ def _print_stages(answer: dict[str, Any]) -> None:
     _print_beside(summary["name"], answer)
     for file, names in _newer_files(answer["stages"]).items():
         print_text(
-            f"{file} has changed since it was loaded; {', '.join(names)} still runs the loaded "
-            "code (cbp register FILE --plan shows what the new one would change)",
+            f"{file} has changed since it was loaded; {', '.join(names)} runs the loaded code "
+            "until the service is started again, and then waits for a registration (cbp register "
+            "FILE --plan shows what the new code would change)",
             "yellow",
         )
     reach = answer.get("reach", {"sources": ()})

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.version.code_drift import drift
+from cbp.model.version.code_drift import drift, is_code_of
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.allowed_folders import AllowedFolders
@@ -36,7 +37,8 @@ class BuildPlans:
     """Plans builds.
 
     Attributes:
-        compile_: Compiles a document that was registered.
+        compile_: Compiles a document that was registered; its second argument tells whether the
+            loaded code is the right one.
         seed_folders: Where an operator's own files may be.
     """
 
@@ -44,7 +46,7 @@ class BuildPlans:
     files: Files
     catalog: Catalog
     versions: Versions
-    compile_: Callable[[Any], Dataflow]
+    compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
     seed_folders: AllowedFolders
 
     def plan(
@@ -142,7 +144,7 @@ class BuildPlans:
             message = "another version took over, or a roll-back, before it was swapped in"
             mistake = Mistake("beside_outdated", "rebuild", f"{message}: begin again")
             raise ChangeRefusedError(name, [mistake])
-        dataflow = self.compile_(order.document)
+        dataflow = self.compile_(order.document, partial(is_code_of, order.shape))
         if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
             raise ChangeRefusedError(name, mistakes)
         planned = self.plan(order.document, dataflow, seeds=order.seeds)

@@ -29,12 +29,14 @@ import structlog
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
     CbpError,
     ChangeRefusedError,
     DataflowBusyError,
+    EngineStartingError,
     InvariantError,
     Mistake,
     NotFoundError,
@@ -187,6 +189,28 @@ class RebuildJobs:
             raise
         self._executor.submit(self._carry_out, job)
         return job.shown
+
+    def start_present(
+        self, name: str, seeds: Mapping[str, str] = MappingProxyType({})
+    ) -> RebuildJob:
+        """Begin to build the present version anew, by the code that it was registered with.
+
+        Args:
+            name: Name of the dataflow.
+            seeds: As in `plan`.
+
+        Raises:
+            CodeDriftedError: If that code is not loaded: what is on disk is registered first.
+            EngineStartingError: If it needs Spark, which is starting.
+            Otherwise as `start`.
+        """
+        record = self._store.dataflow(name)
+        self._catalog.require_same(record)
+        dataflow = self._catalog.compiled(record)
+        waits_for = self._engine.control.waits_for()
+        if waits_for and needs_spark(dataflow.stages.values()):
+            raise EngineStartingError(waits_for)
+        return self.start(record.document, dataflow, seeds=seeds)
 
     def begin(self) -> None:
         """Find the builds that an earlier process had begun: `go_on` carries them out.

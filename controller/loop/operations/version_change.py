@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -37,7 +38,7 @@ from cbp.model.flow.position import Position
 from cbp.model.flow.schema import Schema
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
-from cbp.model.version.code_drift import drift, without_codes
+from cbp.model.version.code_drift import drift, is_code_of, without_codes
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.new_views import collected_mistake
 from cbp.model.version.shape import DataflowShape, shape_of
@@ -129,7 +130,7 @@ class Changes:
         finisher: Finisher,
         terms: Terms,
         clock: Callable[[], datetime],
-        compile_: Callable[[Any], Dataflow],
+        compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow],
         prepare: Callable[[DataflowRecord, Dataflow], object],
         new_id: Callable[[], str],
         set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]],
@@ -289,7 +290,7 @@ class Changes:
         if newest is None or newest.begin is None:
             return record
         now = replace(record, version=newest.version, document=newest.document)
-        dataflow = self._compile(newest.document)
+        dataflow = self._compile(newest.document, partial(is_code_of, newest.shape))
         require_planned(now, dataflow, newest)
         try:
             self.bring_tables(now, dataflow, newest)

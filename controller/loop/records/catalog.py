@@ -3,27 +3,35 @@
 Registration chose which stages run together: the store has a row for each leading stage. A later
 compilation, by any version of the service, never chooses again.
 
+A dataflow whose loaded code is not that of its version is compiled again once translator files have
+changed, since the right code may be on disk by then: the old text was saved again, or another
+instance registered what is there.
+
 Invariant: the result was compiled from the record that the store holds now; a name that was
 deleted and registered again is compiled again (tests/controller/loop/operations/test_operating.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from threading import Lock
 
 import structlog
 
-from cbp.errors import CbpError, CodeDriftedError, Mistake, NotFoundError
+from cbp.errors import CbpError, CodeDriftedError, DataflowInvalidError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.plan.fusion import PhysicalStage, physical_stages
-from cbp.model.version.code_drift import drift, unfingerprinted
+from cbp.model.version.code_drift import drift, is_code_of, unfingerprinted
 from cbp.model.version.shape import DataflowShape, shape_of
 from controller.loop.records.description_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
+
+_UNKNOWN = -1
 
 _log = structlog.get_logger(__name__)
 
@@ -34,12 +42,15 @@ class _Compared:
 
     Attributes:
         adopted: Whether the registered code is known.
+        loads: How often translator files had been loaded by then; `_UNKNOWN` for a dataflow that
+            may have been compiled earlier.
     """
 
     dataflow: Dataflow
     drifted: CodeDriftedError | None
     other_tables: CodeDriftedError | None
     adopted: bool
+    loads: int
 
     @classmethod
     def of(
@@ -47,17 +58,23 @@ class _Compared:
         record: DataflowRecord,
         dataflow: Dataflow,
         registered: DataflowShape | None,
-        loaded: DataflowShape,
+        loads: int,
     ) -> _Compared:
         """Compare; `registered` is `None` for a dataflow of a release that kept no shapes."""
         if registered is None:
-            return cls(dataflow, None, None, adopted=False)
+            return cls(dataflow, None, None, adopted=False, loads=loads)
+        loaded = shape_of(dataflow)
         drifts = (drift(registered, loaded), drift(registered, loaded, code=False))
         drifted, other_tables = (
             CodeDriftedError(record.name, record.version, mistakes) if mistakes else None
             for mistakes in drifts
         )
-        return cls(dataflow, drifted, other_tables, not unfingerprinted(registered))
+        return cls(dataflow, drifted, other_tables, not unfingerprinted(registered), loads)
+
+    @property
+    def stages(self) -> frozenset[str]:
+        """What differs, as the errors name it."""
+        return frozenset(one.where for one in (self.drifted.mistakes if self.drifted else ()))
 
 
 class Catalog:
@@ -83,7 +100,7 @@ class Catalog:
             cached = self._compiled.get(record.name)
         if cached is not None and cached[0] == made_from:
             return cached[1]
-        dataflow = self._registry.compile_registered(record.document)
+        dataflow = self._registry.compile_registered(record.document, self._fits(record))
         never_run = dataflow.never_run()
         with self._lock:
             self._compiled[record.name] = made_from, dataflow
@@ -176,6 +193,18 @@ class Catalog:
         except (CbpError, KeyError):
             return ()
 
+    def with_older_code(self, but: str) -> tuple[str, ...]:
+        """Return the names of all dataflows but one that run older code than is on disk."""
+        with self._lock:
+            compiled = [(n, dataflow) for n, (_, dataflow) in self._compiled.items() if n != but]
+        return tuple(
+            sorted(
+                name
+                for name, dataflow in compiled
+                if any(self._registry.newer_files(dataflow, stage) for stage in dataflow.stages)
+            )
+        )
+
     def require_same_tables(self, record: DataflowRecord) -> None:
         """Raise an error if the loaded code has other tables or keys than the registered code.
 
@@ -206,11 +235,35 @@ class Catalog:
         with self._lock:
             compared = self._compared.get(record.name)
         if compared is None or compared.dataflow is not dataflow:
-            registered, loaded = self._descriptions.of(record).shape, shape_of(dataflow)
-            compared = _Compared.of(record, dataflow, registered, loaded)
+            compared = self._compared_with(record, dataflow, _UNKNOWN)
             with self._lock:
                 self._compared[record.name] = compared
+        if compared.drifted is not None and (loads := self._registry.renew()) != compared.loads:
+            compared = self._compare_again(record, compared, loads)
         return compared
+
+    def _compare_again(self, record: DataflowRecord, before: _Compared, loads: int) -> _Compared:
+        """Compare with the code that is loaded now; take it if fewer stages differ."""
+        after = before
+        with suppress(DataflowInvalidError):
+            dataflow = self._registry.compile_registered(record.document)
+            after = self._compared_with(record, dataflow, loads)
+        if not after.stages < before.stages:
+            after = replace(before, loads=loads)
+        with self._lock:
+            if after.dataflow is not before.dataflow:
+                self._compiled[record.name] = (record.version, record.created_at), after.dataflow
+            self._compared[record.name] = after
+        return after
+
+    def _compared_with(self, record: DataflowRecord, dataflow: Dataflow, loads: int) -> _Compared:
+        return _Compared.of(record, dataflow, self._descriptions.of(record).shape, loads)
+
+    def _fits(self, record: DataflowRecord) -> Callable[[Dataflow], bool]:
+        """Return what tells whether the loaded code is that of a version, as far as it is known."""
+        with suppress(CbpError):
+            return partial(is_code_of, self._descriptions.of(record).shape)
+        return lambda _: True
 
     def leader(self, name: str, stage: str) -> str:
         """Return the leader of a stage, which may be itself; raises `NotFoundError`."""

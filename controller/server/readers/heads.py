@@ -2,24 +2,31 @@
 
 A reader serves a GET without a body, whose path meets a marked route. Everything else, and all that
 is not exactly what browsers and HTTP libraries send, is left to the service, which gets the same
-bytes. So two processes never read one request in two ways.
+bytes. So two processes, which parse HTTP by two libraries, never read one request in two ways.
+
+Every head is read in time that grows with its length alone: its sender may be anybody.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import unquote
 
 HEAD_BYTES_MAX = 64 * 1024
 """A longer head is left to the service, which refuses it."""
 
 _END = re.compile(rb"\n\r?\n")
-_REQUEST = re.compile(rb"GET (/[!-~]*) HTTP/1\.1\r\n")
-_MORE_THAN_A_HEAD = re.compile(
-    rb"\n[ \t]|\n(?:content-length|transfer-encoding|expect|upgrade|te|trailer)[ \t]*:", re.I
+_REQUEST = re.compile(rb"GET (/[!-~]*) HTTP/1\.1")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_MORE_THAN_A_HEAD = frozenset(
+    (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer")
 )
-"""Headers that announce a body or another protocol, and lines that go on."""
+"""Headers that announce a body or another protocol."""
+
+_PATHS_KEPT = 1024
 
 
 def head_length(received: bytes) -> int:
@@ -36,12 +43,26 @@ class HeadFilter:
     """
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:
-        self._is_served = is_served
+        self._is_served = lru_cache(_PATHS_KEPT)(is_served)
 
     def serves(self, head: bytes) -> bool:
         """Return whether a reader serves the request with this complete head."""
-        request = _REQUEST.match(head)
-        if request is None or not head.endswith(b"\r\n\r\n") or _MORE_THAN_A_HEAD.search(head):
+        first, *lines = head.split(b"\r\n")
+        request = _REQUEST.fullmatch(first)
+        if request is None or lines[-2:] != [b"", b""] or b"#" in request[1]:
             return False
         path, _, _ = request[1].partition(b"?")
-        return b"#" not in request[1] and self._is_served(unquote(path.decode("ascii")))
+        if not self._is_served(unquote(path.decode("ascii"))):
+            return False
+        hosts = 0
+        for line in lines[:-2]:
+            name, colon, value = line.partition(b":")
+            if not colon or not _NAME.fullmatch(name) or _CONTROL.search(value):
+                return False
+            if value[-1:] in (b" ", b"\t"):  # one parser would keep it
+                return False
+            name = name.lower()
+            if name in _MORE_THAN_A_HEAD:
+                return False
+            hosts += name == b"host"
+        return hosts == 1

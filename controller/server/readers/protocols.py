@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import h11
 
-from controller.server.http_protocol import BoundedProtocol
+from controller.server.http_protocol import BoundedProtocol, QuickProtocol
 from controller.server.readers.heads import HEAD_BYTES_MAX, HeadFilter, head_length
 
 HAND_OVER = "cbp.hand_over"
@@ -64,7 +64,7 @@ class ServiceProtocol(BoundedProtocol):
         return True
 
 
-class ReaderProtocol(BoundedProtocol):
+class ReaderProtocol(QuickProtocol):
     """A connection in a reader; a subclass knows the service.
 
     Attributes:
@@ -89,6 +89,10 @@ class ReaderProtocol(BoundedProtocol):
         super().on_response_complete()
         if self._pending and not self.transport.is_closing():
             self.loop.call_soon(self._go_on)
+
+    def send_400_response(self, msg: str) -> None:
+        """Leave to the service what the parser refuses."""
+        self._hand_over()
 
     def _go_on(self) -> None:
         if self._is_left or self.transport.is_closing():
@@ -130,7 +134,9 @@ class ReaderProtocol(BoundedProtocol):
 
 
 async def adopt(
-    make: Callable[[], BoundedProtocol], connection: socket.socket, read: bytes = b""
+    make: Callable[[], BoundedProtocol | QuickProtocol],
+    connection: socket.socket,
+    read: bytes = b"",
 ) -> None:
     """Go on with a connection that another process passed.
 
@@ -153,7 +159,7 @@ def _descriptor(transport: Any) -> int:
     return descriptor
 
 
-def _leave(protocol: BoundedProtocol) -> None:
+def _leave(protocol: BoundedProtocol | QuickProtocol) -> None:
     """Close this process's descriptor of a connection that another one has now."""
     protocol._forget()
     protocol._unset_keepalive_if_required()

@@ -12,6 +12,7 @@ attempts, and an error is answered by the one that knows all.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -22,6 +23,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
 import uvicorn
 from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,6 +44,9 @@ from controller.settings import Settings
 STOP_SECONDS = 4
 THREADS = 4
 """Requests that a reader works on at a time: more would take the interpreter from each other."""
+
+SWITCH_SECONDS = 0.001
+"""After this time a thread gives the interpreter to another one; a look-up takes less."""
 
 _TELL_SECONDS = 1.0
 _NOT_FOUND = 404
@@ -170,6 +175,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
         authentication=service.access.authentication,
         changes=SharedChanges(changes),
     )
+    _make_ready()
     configuration = uvicorn.Config(
         app,
         http=type("_Protocol", (ReaderProtocol,), members),
@@ -183,3 +189,11 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
     _Server(configuration, channel=end, take_counts=lambda: counts.take(is_answered)).run(
         sockets=[]
     )
+
+
+def _make_ready() -> None:
+    """Do before the first request what would make some requests wait for tenths of a second."""
+    pa.array([0]).to_numpy()  # Arrow then imports pandas, for 0.4 s
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()  # else each full collection goes through all that was imported

@@ -1,5 +1,8 @@
 """Starts readers, passes them connections, and starts those again that end.
 
+Unless an operator has said how many there are, they start once clients ask so often that the
+service's own process would be most of a second's work: until then they would only take memory.
+
 A reader gets connections from when it says that it is ready. It says every second that it is alive;
 one that is silent is killed. One that ends, for whatever reason, is started again after a pause
 that grows. While none is ready the service serves all connections itself.
@@ -36,6 +39,9 @@ from controller.settings import Settings
 READERS_MAX = 4
 """How many there are at most unless an operator asks for more."""
 
+ASKED_MIN = 100
+"""So many requests in a second, answered by the service itself, call for readers."""
+
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
 _MODULE = "controller.server.readers.reader_process"
 
@@ -64,10 +70,10 @@ class ReadersLimits:
 
 
 def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
-    """Return how many readers a service has.
+    """Return how many readers a service has, at once or when they are needed.
 
     Args:
-        settings: `readers`; without it, `engine` and the machine decide.
+        settings: `readers`; without it, the machine decides.
         cores: Of the machine.
         linux: Whether connections can be passed.
 
@@ -86,8 +92,7 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
         return 0
     if settings.readers is not None:
         return settings.readers
-    # Below four cores a run needs them; with the engine for development memory is dearer.
-    return 0 if settings.engine == "local" or cores < 4 else min(READERS_MAX, cores - 2)
+    return min(READERS_MAX, max(1, cores - 1))
 
 
 @dataclass(slots=True, eq=False)
@@ -129,8 +134,9 @@ class ReaderSupervisor:
         self._describe = describe
         self._limits, self._failures = limits or ReadersLimits(), [0] * count
         self._readers: dict[int, _Reader] = {}
-        self._turn = 0
+        self._turn = self._asked = 0
         self._stopped = True
+        self._waits = settings.readers is None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._adopt: Adopt | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,14 +147,14 @@ class ReaderSupervisor:
         return [one.process.pid for one in self._readers.values() if one.ready]
 
     def start(self, adopt: Adopt) -> None:
-        """Start all readers.
+        """Start all readers, or wait until they are needed.
 
         Args:
             adopt: Serves a connection that a reader passed back, with what was read of it.
         """
         self._loop, self._adopt, self._stopped = asyncio.get_running_loop(), adopt, False
-        for place in range(len(self._failures)):
-            self._begin(place)
+        if not self._waits:
+            self._begin_all()
         self._loop.call_later(1.0, self._look)
 
     def pass_on(self, connection: int, read: bytes) -> bool:
@@ -158,6 +164,7 @@ class ReaderSupervisor:
             self._turn += 1
             if ready[self._turn % len(ready)].channel.send(b"C", read, connection):
                 return True
+        self._asked += 1
         return False
 
     async def stop(self) -> None:
@@ -173,6 +180,11 @@ class ReaderSupervisor:
             await asyncio.sleep(0.02)
         for one in readers:
             self._end(one)
+
+    def _begin_all(self) -> None:
+        self._waits = False
+        for place in range(len(self._failures)):
+            self._begin(place)
 
     def _begin(self, place: int) -> None:
         if self._stopped:
@@ -226,9 +238,13 @@ class ReaderSupervisor:
             task.add_done_callback(self._tasks.discard)
 
     def _look(self) -> None:
-        """Kill readers that say nothing; they are started again once they have ended."""
+        """Start readers if they are needed; kill those that say nothing, which begin again."""
         if self._stopped:
             return
+        asked, self._asked = self._asked, 0
+        if self._waits and asked >= ASKED_MIN:
+            _log.info("reader.needed", requests=asked, readers=len(self._failures))
+            self._begin_all()
         assert self._loop is not None, "started"
         now, limits = self._loop.time(), self._limits
         for one in list(self._readers.values()):

@@ -56,6 +56,7 @@ from cbp.errors import (
     NotFoundError,
     OperatingError,
 )
+from controller.store.database.kept_reads import KeptReads
 from controller.store.errors import (
     DatabaseDamagedError,
     DatabaseInUseError,
@@ -106,6 +107,7 @@ class Database:
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
+        kept: Values that were read; none on PostgreSQL.
 
     Raises:
         DatabaseUrlError: If the URL names no usable database.
@@ -127,11 +129,13 @@ class Database:
         self.fence: Callable[[Connection], None] | None = None
         self._lock_file: int | None = None
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.kept = KeptReads(None)
         if self._is_sqlite:
             path = Path(str(parsed.database)).absolute()
             require_files(path, self.label)
             with self._translated():
                 self._lock_file = _prepare(path, exclusive)
+            self.kept = KeptReads(path)
         self._engine = _engine(parsed, self.label, answer_seconds)
         self._reader, self._writer = self._engine, self._engine
         if self._is_sqlite:
@@ -152,6 +156,7 @@ class Database:
 
     def close(self) -> None:
         """Close connections and release the lock; may be called again."""
+        self.kept.close()
         self._engine.dispose()
         if self._lock_file is not None:
             os.close(self._lock_file)

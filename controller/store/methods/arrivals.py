@@ -474,7 +474,9 @@ def _arrived(records: Sequence[IncrementRecord]) -> Event:
     )
 
 
-_FIXED = ("id", "dataflow", "source", "sequence", "created_at", "request_key")
+_CHANGING = ("status", "bytes", "sha256", "idx", "reason", "same_as")
+_CARRIED_OUT = ("status", "bytes")
+"""What changes when files were moved to `claimed`: no index has these, so none is written anew."""
 
 
 def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> list[ClaimRecord]:
@@ -482,11 +484,11 @@ def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> li
     if not changed:
         return []
     here = (claims.c.id == bindparam("its_id"), claims.c.dataflow == bindparam("its_dataflow"))
+    columns = _CARRIED_OUT if all(one.status == "claimed" for one in changed) else _CHANGING
     named = []
     for claim in changed:
-        values = rows.claim_row(claim)
-        for fixed in _FIXED:
-            del values[fixed]
+        row = rows.claim_row(claim)
+        values = {name: row[name] for name in columns}
         named.append({"its_id": claim.id, "its_dataflow": claim.dataflow, **values})
     statement = update_table(claims).where(*here)
     if connection.execute(statement, named).rowcount == len(changed):

@@ -101,6 +101,9 @@ class Registrations:
 
     def dataflows(self) -> list[DataflowRecord]:
         """Return every dataflow, by name."""
+        return list(self._database.kept.get("dataflows", self._read_dataflows))
+
+    def _read_dataflows(self) -> tuple[DataflowRecord, ...]:
         kept = self._records
         with self._database.read() as connection:
             revisions = _revisions(connection)
@@ -115,7 +118,7 @@ class Registrations:
             read = connection.execute(query).all() if changed else ()
         fresh = {row.name: (row.revision, rows.dataflow_of(row)) for row in read}
         self._records = {name: fresh.get(name) or kept[name] for name in revisions}
-        return [record for _, record in self._records.values()]
+        return tuple(record for _, record in self._records.values())
 
     def revisions(self) -> dict[str, int]:
         """Return dataflow -> its revision, by name, with one statement.
@@ -125,11 +128,17 @@ class Registrations:
         revision is current while the revision stays. A dataflow that was deleted and registered
         again has another one, too. What is forgotten because of its age revises nothing.
         """
+        return dict(self._database.kept.get("revisions", self._read_revisions))
+
+    def _read_revisions(self) -> dict[str, int]:
         with self._database.read_once() as connection:
             return _revisions(connection)
 
     def dataflow(self, name: str) -> DataflowRecord:
         """Return one dataflow; raises `NotFoundError`."""
+        return self._database.kept.get(("dataflow", name), lambda: self._read_dataflow(name))
+
+    def _read_dataflow(self, name: str) -> DataflowRecord:
         return self._database.one(_DATAFLOW, rows.dataflow_of, "dataflow", name, name=name)
 
     def set_desired(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from urllib.parse import quote
 
 __all__ = ["Load", "Plan", "read_for"]
 
-_LENGTH = b"content-length:"
+_LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.I)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,42 +64,72 @@ async def read_for(plan: Plan) -> Load:
 
 
 async def _read(plan: Plan, load: Load, until: float, seed: int) -> None:
-    chance, kinds = random.Random(seed), sorted(plan.reads)
+    loop, chance = asyncio.get_running_loop(), random.Random(seed)
     while time.perf_counter() < until:
         try:
-            reader, writer = await asyncio.open_connection(plan.host, plan.port)
-            try:
-                while time.perf_counter() < until:
-                    kind = chance.choice(kinds)
-                    path = plan.reads[kind].format(quote(chance.choice(plan.keys), safe=""))
-                    begun = time.perf_counter()
-                    writer.write(_request(plan, path))
-                    status = await _answer(reader)
-                    if status == "200":
-                        load.latencies[kind].append(time.perf_counter() - begun)
-                    else:
-                        load.errors[status] += 1
-            finally:
-                writer.close()
-        except (OSError, EOFError):
+            _, asking = await loop.create_connection(
+                lambda: _Asking(plan, load, until, chance), plan.host, plan.port
+            )
+            broken = await asking.ended
+        except OSError:
+            broken = True
+        if broken:
             load.errors["broken"] += 1
             await asyncio.sleep(0.1)
 
 
-def _request(plan: Plan, path: str) -> bytes:
-    return (
-        f"GET {path} HTTP/1.1\r\nHost: {plan.host}:{plan.port}\r\n"
-        f"Authorization: Bearer {plan.token}\r\n\r\n"
-    ).encode()
+class _Asking(asyncio.Protocol):
+    """One connection; asks again as soon as it has an answer.
 
+    Attributes:
+        ended: Whether the connection broke, once it is over.
+    """
 
-async def _answer(reader: asyncio.StreamReader) -> str:
-    """Read one answer; return its status."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    lines = head.lower().split(b"\r\n")
-    length = next((int(line[len(_LENGTH) :]) for line in lines if line.startswith(_LENGTH)), 0)
-    await reader.readexactly(length)
-    return lines[0].split(b" ")[1].decode()
+    def __init__(self, plan: Plan, load: Load, until: float, chance: random.Random) -> None:
+        self._plan, self._load, self._until, self._chance = plan, load, until, chance
+        self._kinds = sorted(plan.reads)
+        self._head = (
+            f" HTTP/1.1\r\nHost: {plan.host}:{plan.port}\r\n"
+            f"Authorization: Bearer {plan.token}\r\n\r\n"
+        ).encode()
+        self._received, self._kind, self._begun = b"", "", 0.0
+        self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a stream"
+        self._transport = transport
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received = self._received + data
+        end = received.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        length = _LENGTH.search(received, 0, end)
+        if length is None or len(received) < end + 4 + int(length[1]):
+            return
+        self._received = b""
+        now, status = time.perf_counter(), received[9:12]
+        if status == b"200":
+            self._load.latencies[self._kind].append(now - self._begun)
+        else:
+            self._load.errors[status.decode()] += 1
+        if now < self._until:
+            self._ask()
+        else:
+            self.ended.set_result(False)
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(True)
+
+    def _ask(self) -> None:
+        self._kind = self._chance.choice(self._kinds)
+        key = quote(self._chance.choice(self._plan.keys), safe="")
+        path = self._plan.reads[self._kind].format(key)
+        self._begun = time.perf_counter()
+        self._transport.write(f"GET {path}".encode() + self._head)
 
 
 class _Constant(asyncio.Protocol):

@@ -53,6 +53,9 @@ class FakeStore(FakeAccessStore):
             message = "the database does not answer"
             raise OperatingError(message)
 
+    def stamp(self) -> None:
+        """None: nothing notices when a test changes a list."""
+
     def dataflows(self) -> list[DataflowRecord]:
         return [self.records[name] for name in sorted(self.records)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 import uvicorn
 
 from controller.server.http_protocol import BoundedProtocol, ConnectionLimits, connections_max
+from controller.server.readers.heads import HeadFilter
+from controller.server.readers.protocols import ReaderProtocol
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
@@ -23,18 +26,29 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+SHORT = ConnectionLimits(head_seconds=0.3)
+
+
 class Impatient(BoundedProtocol):
     """Gives a short time for heads."""
 
-    limits = ConnectionLimits(head_seconds=0.3)
+    limits = SHORT
+
+
+class ImpatientReader(ReaderProtocol):
+    """The same in a reader, which serves every path."""
+
+    heads = HeadFilter(lambda _: True)
+    pass_back = staticmethod(lambda _connection, _read: False)  # type: ignore[assignment]
+    limits = SHORT
 
 
 @contextmanager
-def serving(protocol: type[BoundedProtocol]) -> Iterator[int]:
+def serving(protocol: type[asyncio.Protocol], app: Any = empty) -> Iterator[int]:
     """Serve on a port of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     configuration = uvicorn.Config(
-        empty, http=protocol, lifespan="off", log_config=None, timeout_keep_alive=30
+        app, http=protocol, lifespan="off", log_config=None, timeout_keep_alive=30
     )
     server = uvicorn.Server(configuration)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -45,10 +59,10 @@ def serving(protocol: type[BoundedProtocol]) -> Iterator[int]:
     listener.close()
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
+@pytest.fixture(params=[Impatient, ImpatientReader])
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
     """Give a port where heads may take a short time."""
-    with serving(Impatient) as port:
+    with serving(request.param) as port:
         yield port
 
 
@@ -81,10 +95,19 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
+FEW = ConnectionLimits(head_seconds=30.0, connections_max=MOST)
+
+
 class Narrow(BoundedProtocol):
     """Allows few connections, with much time for heads."""
 
-    limits = ConnectionLimits(head_seconds=30.0, connections_max=MOST)
+    limits = FEW
+
+
+class NarrowReader(ImpatientReader):
+    """The same in a reader."""
+
+    limits = FEW
 
 
 @pytest.fixture
@@ -94,8 +117,14 @@ def few() -> Iterator[int]:
         yield port
 
 
-def test_halves_of_requests_do_not_use_up_the_connections(few: int) -> None:
+@pytest.mark.parametrize("protocol", [Narrow, NarrowReader])
+def test_halves_of_requests_do_not_use_up_the_connections(protocol: type[asyncio.Protocol]) -> None:
     """A whole request is served: the half goes that has waited longest."""
+    with serving(protocol) as few:
+        _halves(few)
+
+
+def _halves(few: int) -> None:
     with ExitStack() as stack:
         halves = [stack.enter_context(connect(few)) for _ in range(MOST)]
         for half in halves:

@@ -177,6 +177,10 @@ class KeptCall:
             operations: What was put and deleted, in order; the last one of a key counts.
             dropped: Groups whose records all go.
         """
+        if (alone := self._only_new(operations)) is not None and not len(dropped):
+            nothing = np.empty(0, np.int64)
+            died = RecordPositions(nothing, nothing, nothing)
+            return KeptTableChanges(died, nothing, alone.puts, alone.groups)
         last, puts, is_ordered = _last_of_each(operations, self._types)
         groups, second, rows = last
         found, before = self.locate(groups, second)
@@ -204,6 +208,15 @@ class KeptCall:
             take_rows(puts, rows[order]),
             groups[order],
         )
+
+    def _only_new(self, operations: Sequence[KeptOperations]) -> KeptOperations | None:
+        """Return the one operation if it puts records in order, each once, into empty groups."""
+        some = [one for one in operations if len(one.groups)]
+        if len(some) != 1 or some[0].puts is None or self.ranges:
+            return None
+        (one,) = some
+        ascends = bool(np.all(one.groups[1:] >= one.groups[:-1]))
+        return one if ascends and _ascend_strictly(one.groups, one.second) else None
 
     @property
     def _key_columns(self) -> tuple[str, ...]:

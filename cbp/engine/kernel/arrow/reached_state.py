@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes, stable_order
@@ -35,6 +36,10 @@ Halves = tuple[BucketState, BucketState]
 """The buckets whose hashes are not below zero, and those whose hashes are."""
 
 _HASH = "_hash"
+
+_RUN = 4
+"""Where the records of a key come side by side, on average so many, their keys are looked at once.
+"""
 
 
 @dataclass
@@ -214,6 +219,10 @@ class ReachedState:
 
     def _in_visiting_order(self, given: pa.Table) -> tuple[pa.Table, Int64s, Int64s]:
         """Return each key once, its hash, and the number of the key of every given row."""
+        starts = _begins(given)
+        if _RUN * len(starts) <= given.num_rows:
+            keys, hashes, numbers = self._in_visiting_order(given.take(pa.array(starts)))
+            return keys, hashes, np.repeat(numbers, np.diff(starts, append=given.num_rows))
         (codes,) = row_codes([given])
         firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
         firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # of several rows, the first one stays
@@ -227,6 +236,18 @@ class ReachedState:
         numbers = np.empty(len(order), np.int64)
         numbers[order] = np.arange(len(order))
         return keys.take(pa.array(order)), hashes[order], numbers[codes]
+
+
+def _begins(keys: pa.Table) -> Int64s:
+    """Return where runs of equal keys begin; some runs may be cut."""
+    if any(map(pa.types.is_nested, keys.schema.types)):
+        return np.arange(keys.num_rows)
+    differs = np.zeros(max(0, keys.num_rows - 1), np.bool_)
+    for column in keys.columns:
+        values = column.combine_chunks()
+        other = pc.not_equal(values[1:], values[:-1]).fill_null(True)
+        differs |= other.to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.append(True, differs))
 
 
 def _by_group(operation: ReachedOperation, groups: Int64s) -> tuple[ReachedOperation, Int64s]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -108,7 +108,8 @@ class ChangeOut(Model):
     queues: list[QueueChangeOut]
     meanwhile: list[str] = Field(
         description="What readers of tables see until the stages that are rebuilt have read their "
-        "input again, a sentence for each stage; and which stages keep what other code wrote."
+        "input again, a sentence for each stage; which stages keep what other code wrote; and "
+        "which other dataflows run older code of files that have changed."
     )
     refused: list[RefusalOut] = Field(description="Why it is refused; empty if it can take over.")
     rebuild: str = Field(
@@ -118,13 +119,19 @@ class ChangeOut(Model):
 
 
 def change_out(
-    changed: Changed, places: TextPositions, *, beside: bool = False, rebuild: str = ""
+    changed: Changed,
+    places: TextPositions,
+    *,
+    older: Sequence[str],
+    beside: bool = False,
+    rebuild: str = "",
 ) -> ChangeOut:
     """Return a change as the API shows it.
 
     Args:
         changed: The change, planned or done.
         places: Where the values of the new document stand in its text.
+        older: Other dataflows that run older code than is on disk.
         beside: Whether it is a swap of tables that are built beside.
         rebuild: As in `ChangeOut`.
     """
@@ -142,7 +149,7 @@ def change_out(
         sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
         stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
         queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
-        meanwhile=[_BESIDE] if beside else list(_meanwhile(changed)),
+        meanwhile=[*([_BESIDE] if beside else _meanwhile(changed)), *_others(older)],
         refused=[_refusal(mistake, places) for mistake in refused],
         rebuild=rebuild,
     )
@@ -167,6 +174,17 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
             "at first, and then growing. If its code fails, that stays so until it is fixed. "
             f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
             "was."
+        )
+
+
+def _others(older: Sequence[str]) -> Iterator[str]:
+    """Yield what becomes of dataflows whose files have changed, too."""
+    if older:
+        words = ("runs", "waits", "it is") if len(older) == 1 else ("run", "wait", "they are")
+        run, wait, are = words
+        yield (
+            f"{listed(tuple(older))} {run} older code of files that have changed, and {wait} after "
+            f"the next start of the service until {are} registered again, too."
         )
 
 

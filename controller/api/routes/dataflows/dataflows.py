@@ -358,7 +358,7 @@ def _change(
             expected_version=query.expected_version,
             dry_run=query.dry_run,
         )
-        return change_out(changed, places)
+        return change_out(changed, places, older=controller.with_older_code(name))
 
 
 def _build_beside(
@@ -368,8 +368,9 @@ def _build_beside(
     jobs = controller.rebuild_jobs
     dataflow = controller.validate(document.values, document.duplicates)
     planned = jobs.plan(document.values, dataflow, query.choice)
+    older = controller.with_older_code(dataflow.name)
     if query.dry_run:
-        return change_out(planned, places, beside=True)
+        return change_out(planned, places, older=older, beside=True)
     job = jobs.start(
         document.values,
         dataflow,
@@ -377,7 +378,7 @@ def _build_beside(
         expected_version=query.expected_version,
         swaps=True,
     )
-    return change_out(planned, places, beside=True, rebuild=job.id)
+    return change_out(planned, places, older=older, beside=True, rebuild=job.id)
 
 
 def _matched(store: Store, name: str, if_match: str, query: ChangeQuery) -> ChangeQuery:

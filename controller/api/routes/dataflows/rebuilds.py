@@ -20,7 +20,6 @@ from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.controller import Controller
-from controller.store.base import Store
 
 routes = router("rebuilds")
 
@@ -97,12 +96,13 @@ async def start(
     name: str,
     request: Request,
     controller: ControllerDep,
-    store: StoreDep,
     jobs: RebuildJobsDep,
     seed: Annotated[list[Seed] | None, Query(max_length=100, description=_SEED)] = None,
 ) -> RebuildJobOut:
     """Begin to build all tables anew beside the present ones, from all retained input.
 
+    With a document, of that version, by the code that is on disk. Without one, of the present
+    version, by the code that it was registered with: refused (`code_drifted`) where that is gone.
     The dataflow goes on, and readers see its tables, until the swap. Refused before anything
     happens if input that it needs is not retained any more.
     """
@@ -110,7 +110,7 @@ async def start(
     given = request.headers.get("content-type") is not None
     body = await read_document_body(request) if given else b""
     content_type = request.headers.get("content-type", "")
-    return await run_in_threadpool(_start, controller, store, name, body, content_type, seeds)
+    return await run_in_threadpool(_start, controller, name, body, content_type, seeds)
 
 
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
@@ -163,7 +163,6 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
 
 def _start(
     controller: Controller,
-    store: Store,
     name: str,
     body: bytes,
     content_type: str,
@@ -171,8 +170,7 @@ def _start(
 ) -> RebuildJobOut:
     jobs = controller.rebuild_jobs
     if not body:
-        present = store.dataflow(name).document
-        return _job(jobs.start(present, controller.validate(present), seeds=seeds))
+        return _job(jobs.start_present(name, seeds))
     with parsed(controller.registry, body, content_type) as document:
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"

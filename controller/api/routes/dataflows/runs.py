@@ -31,7 +31,7 @@ from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ExchangeDep, SettingsDep, StoreDep
 from controller.api.routing.granted_runs import GrantedRunDep, GrantedRunsDep
-from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import any_instance, page_size, problems, router
 from controller.api.routing.scopes import needs, require_granted, require_touchable
 from controller.loop.controller import Controller
@@ -71,6 +71,7 @@ class BulkRuns(Model):
 @routes.get("/runs", responses=problems(404))
 @needs(Scope.VIEWER, any_dataflow=True)
 @read_anywhere
+@lasting
 def list_runs(
     store: StoreDep,
     exchange: ExchangeDep,
@@ -97,6 +98,7 @@ def list_runs(
         cursor=cursors.open(query.cursor),
         limit=page_size(settings, query),
     )
+    exchange.passing = any(map(_is_passing, page.items))
     return Page(items=run_figures.page(page.items), cursor=cursors.seal(page.cursor))
 
 
@@ -123,8 +125,10 @@ def retry_many(
 @routes.get("/runs/{run}", responses=problems(404))
 @needs(Scope.VIEWER, any_dataflow=True)
 @read_anywhere
-def show(record: GrantedRunDep, run_figures: RunFiguresDep) -> RunOut:
+@lasting
+def show(record: GrantedRunDep, run_figures: RunFiguresDep, exchange: ExchangeDep) -> RunOut:
     """Show one run with its figures, or with the error that ended it."""
+    exchange.passing = _is_passing(record)
     return run_figures.one(record)
 
 
@@ -166,6 +170,11 @@ def _retry(record: RunRecord, store: Store, controller: Controller) -> None:
     if due != record.epoch:
         raise RunNotDueError(record.id, f"its epoch {record.epoch} is done; the next one is {due}")
     controller.retry(record.dataflow, record.stage)
+
+
+def _is_passing(run: RunRecord) -> bool:
+    """Return whether a run is under way: its phases are not in the store."""
+    return run.status is RunStatus.INTENDED
 
 
 def _leader(controller: Controller, dataflow: str | None, stage: str | None) -> str | None:

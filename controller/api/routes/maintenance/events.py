@@ -28,7 +28,7 @@ from pydantic import Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
-from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.api.security.callers import is_still_valid
@@ -120,6 +120,7 @@ async def follow(
 @routes.get("/events/recent", responses=problems(404, 410))
 @needs(Scope.VIEWER)
 @read_anywhere
+@lasting
 def recent(
     store: StoreDep, settings: SettingsDep, query: Annotated[EventQuery, Query()]
 ) -> Page[EventOut]:

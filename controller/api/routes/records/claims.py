@@ -14,7 +14,7 @@ from controller.api.figures.rejected import rejected_by_claim
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import SettingsDep, StoreDep
-from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import ClaimRecord, ClaimStatus
@@ -35,6 +35,7 @@ class ClaimQuery(RefusalPageQuery):
 @routes.get("/dataflows/{name}/claims", responses=problems(404))
 @needs(Scope.VIEWER)
 @read_anywhere
+@lasting
 def list_claims(
     name: str,
     store: StoreDep,

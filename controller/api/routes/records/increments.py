@@ -31,7 +31,7 @@ from controller.api.routing.dependencies import (
     SettingsDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import IncrementRecord, StageRecord
@@ -50,6 +50,7 @@ class IncrementQuery(RangePageQuery):
 @routes.get("/dataflows/{name}/increments", responses=problems(404))
 @needs(Scope.VIEWER)
 @read_anywhere
+@lasting
 def list_increments(
     name: str,
     store: StoreDep,
@@ -194,6 +195,7 @@ def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
 @routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
 @needs(Scope.VIEWER)
 @read_anywhere
+@lasting
 def show(
     name: str,
     flow: str,

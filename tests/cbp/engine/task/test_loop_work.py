@@ -211,6 +211,7 @@ def test_a_try_does_what_is_left(tmp_path: Path) -> None:
     for name in ("supersteps", "groups", "messages", "records_in", "state_written"):
         assert figures[name] == expected[name], name
     assert order_free(driver.state("stage", "labels")) == order_free(whole.state("stage", "labels"))
+    assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
 
 
 class Together(Components):

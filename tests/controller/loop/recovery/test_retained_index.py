@@ -79,6 +79,16 @@ def test_a_file_without_an_index_is_searched(shelf: Shelf, lacking: set[str]) ->
     assert verified(shelf.world, "shelf").status == "equal"
 
 
+def test_readers_of_an_increment_do_not_see_the_index(shelf: Shelf) -> None:
+    """Its records have the columns of the source, as rows and on columns."""
+    put(shelf, "monday", MONDAY)
+    assert shelf.world.flow("shelf", "a") == [{"word": word, "n": n} for word, n in MONDAY]
+    (record, dataflow), increments = shelf.named(), shelf.world.engine.increments
+    increment = shelf.world.store.increment("shelf", "a", 0).increment
+    batches = increments.batches(record.folder, increment, dataflow.sources["a"].schema)
+    assert {tuple(batch.schema.names) for batch in batches} == {("word", "n")}
+
+
 def test_many_files_are_read_in_their_order(shelf: Shelf) -> None:
     """By several threads; what is gone is taken out of the earliest file that has it."""
     for day in range(12):
