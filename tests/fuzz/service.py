@@ -97,7 +97,7 @@ class Plan:
         self, seeds: Sequence[int], make: Callable[[int], Case] = case_of, *, uploads: bool = False
     ) -> None:
         self.files: list[Dropped] = []
-        self.refused: set[int] = set()
+        self.refused: dict[int, str] = {}
         sources: dict[str, tuple[str, str, dict[str, str]]] = {}
         for seed in seeds:
             case = make(seed)
@@ -148,8 +148,9 @@ class Plan:
                 query = {"name": file.name.decode()}
                 answer = client.post(path, params=query, content=file.case.data, timeout=60)
                 if answer.status_code != 202:
-                    self.refused.add(file.number)
-                    if not 400 <= answer.status_code < 500 or not answer.json()["error_code"]:
+                    code = answer.json()["error_code"] if answer.status_code < 500 else ""
+                    self.refused[file.number] = f"upload refused: {code}"
+                    if not 400 <= answer.status_code < 500 or not code:
                         odd.append(f"{file}: {answer.status_code} {answer.text[:200]}")
         return odd
 
@@ -244,7 +245,8 @@ def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[st
     accepted: dict[str, list[tuple[int, Dropped]]] = {}
     for file in plan.files:
         claim = claims.get(file.number)
-        told = "stays" if claim is None else str(claim["status"])
+        left_out = plan.refused.get(file.number, "stays")
+        told = left_out if claim is None else str(claim["status"])
         if claim is not None and told == "accepted":
             accepted.setdefault(file.source, []).append((claim["index"], file))
         elif claim is not None and told == "quarantined":

@@ -38,7 +38,6 @@ from cbp.errors import (
     ChangeRefusedError,
     DataflowBusyError,
     EngineStartingError,
-    InvariantError,
     Mistake,
     NotFoundError,
     RunCancelledError,
