@@ -8,6 +8,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from cbp.model.schedule.priority import NORMAL
+from controller.cli.dataflows.register import uncorrectable_line
 from controller.cli.maintenance.scrub import folders
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.session import AsJson, DataflowName, complete_dataflows, fetch, session
@@ -204,9 +205,10 @@ def _print_stages(answer: dict[str, Any]) -> None:
         _print_rebuild(summary["name"], stage)
     _print_beside(summary["name"], answer)
     for file, names in _newer_files(answer["stages"]).items():
+        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         print_text(
-            f"{file} has changed since it was loaded; {', '.join(names)} runs the loaded code "
-            "until the service is started again, and then waits for a registration (cbp register "
+            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
+            f"until the service is started again, and then {wait} for a registration (cbp register "
             "FILE --plan shows what the new code would change)",
             "yellow",
         )
@@ -226,6 +228,9 @@ def _print_stages(answer: dict[str, Any]) -> None:
         ],
         empty="no sources",
     )
+    for one in answer["sources"]:
+        if one["uncorrectable"]:
+            print_text(uncorrectable_line(one), "yellow")
     if reach["sources"]:
         oldest = reach["oldest_position"] or 0
         print_text(f"a roll-back can go back to position {oldest}")

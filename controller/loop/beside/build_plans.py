@@ -37,7 +37,7 @@ class BuildPlans:
     """Plans builds.
 
     Attributes:
-        compile_: Compiles a document that was registered; its second argument tells whether the
+        compile_: Compiles a document that was registered; its second argument says whether the
             loaded code is the right one.
         seed_folders: Where an operator's own files may be.
     """

@@ -217,7 +217,6 @@ class RebuildJobs:
 
         Raises:
             CodeDriftedError: If that code is not loaded: what is on disk is registered first.
-            EngineStartingError: If it needs Spark, which is starting.
             Otherwise as `start`.
         """
         record = self._store.dataflow(name)

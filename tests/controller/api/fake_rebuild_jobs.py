@@ -52,6 +52,10 @@ class FakeRebuildJobs:
             return self.show(dataflow.name, "n1")
         return replace(self.show(dataflow.name, "n0"), status="building", tables=())
 
+    def start_present(self, name: str, seeds: Mapping[str, str]) -> RebuildJob:
+        del seeds
+        return replace(self.show(name, "n0"), status="building", tables=())
+
     def show(self, name: str, id_: str) -> RebuildJob:
         self._store.dataflow(name)
         status: Status = "swapped" if id_ == "n1" else "ready"
