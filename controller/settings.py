@@ -98,8 +98,7 @@ class Settings(BaseSettings):
             on NFS. Folders that send events are listed in turn, each once in 300 such periods.
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_days: Period in which everything on disk is read once to find damage; 0 means never.
-        keep_versions_min: How many versions of a table before the newest stay readable, however
-            old they are.
+        keep_versions_min: How many versions of a table before the newest stay readable at any age.
         keep_versions_max: How many versions of a table stay readable at most, however young.
         keep_hours: How long a version stays readable after a newer one has replaced it.
         keep_inputs_hours: How long an increment of a source is kept that everything has read; a
@@ -115,6 +114,7 @@ class Settings(BaseSettings):
         keep_log_bytes: Bytes that log lines of runs may take in all.
         dataflows_max: Dataflows that may be registered; each has folders that are listed, and
             tables. More that a restart or `cbp recover` finds go on.
+        rebuild_share: Share of the time that a rebuild beside works, on as large a share of slots.
         attempt_hours: Longest time that a task may write; for this long its files are left alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
@@ -240,6 +240,7 @@ class Settings(BaseSettings):
     keep_log_hours: float = Field(default=7 * 24.0, gt=0, le=24 * 3660)
     keep_log_bytes: int = Field(default=1 << 30, ge=1 << 20)
     dataflows_max: int = Field(default=1_000, ge=1, le=1_000_000)
+    rebuild_share: float = Field(default=0.5, ge=0.05, le=1)
     attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
     allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)

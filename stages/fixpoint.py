@@ -176,5 +176,5 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
 
 def _less(left: npt.NDArray[Any], right: npt.NDArray[Any], out: Singles) -> Singles:
     with np.errstate(over="ignore", invalid="ignore"):  # its sum is not finite then
-        np.subtract(left, right, out=out, casting="same_kind")
-    return out
+        less: Singles = np.subtract(left, right, out=out, casting="same_kind")
+        return less

@@ -22,7 +22,8 @@ _MANY = 10_000
 
 def array_of(column: pa.ChunkedArray) -> Array:
     """Return a column as an array; texts are objects."""
-    array: Array = column.combine_chunks().to_numpy(zero_copy_only=False)
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    array: Array = whole.to_numpy(zero_copy_only=False)
     return array
 
 

@@ -529,6 +529,7 @@ class RebuildJob(Job):
         status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.
         tables: What differs, once it is ready.
         exact: Whether both had applied the same input when they were compared.
+        by, ended_by: Who asked for it; who asked for the swap, or cancelled it.
     """
 
     dataflow: str
@@ -536,6 +537,8 @@ class RebuildJob(Job):
     status: str
     tables: list[TableDifference]
     exact: bool
+    by: str
+    ended_by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,7 +195,15 @@ class DataflowCalls(Calls):
         return answer_of(Claim, answer)
 
     def replace(
-        self, name: str, source: str, content: Path | bytes, *, file: str, reason: str, by: str = ""
+        self,
+        name: str,
+        source: str,
+        content: Path | bytes,
+        *,
+        file: str,
+        reason: str,
+        by: str = "",
+        rebuild: bool = False,
     ) -> Claim:
         """Put a file in the place of an accepted one; what differs is applied soon after.
 
@@ -206,6 +214,8 @@ class DataflowCalls(Calls):
             file: The name of the accepted file.
             reason: Kept for good.
             by: Who asks for it.
+            rebuild: Take it in although stages cannot follow: they stop until a `rebuild` of the
+                present version, begun once the file is accepted, is swapped in.
 
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot follow.
@@ -214,35 +224,54 @@ class DataflowCalls(Calls):
             *_of_source(name, source, "replacements"),
             content=body_of(content),
             content_type="application/octet-stream",
-            query={"name": file, "reason": reason, "by": by},
+            query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
             idempotency_key=_key(),
         )
         return answer_of(Claim, answer)
 
-    def plan_replace(self, name: str, source: str, content: Path | bytes, *, file: str) -> Replaced:
+    def plan_replace(
+        self,
+        name: str,
+        source: str,
+        content: Path | bytes,
+        *,
+        file: str,
+        rebuild: bool = False,
+    ) -> Replaced:
         """Show what `replace` would change; arguments and errors as there."""
         answer = self.rest.post(
             *_of_source(name, source, "replacements"),
             "preview",
             content=body_of(content),
             content_type="application/octet-stream",
-            query={"name": file},
+            query={"name": file, "rebuild": rebuild},
         )
         return answer_of(Replaced, answer)
 
-    def retract(self, name: str, source: str, *, file: str, reason: str, by: str = "") -> Claim:
+    def retract(
+        self,
+        name: str,
+        source: str,
+        *,
+        file: str,
+        reason: str,
+        by: str = "",
+        rebuild: bool = False,
+    ) -> Claim:
         """Take back all records of an accepted file; arguments and errors as for `replace`."""
         answer = self.rest.post(
             *_of_source(name, source, "retractions"),
-            query={"name": file, "reason": reason, "by": by},
+            query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
             idempotency_key=_key(),
         )
         return answer_of(Claim, answer)
 
-    def plan_retract(self, name: str, source: str, *, file: str) -> Replaced:
+    def plan_retract(self, name: str, source: str, *, file: str, rebuild: bool = False) -> Replaced:
         """Show what `retract` would change; arguments and errors as there."""
         path = _of_source(name, source, "retractions")
-        return answer_of(Replaced, self.rest.post(*path, "preview", query={"name": file}))
+        return answer_of(
+            Replaced, self.rest.post(*path, "preview", query={"name": file, "rebuild": rebuild})
+        )
 
     def claims(
         self,

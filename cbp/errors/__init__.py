@@ -57,6 +57,7 @@
     |  |- DataflowFailedError     an unforeseen failure in one dataflow
     |  |- RollbackImpossibleError  a dataflow cannot be rolled back that far
     |  |- ReplaceRefusedError     a file of a source cannot be replaced or retracted
+    |  |- ReplacementUnfollowedError  a stage waits for a rebuild, since a file was replaced
     |  |- RecordsAbsentError      what a replacement takes back is not among what is kept
     |  |- RebuildIncompleteError  some dataflows could not be rebuilt from their folders
     |  |- SparkSettingError       Spark does not check the records of a retried stage
@@ -146,6 +147,7 @@ from cbp.errors.operating import (
     OperatingError,
     RebuildIncompleteError,
     RecordsAbsentError,
+    ReplacementUnfollowedError,
     ReplaceRefusedError,
     RollbackImpossibleError,
     RunCancelledError,
@@ -228,6 +230,7 @@ __all__ = [
     "RemovalRefusedError",
     "RepairImpossibleError",
     "ReplaceRefusedError",
+    "ReplacementUnfollowedError",
     "RollbackImpossibleError",
     "RouteFlowError",
     "RouteKeyError",

@@ -263,14 +263,36 @@ class ReplaceRefusedError(OperatingError):
     def __init__(
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
     ) -> None:
+        rebuild = (
+            "; or repeat the command with --then-rebuild (REST: rebuild=true): stages that cannot "
+            "follow wait until all tables are built anew beside the present ones"
+        )
+        offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(
             f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Where that "
             f"cannot be, take the file out with `cbp rollback {dataflow} ... --without FILE`, and "
-            "then drop the corrected one",
+            f"then drop the corrected one{rebuild if offered else ''}",
             dataflow=dataflow,
             source=source,
             why=why,
             stages=dict(stages or {}),
+        )
+
+
+class ReplacementUnfollowedError(OperatingError):
+    """A stage cannot follow a file that was replaced; it waits until its tables are built anew."""
+
+    code = "replacement_unfollowed"
+    retryable = False
+
+    def __init__(self, dataflow: str, stage: str, why: str) -> None:
+        super().__init__(
+            f"stage {stage!r} cannot follow a file that was replaced or taken back: {why}. Its "
+            "tables stay as they were before, and what came since waits, until all tables are "
+            f"built anew from the files that count: cbp rebuild {dataflow}",
+            dataflow=dataflow,
+            stage=stage,
+            why=why,
         )
 
 

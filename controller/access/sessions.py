@@ -174,9 +174,7 @@ def _require_whole_token(caller: Identity) -> None:
         why = "a session cannot make a link to another session"
         raise TokenNeededError(why)
     if caller.subject:
-        why = (
-            "a session belongs to a token of this service, and this is one of the identity provider"
-        )
+        why = "a session needs a token of this service; this token is from the identity provider"
         raise TokenNeededError(why)
     if caller.dataflows is not None:
         why = "the page shows all dataflows, and this token is limited to some"

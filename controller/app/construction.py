@@ -221,6 +221,7 @@ def environment_for(
         limits=limits,
         refused=refused_places(settings),
         seed_folders=tables_for(settings),
+        rebuild_share=settings.rebuild_share,
     )
 
 

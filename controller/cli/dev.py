@@ -16,7 +16,7 @@ import typer
 from cbp.client import Client
 from cbp.client.calls import Document
 from cbp.errors import CbpError, NotFoundError
-from controller.cli.dataflows.register import arrival_line
+from controller.cli.dataflows.register import arrival_line, uncorrectable_line
 from controller.cli.serve import Host, Port, serve
 from controller.cli.session import AsJson, session
 from controller.cli.translator_paths import Translators
@@ -140,6 +140,7 @@ class DevelopmentLoop:
         self._settings, self._registry = settings, registry
         self._documents = {str(path.absolute()): path for path in documents}
         self._on_change, self._say = on_change, say
+        self._refused: set[str] = set()
         self._saved = SavedFiles(self._paths())
 
     def run(self) -> None:
@@ -147,8 +148,8 @@ class DevelopmentLoop:
         pause = threading.Event()
         while not self._is_ready():
             pause.wait(LOOK_SECONDS)
-        for path in self._documents.values():
-            self._tell(path.name, self.register, path)
+        for path in self._documents:
+            self._register(path)
         # What was edited while no service ran; a document that was just registered is done.
         self._tell("at the start", self.take_code, "at the start", True)
         files = [path for path in self._paths() if path not in self._documents]
@@ -163,24 +164,37 @@ class DevelopmentLoop:
         saved = self._saved.look(self._paths())
         for path in saved:
             if path in self._documents:
-                self._tell(Path(path).name, self.register, self._documents[path])
+                self._register(path)
         code = [path for path in saved if path not in self._documents]
         if code:
             names = ", ".join(Path(path).name for path in code)
-            self._tell(names, self.take_code, names)
+            refused = sorted(self._refused)  # the code may be what was wrong
+            for path in refused:
+                self._register(path)
+            self._tell(names, self.take_code, names, bool(refused))
 
-    def register(self, path: Path) -> None:
-        """Register a document, or its new version."""
+    def _register(self, path: str) -> None:
+        """Register a document of the command line, or keep it for when code is saved."""
+        document = self._documents[path]
+        self._refused.add(path)
+        if self._tell(document.name, self.register, document):
+            self._refused.discard(path)
+
+    def register(self, path: Path) -> bool:
+        """Register a document, or its new version; return that it was not refused as wrong."""
         document = path.read_bytes(), JSON_TYPE if path.suffix == ".json" else YAML_TYPE
         with self._connect() as client:
             name = client.validate(document).name
             if name in {one.name for one in client.dataflows()}:
                 self._change(client, path.name, name, document)
-                return
+                return True
             registered = client.register(document)
         self._say(f"{path.name}: registered {name}", "green")
         for source in registered.answer["sources"]:
             self._say(f"  {arrival_line(name, source)}")
+            if source["uncorrectable"]:
+                self._say(f"  {uncorrectable_line(source)}")
+        return True
 
     def take_code(self, saved: str, quiet: bool = False) -> None:
         """Give each dataflow whose code was saved a new version; `quiet`: say only what changes."""
@@ -234,7 +248,7 @@ class DevelopmentLoop:
         try:
             return do(*arguments)
         except CbpError as error:
-            self._say(f"{what}: not registered; the registered version keeps running", "red")
+            self._say(f"{what}: not registered; what was registered before keeps running", "red")
             for line in _lines(error):
                 self._say(f"  {line}", "red")
         except OSError as error:

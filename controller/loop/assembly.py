@@ -39,6 +39,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.build_plans import BuildPlans
+from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.run_counts import LaneCounts, RunCounts
 from controller.loop.housekeeping.collector import Housekeeping
@@ -115,6 +116,7 @@ class LoopLimits:
             dataflow: it holds all of them in memory.
         settle_seconds: How long a verification, or a build beside, waits before it looks again
             whether the dataflow has come to rest.
+        checkpoint_seconds: How long a build beside may go on until it keeps how far it has come.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
@@ -124,6 +126,7 @@ class LoopLimits:
     change_seconds: float = 60.0
     reference_records_max: int = 200_000
     settle_seconds: float = 0.2
+    checkpoint_seconds: float = 10.0
     turns_max: int = TURNS_MAX
 
 
@@ -163,6 +166,7 @@ class Environment:
         limits: Limits that are not settings.
         refused: Returns what the settings do not allow in a new version of a dataflow.
         seed_folders: Where files may be that a rebuild reads in place of input that is gone.
+        rebuild_share: The share of the time in which a rebuild beside works.
     """
 
     store: Store
@@ -192,6 +196,7 @@ class Environment:
     limits: LoopLimits = DEFAULT_LOOP_LIMITS
     refused: Callable[[Dataflow], Iterable[Mistake]] = lambda dataflow: ()
     seed_folders: AllowedFolders = NO_SEEDS
+    rebuild_share: float = 1.0
 
 
 class Parts:
@@ -450,6 +455,10 @@ class Parts:
     @cached_property
     def build_plans(self) -> BuildPlans:
         return self._make(BuildPlans, compile_=self.given.registry.compile_registered)
+
+    @cached_property
+    def build_work(self) -> BuildWork:
+        return self._make(BuildWork, checkpoint_seconds=self.given.limits.checkpoint_seconds)
 
     @cached_property
     def rebuild_jobs(self) -> RebuildJobs:

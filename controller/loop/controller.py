@@ -530,7 +530,8 @@ class Controller:
             self._versions.recover_all()
             self._recovery.settle()
             self.amendments.hold_unfinished()
-            self.rebuild_jobs.begin()
+            taken = self.rebuild_jobs.begin()
+            left = [path for path in left if path not in taken]
             self.journal.end(left, self._unrecovered())
         # Last, and in a thread of its own: a folder may be large.
         self._removers.submit(_remove, left)

@@ -240,7 +240,7 @@ class Registry:
 
         Args:
             document: The document.
-            fits: Tells whether the loaded code is that of the registered version. If not, or if it
+            fits: Returns whether the loaded code is the registered version's. If not, or if it
                 cannot be compiled, files that have changed on disk are loaded: an instance that
                 takes over may have loaded them before they were registered by another one.
 

@@ -77,8 +77,8 @@ class Corrected:
         self.threads = ThreadPoolExecutor(1)
         self.sign = ', "sign": 1' if options.signed else ""
         document, more = (SIGNED, {"signed": SignedSums}) if options.signed else (STAGE, {})
-        self.shelf = Shelf(root, document, more, verifier=self.threads)
-        self.keys, self.records = options.keys, options.records
+        self.shelf = Shelf(root, document, more, verifier=self.threads, rebuild_share=options.share)
+        self.keys, self.records, self.share = options.keys, options.records, options.share
         self.random, self.counts = np.random.default_rng(7), dict[str, Rows]()
         self.loading = [self.add(self.records) for _ in range(options.files)]
 
@@ -173,10 +173,12 @@ def rebuild(made: Corrected, few: int, small: float, all_: float) -> None:
     made.threads.submit(lambda: None).result()
     alone = time.perf_counter() - began
     slow = statistics.median(seconds for seconds, _, _ in during)
+    mean = statistics.fmean(seconds for seconds, _, _ in during)
     print(f"rebuild: {1000 * alone:.0f} ms; with updates meanwhile {1000 * beside:.0f} ms")
     print(f"add {few:,} during a rebuild: {1000 * slow:.0f} ms (median of {len(during)})")
     print(f"rebuild: {alone / all_:.1f} x of a replace of all")
-    print(f"updates during a rebuild: {slow / small:.2f} x")
+    times = f"{slow / small:.2f} x, on average {mean / small:.2f} x"
+    print(f"updates during a rebuild, {made.share:.0%} of the time: {times}")
 
 
 def main() -> None:
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--signed", action="store_true")
     parser.add_argument("--no-rebuild", action="store_true")
+    parser.add_argument("--share", type=float, default=0.5, help="CBP_REBUILD_SHARE")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     few, rounds = options.records // 100, range(options.rounds)

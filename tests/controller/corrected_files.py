@@ -160,16 +160,18 @@ class Shelf:
         """Add a file, as a producer does."""
         return self.drop_folder.upload(*self.named(), "a", name, _lines(rows)).claim
 
-    def replace(self, name: str, *rows: Row, key: str = "") -> ClaimRecord:
-        """Replace a file."""
-        return self._ask(name, _lines(rows), key)
+    def replace(self, name: str, *rows: Row, key: str = "", rebuild: bool = False) -> ClaimRecord:
+        """Replace a file; `rebuild`: stages that cannot follow wait."""
+        return self._ask(name, _lines(rows), key, rebuild=rebuild)
 
     def retract(self, name: str, key: str = "") -> ClaimRecord:
         """Take a file back."""
         return self._ask(name, None, key)
 
-    def _ask(self, name: str, stream: io.BytesIO | None, key: str) -> ClaimRecord:
-        self.world.controller.retained.check(self.document["name"], "a")
+    def _ask(
+        self, name: str, stream: io.BytesIO | None, key: str, *, rebuild: bool = False
+    ) -> ClaimRecord:
+        self.world.controller.retained.check(self.document["name"], "a", rebuild=rebuild)
         author = Author("me", "a bad clock")
         record, dataflow = self.named()
         return self.drop_folder.replacements.ask(

@@ -115,6 +115,7 @@ class Bench:
         """Do to SQLite what the end of the process does."""
         for store in self.stores:
             store._database._engine.dispose()
+            store._database.kept._disconnect()
 
     def clear(self) -> Path:
         """Return the folder of the next simulation's disk, empty."""

@@ -11,7 +11,7 @@ import random
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import ChangeRefusedError, DataflowBusyError
-from controller.loop.beside.build_order import read_order
+from controller.loop.beside.build_order import open_order
 from controller.loop.beside.rebuild_job import RebuildJob
 from tests.planned_faults import Crash
 from tests.simulation.history import require
@@ -76,7 +76,7 @@ class Builder:
         """Check that what was accepted goes on; called once a recovery has returned."""
         if not self.world.registered or self.world.injured:
             return
-        order = read_order(LocalFiles(), self.world.folder)
+        order = open_order(LocalFiles(), self.world.folder)
         job = self._under_way()
         same = (order.id if order else "") == (job.id if job else "")
         require(same, f"P5: {order} is to be built, and {job} is")
@@ -116,7 +116,7 @@ class Builder:
             return
         require(now == version + 1, f"P9: version {now} came of a swap of {version}")
         require(self._same() == before, f"P9: {self._same()} is shown, and not {before}")
-        require(read_order(LocalFiles(), world.folder) is None, "P9: an order is left")
+        require(open_order(LocalFiles(), world.folder) is None, "P9: an order is left")
         self.swaps += 1
 
     def _swap_or_tick(self) -> bool:
@@ -126,7 +126,7 @@ class Builder:
         job = self._under_way()
         if job is None:
             return True
-        order = read_order(LocalFiles(), world.folder)
+        order = open_order(LocalFiles(), world.folder)
         if job.status == "ready" and order is not None and not order.swaps:
             world.controller.rebuild_jobs.swap(NAME, job.id)
         world.controller.tick()

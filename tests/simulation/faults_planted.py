@@ -90,7 +90,7 @@ def due_times_of_others_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def builds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What is built beside is lost with the process."""
-    patch.setattr(rebuild_jobs, "read_order", lambda files, folder: None)
+    patch.setattr(rebuild_jobs, "open_order", lambda files, folder: None)
 
 
 def builds_take_nothing_back(patch: pytest.MonkeyPatch) -> None:

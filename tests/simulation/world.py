@@ -175,7 +175,9 @@ class World:
                 retention=KEPT if self.plan.kept else RETENTION,
                 keep=SEVEN_DAYS if kept is None else Keep(FlowRetention(kept), 10_000),
                 collect_every=self.plan.collect_every,
-                limits=LoopLimits(records_kept=RECORDS_KEPT, settle_seconds=0.0),
+                limits=LoopLimits(
+                    records_kept=RECORDS_KEPT, settle_seconds=0.0, checkpoint_seconds=0.0
+                ),
             )
         )
         self.controller = Controller(self.parts)

@@ -130,7 +130,8 @@ class Readers(Files):
             clients=CLIENTS,
             seconds=1_800.0,
         )
-        command = [sys.executable, "-m", "tests.bench.end_to_end.load_client"]
+        module = "tests.bench.end_to_end.load_client"
+        command = [sys.executable, "-W", "ignore::RuntimeWarning", "-m", module]
         with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=REPOSITORY, text=True) as child:
             assert child.stdin is not None, "it is a pipe"
             child.stdin.write(json.dumps(asdict(plan)))

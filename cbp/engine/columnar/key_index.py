@@ -10,7 +10,7 @@ the others only where one of the groups can be, and only keys that can be one of
 The bits decide nothing: what they let pass is hashed. Without the column (in files of earlier
 versions, or from before the stage was there) the keys of all records are hashed.
 
-The column lies in the file that it indexes. So it is durable with it and goes with it, checksums
+The column is in the file that it indexes. So it is durable with it and goes with it, checksums
 of the file cover it, and readers leave it out, since they name the columns that they read.
 
 The name of the column is a digest of how the hash is made, so a key that has other columns or types

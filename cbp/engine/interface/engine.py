@@ -9,6 +9,7 @@ Layout of a dataflow's folder (records hold paths relative to it):
     flows/<stage>.<output>/     Delta table with the column _epoch
     sources/<source>/           accepted increments and their log
     _intentions/<stage>/        one record per epoch
+    _supersteps/<stage>/        how far a long loop came, until its epoch is published
     _sinks/                     how far each sink is
     _description/               the dataflow's document, by version
 """

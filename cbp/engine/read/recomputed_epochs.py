@@ -3,8 +3,8 @@
 What is recomputed again, and from which inputs, is decided above: by `cbp.engine.read.replay` and
 `cbp.engine.read.repeat`.
 
-Absent on purpose: intentions on disk, and anything that outlives the process: an interrupted
-recomputation has to begin again.
+Absent on purpose: intentions on disk. What is not published is lost with the process, unless a
+caller keeps it before anything is published, and gives it back (`resume`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class RecomputedEpochs:
         now_ms: Returns the time in milliseconds since 1970.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
         origins: Returns from which dropped files increments come, for what is set aside.
+        slots_max: As in `RunPlan`.
     """
 
     engine: Engine
@@ -53,10 +54,28 @@ class RecomputedEpochs:
     now_ms: Callable[[], int] = MACHINE.now_ms
     units: Mapping[str, PhysicalStage] = field(default_factory=dict)
     origins: Callable[[Iterable[Increment]], Origins] = lambda increments: NO_ORIGINS
+    slots_max: int | None = None
     _unpublished: defaultdict[str, list[Intention]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
     _last_ms: int = field(init=False, default=0)
+
+    def resume(self, unpublished: Mapping[str, Sequence[Intention]], last_ms: int) -> None:
+        """Go on where another process was interrupted: publish what it had perhaps published."""
+        self._last_ms = last_ms
+        for stage, records in unpublished.items():
+            self._unpublished[stage] = list(records)
+            self.publish(stage)
+
+    @property
+    def unpublished(self) -> dict[str, tuple[Intention, ...]]:
+        """Stage -> its epochs that are not published yet."""
+        return {stage: tuple(records) for stage, records in self._unpublished.items() if records}
+
+    @property
+    def last_ms(self) -> int:
+        """The time of the newest epoch."""
+        return self._last_ms
 
     def create_tables(self, stages: Sequence[StageNode]) -> None:
         """Create the tables of these stages."""
@@ -103,6 +122,7 @@ class RecomputedEpochs:
             tuple(fused),
             tuple(self._unpublished[node.name]),
             own_messages=self.dataflow.own_messages(),
+            slots_max=self.slots_max,
             time_ms=time_ms,
             lookups=lookups,
             retained=retained,
@@ -119,11 +139,18 @@ class RecomputedEpochs:
 
     def record(self, epoch: Intention) -> None:
         """Take the record of an epoch, dated later than all before; publish if that is due."""
-        self._last_ms = max(self.now_ms(), self._last_ms + 2)
-        unpublished = self._unpublished[epoch.stage]
-        unpublished.append(replace(epoch, prepared_ms=self._last_ms))
-        if len(unpublished) >= PUBLISH_EPOCHS:
+        self.note(epoch)
+        if self.is_due(epoch.stage):
             self.publish(epoch.stage)
+
+    def note(self, epoch: Intention) -> None:
+        """Take the record of an epoch, and leave it to the caller to publish."""
+        self._last_ms = max(self.now_ms(), self._last_ms + 2)
+        self._unpublished[epoch.stage].append(replace(epoch, prepared_ms=self._last_ms))
+
+    def is_due(self, stage: str) -> bool:
+        """Return whether a stage has so many epochs that they are to be published."""
+        return len(self._unpublished[stage]) >= PUBLISH_EPOCHS
 
     def publish(self, stage: str) -> None:
         """Publish the epochs of a stage that are not published yet."""

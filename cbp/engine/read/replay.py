@@ -1,13 +1,21 @@
 """Replay a dataflow from its source increments, on any engine, in a separate folder.
 
 The service is not needed: queues, memos and epochs are in memory. They are lost with the process,
-which leaves the folder useless. The same pure model as in the service decides what runs together,
-and when.
+unless the caller keeps them (`between`): then another replay of the same folder goes on from them.
+The same pure model as in the service decides what runs together, and when.
+
+    kept: queues, memos, epochs; records of what is not published       (1) before ...
+    published                                                           (2) ... anything is shown
+
+So the tables are never ahead of what was kept last. A crash after (1) is mended by publishing
+again; epochs that were prepared since are prepared again, under other ids: their files are orphans.
+
 How an epoch is prepared and published: `cbp.engine.read.recomputed_epochs`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,10 +23,11 @@ from typing import Any
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import NO_ORIGINS, Origins
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
-from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
@@ -27,9 +36,43 @@ from cbp.model.schedule.runnable_call import consult
 _Pair = tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayState:
+    """How far a replay has come, between two runs, as plain data.
+
+    Attributes:
+        position: The epoch, memo and inputs of each stage that leads.
+        unpublished: Stage to the records that its tables may not show yet.
+        last_ms: The time of the newest record.
+    """
+
+    position: Position
+    unpublished: Mapping[str, tuple[Intention, ...]]
+    last_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        unpublished = self.unpublished.items()
+        return {
+            "position": self.position.to_json(),
+            "unpublished": {stage: [one.to_json() for one in some] for stage, some in unpublished},
+            "last_ms": self.last_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ReplayState:
+        """Read what `to_json` wrote."""
+        unpublished = value["unpublished"].items()
+        return cls(
+            Position.from_json(value["position"]),
+            {stage: tuple(map(Intention.from_json, some)) for stage, some in unpublished},
+            value["last_ms"],
+        )
+
+
 @dataclass
 class Replay:
-    """One recomputation; the constructor creates the tables.
+    """One recomputation; the constructor creates the tables, or goes on with those of `begins`.
 
     Attributes:
         folder: Folder of the tables; increments name their files relative to it.
@@ -38,7 +81,11 @@ class Replay:
         before_run: Called with the id of each run before it starts; may raise to end the replay.
         punctuations: Punctuations of the flows; each closes frames once all increments of its
             flow before it have arrived. Others can be given one by one (`close`).
-        origins: As in `RecomputedEpochs`.
+        origins, slots_max: As in `RecomputedEpochs`.
+        history: Returns the increments of a source that were offered, for runs that read a
+            replacement; `None`: those of this replay.
+        between: Called between two runs, with whether epochs are published next.
+        begins: Where an earlier replay of the same tables stood.
     """
 
     engine: Engine
@@ -50,11 +97,17 @@ class Replay:
     before_run: Callable[[str], None] = lambda run: None
     punctuations: Sequence[Punctuation] = ()
     origins: Callable[[Iterable[Increment]], Origins] = lambda increments: NO_ORIGINS
+    slots_max: int | None = None
+    history: Callable[[str], Iterable[Increment]] | None = None
+    between: Callable[[bool], object] = lambda publishes: None
+    begins: ReplayState | None = None
     epochs: dict[str, int] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
     _memos: dict[str, Any] = field(init=False, default_factory=dict)
-    _read: dict[str, dict[str, tuple[Increment, ...]]] = field(init=False, default_factory=dict)
+    _offered: defaultdict[str, list[Increment]] = field(
+        init=False, default_factory=lambda: defaultdict(list)
+    )
     _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,8 +124,32 @@ class Replay:
             self.before_run,
             units=self.units,
             origins=self.origins,
+            slots_max=self.slots_max,
         )
         self._recomputed.create_tables(list(self.dataflow.stages.values()))
+        if self.begins is not None:
+            self._go_on(self.begins)
+
+    def _go_on(self, state: ReplayState) -> None:
+        for name, stage in state.position.stages.items():
+            self.epochs[name], self._memos[name] = stage.epoch, stage.memo
+            self._connectors[name] = dict(stage.connectors)
+            self._framings |= {
+                (name, input_): connector.framing
+                for input_, connector in stage.connectors.items()
+                if connector.framing is not None
+            }
+        self._recomputed.resume(state.unpublished, state.last_ms)
+
+    @property
+    def state(self) -> ReplayState:
+        """How far it has come; right between two runs."""
+        stages = {
+            name: StagePosition(epoch, self._memos.get(name), dict(self._connectors[name]))
+            for name, epoch in self.epochs.items()
+        }
+        position = Position(self.dataflow.name, stages, ())
+        return ReplayState(position, self._recomputed.unpublished, self._recomputed.last_ms)
 
     @property
     def reached(self) -> bool:
@@ -90,6 +167,8 @@ class Replay:
 
     def offer(self, increment: Increment) -> None:
         """Enqueue an increment of a source, and close the frames that end after it."""
+        if self.history is None:
+            self._offered[increment.flow].append(increment)
         self._enqueue(increment)
 
     def close(self, punctuation: Punctuation) -> None:
@@ -108,6 +187,7 @@ class Replay:
     def finish(self) -> None:
         """Run to the end and publish everything; raises like `run_until_idle`."""
         self.run_until_idle()
+        self.between(True)
         for stage in self.units:
             self._recomputed.publish(stage)
 
@@ -121,10 +201,10 @@ class Replay:
         if not decision.runnable:
             return False
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
-        read = self._read.setdefault(stage, {name: () for name in node.wiring})
+        replaces = any(one.gone for increments in inputs.values() for one in increments)
+        read = self._already_read(node, waiting) if replaces else {}
         run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=read)
-        self._read[stage] = {name: (*read[name], *inputs[name]) for name in node.wiring}
-        self._recomputed.record(
+        self._recomputed.note(
             Intention(
                 self.dataflow.name,
                 stage,
@@ -145,7 +225,22 @@ class Replay:
             )
         for increment in prepared.outputs.values():
             self._enqueue(increment)
+        self.between(publishes := self._recomputed.is_due(stage))
+        if publishes:
+            self._recomputed.publish(stage)
         return True
+
+    def _already_read(
+        self, node: StageNode, waiting: Mapping[str, Connector]
+    ) -> dict[str, tuple[Increment, ...]]:
+        """Return what each input has read of its source."""
+        offered = self.history or self._offered.__getitem__
+        read = {}
+        for name, flow in node.wiring.items():
+            unread = {one.index for one in waiting[name].unread}
+            known = offered(flow) if flow in self.dataflow.sources else ()
+            read[name] = tuple(one for one in known if one.index not in unread)
+        return read
 
     def _enqueue(self, increment: Increment) -> None:
         for stage, input_ in self.dataflow.receivers(increment):

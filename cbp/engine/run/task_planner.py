@@ -12,7 +12,7 @@ number of records does not say that: one record to `ALL` calls every group of a 
 groups are only known once a task has called the author's RouteBy. But stages repeat themselves,
 so a run is expected to call as many groups as the last run with records at the same inputs.
 
-The tries of one run of a loop are told from all other runs by a digest of what they depend on
+The tries of one run of a loop are known among all other runs by a digest of what they depend on
 (`_depends_on`), so that one goes on where another was broken off (`cbp.engine.task.superstep_log`).
 
 Guaranteed: only the number of tasks, and so the time of a run, depends on the estimate.

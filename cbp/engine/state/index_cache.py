@@ -205,7 +205,7 @@ class IndexCache:
             self._hold(name, IndexedFile(_one_batch(content)))
             return
         with contextlib.suppress(OSError):
-            self._write(name, _one_batch(content), in_order=True)
+            self._write(name, _one_batch(content, copies=False), in_order=True)
 
     def scratch(self, name: str) -> Path:
         """Return the path for a task's own scratch file; no other task uses the name.
@@ -417,12 +417,17 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
     return file
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return all rows as one batch; strings widened so that any size fits."""
+def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
+    """Return all rows as one batch; strings widened so that any size fits.
+
+    Args:
+        table: The rows.
+        copies: Whether it is kept, so that it must not keep a larger table of which it is a part.
+    """
     wide = pa.schema([f.with_type(_widen(f.type)) for f in table.schema])
+    chunked = (as_type(c, f.type) for c, f in zip(table.columns, wide, strict=True))
     columns = [
-        as_type(column, field.type).combine_chunks()
-        for column, field in zip(table.columns, wide, strict=True)
+        one.combine_chunks() if copies or one.num_chunks != 1 else one.chunk(0) for one in chunked
     ]
     return pa.RecordBatch.from_arrays(columns, schema=wide)
 

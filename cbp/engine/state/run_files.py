@@ -94,9 +94,10 @@ class RunFiles:
         self.rows += rows.num_rows
         self._made.extend(self._write(self._path(), piece) for piece in self._cutter.add(rows))
 
-    def write_beside(self) -> None:
-        """Write what came so far, in a thread if it is much; `close` waits for it."""
-        for piece in self._cutter.rest():
+    def write_beside(self, rows: pa.Table) -> None:
+        """Take new records, and write them now, in a thread if they are many; `close` waits."""
+        self.rows += rows.num_rows
+        for piece in chain(self._cutter.add(rows), self._cutter.rest()):
             if piece.nbytes < BESIDE_BYTES:
                 self._made.append(self._write(self._path(), piece))
             else:

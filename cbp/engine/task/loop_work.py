@@ -116,12 +116,18 @@ class LoopWork:
             if buckets
         ]
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Run all supersteps, the first one on the records that arrived; write what is left."""
+    def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
+        """Run all supersteps, the first one on the records that arrived; write what is left.
+
+        Args:
+            batches: The records.
+            sent: Whether another process sends them, and waits until all are taken.
+        """
         writers = self.writers
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
         if (snapshot := self._log.newest()) is not None:
-            deque(batches, maxlen=0)  # who sends them waits until all are taken
+            if sent:
+                deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
         while number < most and (number == 0 or left):
             writers.plan.faults("superstep.before")
@@ -143,7 +149,7 @@ class LoopWork:
     def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
         """Put a snapshot, if it is time."""
         if self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
-            self._log.put(self._snapshot(number, left))
+            self._log.put(partial(self._snapshot, number, left))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
         """Return about how many bytes a snapshot has."""
@@ -333,12 +339,13 @@ class LoopWriters(TaskWriters):
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Return what was counted, and what was written or is held, for another try of the run."""
         facts = {"counts": dict(self.counts), "timer_us": self._timer_us}
-        return facts, {
-            f"{kind}/{name}": pa.concat_tables(tables)
-            for kind, flows in (("held", self._held), ("output", self._written_now))
-            for name, tables in flows.items()
-            if tables
-        }
+        saved = {}
+        for kind, flows in (("held", self._held), ("output", self._written_now)):
+            for name in (name for name, tables in flows.items() if tables):
+                # Every window of every superstep left a table: the next snapshot finds one.
+                flows[name] = [pa.concat_tables(flows[name]).combine_chunks()]
+                saved[f"{kind}/{name}"] = flows[name][0]
+        return facts, saved
 
     def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Take up what another try saved: write what it wrote, hold what it held."""

@@ -124,8 +124,7 @@ class RunWork:
         hashes, middle = rows.column("_hash").to_numpy(), plan.buckets // 2
         half = range(middle) if hashes[0] >= 0 else range(middle, plan.buckets)
         for bucket, first, stop in parted(hashes, half, buckets=plan.buckets):
-            files[bucket].add(rows.slice(first, stop - first))
-            files[bucket].write_beside()
+            files[bucket].write_beside(rows.slice(first, stop - first))
 
     def _finish(self, name: str, half: BucketState, files: dict[int, RunFiles]) -> set[int]:
         """Write what changed in half of the buckets of a state; return those buckets."""

@@ -204,7 +204,7 @@ class StageTask:
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         if isinstance(self.writers, LoopWriters):
-            LoopWork(self.writers, self.part).run(batches)
+            LoopWork(self.writers, self.part).run(batches, sent=self._shuffled)
             return
         if self.plan.spec.form == "run":
             RunWork(self.writers).run(batches)

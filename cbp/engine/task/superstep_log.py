@@ -87,7 +87,7 @@ class SuperstepLog:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the run can be told from all others, so that there is a log."""
+        """Whether the run can be known among all others, so that there is a log."""
         return bool(self.plan.depends_on)
 
     @property
@@ -108,9 +108,9 @@ class SuperstepLog:
         passed = self.seconds() - self._since
         return passed * 1000 >= least and passed >= COST_SHARE * bytes_() / self._pace
 
-    def put(self, snapshot: Snapshot) -> None:
-        """Make a snapshot durable, in place of the one before."""
-        began = self.seconds()
+    def put(self, make: Callable[[], Snapshot]) -> None:
+        """Make a snapshot, and put it in place of the one before; all of that is its cost."""
+        began, snapshot = self.seconds(), make()
         parts = {name: _packed(table) for name, table in snapshot.tables.items()}
         head = {
             "supersteps": snapshot.supersteps,
@@ -158,7 +158,7 @@ def remove_logs(files: Files, folder: str, stage: str, *, up_to: int | None = No
 def _packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_PACKED) as writer:
-        writer.write_table(table)
+        writer.write_table(table.combine_chunks())
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
 

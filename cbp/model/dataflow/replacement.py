@@ -102,7 +102,10 @@ def _why_not(
         if one.frame_by is not None:
             return f"its input {one.name!r} is framed, and frames that closed are not opened again"
         if not isinstance(one.route_by, tuple):
-            return f"its input {one.name!r} is routed by a function; route by columns"
+            return (
+                f"its input {one.name!r} is routed by a function; route by columns, and let a "
+                "stage behind it, which reads the changes of its view, be routed by the function"
+            )
     if outputs := [one.name for one in spec.emitted]:
         return (
             f"its output {outputs[0]!r} is not a view, and records that were emitted stay; declare "

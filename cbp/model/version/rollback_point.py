@@ -122,7 +122,7 @@ def find_point(
 
     Raises:
         DefinitionError: With code `rollback_target_invalid`: the point is after the newest
-            record, or is a number between those before and after records of one millisecond.
+            record, or between two records of one millisecond, which are undone together.
     """
     newest = max((time_of(s, span[-1]) for s, span in spans.items() if span), default=0)
     if named.stage:

@@ -282,9 +282,8 @@ def _from_retained(
         for one in hindrances(after.sources[flow], after.sources, read_by, taken_back=True):
             message = (
                 f"files of {flow!r} were replaced, so retained increments take records back, and "
-                f"{one.why}; begin with the next increment, or rebuild once a roll-back to before "
-                "the replacement has taken it out (cbp rollback --drop-later) and the right files "
-                "were dropped"
+                f"{one.why}; begin with the next increment, or build all tables beside, from the "
+                f"files as they count now (cbp rebuild {after.name} FILE; REST: beside=true)"
             )
             return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.

@@ -102,6 +102,7 @@ STATUS: Mapping[str, int] = {
     "dataflow_failed": 500,
     "rollback_impossible": 409,
     "replace_refused": 409,
+    "replacement_unfollowed": 409,
     "records_absent": 409,
     "input_not_retained": 409,
     "dataflow_unsettled": 409,

@@ -220,6 +220,10 @@ class SourceOut(Model):
     on_bad_records: str | dict[str, Any] = Field(
         description="What to do with a file some of whose records are wrong."
     )
+    uncorrectable: str = Field(
+        description="Why no file of it can be replaced or taken back, although a stage says "
+        "`any_order: true`; empty if one can, or if none of its stages says so."
+    )
 
 
 class RecentRunOut(Model):

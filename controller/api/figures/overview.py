@@ -19,7 +19,8 @@ from fastapi import Depends
 from cbp.clock import MACHINE
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_times
-from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from cbp.model.dataflow.replacement import hindrances
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
@@ -521,9 +522,20 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
             options={name: str(value) for name, value in source.options.items()},
             keep=_keep_out(source.keep, service),
             on_bad_records=source.on_bad_records.to_json(),
+            uncorrectable=_uncorrectable(source, dataflow),
         )
         for source in dataflow.sources.values()
     ]
+
+
+def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
+    """Return what keeps stages from following a correction that one of them promises to follow."""
+    if not any(
+        node.any_order and source.name in node.wiring.values() for node in dataflow.stages.values()
+    ):
+        return ""
+    found = hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks)
+    return "; ".join(f"{one.reader} cannot follow: {one.why}" for one in found)
 
 
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:

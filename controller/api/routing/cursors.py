@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
@@ -32,6 +33,7 @@ CURSOR_MAX = 1000
 
 _FIRST = "c"  # so that no cursor looks like an option of a command
 _DIGEST_BYTES = 8
+_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,33 @@ class ListCursors:
         if not cursor.startswith(_FIRST) or content[:_DIGEST_BYTES] != self._digest():
             raise CursorInvalidError(cursor)
         return place
+
+    def number(self, cursor: str | None) -> int | None:
+        """Return the number that is the place of a cursor; raises as `open`."""
+        numbers = self._numbers(cursor, 1)
+        return None if numbers is None else numbers[0]
+
+    def pair(self, cursor: str | None) -> tuple[int, int] | None:
+        """Return the two numbers of a place such as `3/17`; raises as `open`."""
+        numbers = self._numbers(cursor, 2)
+        return None if numbers is None else (numbers[0], numbers[1])
+
+    def named(self, cursor: str | None) -> tuple[str, int] | None:
+        """Return the name and the number of a place such as `count/17`; raises as `open`."""
+        if (place := self.open(cursor)) is None:
+            return None
+        name, _, number = place.rpartition("/")
+        if not (name and _NUMBER.fullmatch(number)):
+            raise CursorInvalidError(place)
+        return name, int(number)
+
+    def _numbers(self, cursor: str | None, count: int) -> list[int] | None:
+        if (place := self.open(cursor)) is None:
+            return None
+        parts = place.split("/")
+        if len(parts) != count or not all(map(_NUMBER.fullmatch, parts)):
+            raise CursorInvalidError(place)
+        return [int(part) for part in parts]
 
     def _digest(self) -> bytes:
         text = json.dumps(self.subject, separators=(",", ":"))

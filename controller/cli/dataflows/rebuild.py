@@ -71,7 +71,8 @@ def rebuild_command(
     """Build all tables anew from retained input, beside the present ones, and swap them in.
 
     Readers see the present tables, which go on being updated, until the swap; then the new ones,
-    all at one time. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
+    all at one time. It works half of the time (CBP_REBUILD_SHARE), and goes on after a restart of
+    the service. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
     """
     with session(context).client() as client:
         if back:
@@ -144,9 +145,21 @@ def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(answer)
         return
     rows = [
-        (one["id"], one["version"], one["status"], clock(one["began_at"]))
+        (
+            one["id"],
+            one["version"],
+            one["status"],
+            clock(one["began_at"]),
+            one["by"],
+            "" if one["ended_at"] is None else clock(one["ended_at"]),
+            one["ended_by"],
+        )
         for one in answer["items"]
     ]
-    print_table(("rebuild", "version", "status", "began at"), rows, empty="no rebuilds")
+    columns = ("rebuild", "version", "status", "began at", "by", "ended at", "ended by")
+    print_table(columns, rows, empty="no rebuilds")
+    for one in answer["items"]:
+        if one["error"] is not None:
+            print_text(f"{one['id']} {one['step']}: {one['error']['detail']}", "yellow")
     if answer["back_until"]:
         print_text(f"the last swap can be taken back until {clock(answer['back_until'])}")

@@ -123,6 +123,8 @@ def register_command(
             print_text(f"resumed its tables at version {summary['version']} (epochs: {epochs})")
         for source in answer["sources"]:
             print_text(arrival_line(summary["name"], source))
+            if source["uncorrectable"]:
+                print_text(uncorrectable_line(source), "yellow")
     if answer.get("refused"):
         if beside and not json_:
             print_text(_IN_PLACE)
@@ -136,6 +138,12 @@ def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
     if source["location"]:
         return f"source {source['name']} takes in files below {source['location']}"
     return f"feed it with: cbp drop {dataflow} {source['name']} FILE..."
+
+
+def uncorrectable_line(source: Mapping[str, Any]) -> str:
+    """Return a line that says why files of a source cannot be corrected, as REST describes it."""
+    why = source["uncorrectable"]
+    return f"no file of {source['name']} can be replaced or taken back: {why}"
 
 
 def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:

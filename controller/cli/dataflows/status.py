@@ -8,6 +8,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from cbp.model.schedule.priority import NORMAL
+from controller.cli.dataflows.register import uncorrectable_line
 from controller.cli.maintenance.scrub import folders
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.session import AsJson, DataflowName, complete_dataflows, fetch, session
@@ -204,9 +205,10 @@ def _print_stages(answer: dict[str, Any]) -> None:
         _print_rebuild(summary["name"], stage)
     _print_beside(summary["name"], answer)
     for file, names in _newer_files(answer["stages"]).items():
+        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         print_text(
-            f"{file} has changed since it was loaded; {', '.join(names)} runs the loaded code "
-            "until the service is started again, and then waits for a registration (cbp register "
+            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
+            f"until the service is started again, and then {wait} for a registration (cbp register "
             "FILE --plan shows what the new code would change)",
             "yellow",
         )
@@ -226,6 +228,9 @@ def _print_stages(answer: dict[str, Any]) -> None:
         ],
         empty="no sources",
     )
+    for one in answer["sources"]:
+        if one["uncorrectable"]:
+            print_text(uncorrectable_line(one), "yellow")
     if reach["sources"]:
         oldest = reach["oldest_position"] or 0
         print_text(f"a roll-back can go back to position {oldest}")
@@ -309,7 +314,15 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             print_text(text, "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
-            print_text(f"new tables are being built: {job['step']} {done}".rstrip(), "yellow")
+            text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
+            share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
+            print_text(share if job["share"] < 1 else text, "yellow")
+            if job["anew"]:
+                print_text(f"it began anew after a restart: {job['anew']}")
+    for job in rebuilds["items"][:1]:
+        if job["status"] == "failed":
+            text = f"the last rebuild failed at {clock(job['ended_at'])}: cbp rebuild {dataflow}"
+            print_text(f"{text} --list", "yellow")
     if rebuilds["back_until"]:
         until = clock(rebuilds["back_until"])
         print_text(f"the tables before the swap stay until {until}: cbp rebuild {dataflow} --back")

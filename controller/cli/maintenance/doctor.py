@@ -6,6 +6,7 @@ to do. A check changes nothing permanently; a probe file is removed again.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -209,11 +210,20 @@ def _dropped_copies(settings: Settings) -> Check:
     return Check("index copies", "warn", text, remedy)
 
 
+_ROOM = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room, or raise this user's quota",
+    errno.EROFS: "mount its disk so that it can be written",
+}
+"""What helps where a check cannot write, whatever it looks for."""
+
+
 def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
     """Run one check; an exception becomes its failure."""
     try:
         return Check(name, "ok", check())
     except OSError as error:
+        remedy = _ROOM.get(error.errno or 0, remedy)
         return Check(name, "fail", error.strerror or str(error), remedy)
     except (LookupError, RuntimeError) as error:
         return Check(name, "fail", str(error.args[0] if error.args else error), remedy)

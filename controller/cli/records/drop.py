@@ -26,11 +26,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from cbp.client import Claim, Client, Replaced
+from cbp.client import Claim, Client, RebuildJob, Replaced
 from cbp.client.errors import StagesStoppedError
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
+from controller.cli.progress import progress_bar
 from controller.cli.reach import print_input_reach
 from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
@@ -305,6 +306,14 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
 ]
 WaitAll = Annotated[bool, typer.Option("--wait", help="Return once all stages have followed.")]
+ThenRebuild = Annotated[
+    bool,
+    typer.Option(
+        "--then-rebuild",
+        help="Take it in although stages cannot follow, build all tables anew beside the present "
+        "ones, from the files that count, and swap them in.",
+    ),
+]
 
 
 def replace_command(
@@ -316,14 +325,23 @@ def replace_command(
     reason: Reason = "",
     dry_run: DryRun = False,
     wait: WaitAll = False,
+    then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
     """Replace a file of a source: only what differs is applied, and what is gone is taken back.
 
-    Refused if a stage cannot follow; then nothing changes.
+    Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
+    and its tables stay as they are, until the swap.
     """
     _correct(
-        context, (dataflow, source, name), file, reason, dry_run=dry_run, wait=wait, as_json=json_
+        context,
+        (dataflow, source, name),
+        file,
+        reason,
+        dry_run=dry_run,
+        wait=wait,
+        then_rebuild=then_rebuild,
+        as_json=json_,
     )
 
 
@@ -335,14 +353,23 @@ def retract_command(
     reason: Reason = "",
     dry_run: DryRun = False,
     wait: WaitAll = False,
+    then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
     """Take back all records of a file of a source.
 
-    Refused if a stage cannot follow; then nothing changes.
+    Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
+    and its tables stay as they are, until the swap.
     """
     _correct(
-        context, (dataflow, source, name), None, reason, dry_run=dry_run, wait=wait, as_json=json_
+        context,
+        (dataflow, source, name),
+        None,
+        reason,
+        dry_run=dry_run,
+        wait=wait,
+        then_rebuild=then_rebuild,
+        as_json=json_,
     )
 
 
@@ -354,22 +381,28 @@ def _correct(
     *,
     dry_run: bool,
     wait: bool,
+    then_rebuild: bool,
     as_json: bool,
 ) -> None:
     if not reason and not dry_run:
         raise typer.BadParameter("say why", param_hint="--reason")
     (dataflow, source, name), given = named, session(context)
-    applied = Applied(given, dataflow, source) if wait and not dry_run else None
+    waits = (wait or then_rebuild) and not dry_run
+    applied = Applied(given, dataflow, source) if waits else None
     with given.client() as client:
         if not as_json:
             print_input_reach(client.rest, dataflow, source)
         if dry_run:
-            shown = _plan(client, named, file)
+            shown = _plan(client, named, file, rebuild=then_rebuild)
             print_json(shown.answer) if as_json else print_text(_would_change(shown))
             return
-        answer = _corrected(client, named, file, reason).answer
+        answer = _corrected(client, named, file, reason, rebuild=then_rebuild).answer
     if applied is not None:
         (answer,) = applied.wait_for_claims([answer], hidden=as_json)
+    if then_rebuild and answer["status"] == "accepted":
+        with given.client() as client:
+            _rebuild(client, dataflow, hidden=as_json)
+    elif applied is not None:
         _wait_for_stages(applied, [answer], hidden=as_json)
     if answer["status"] == "quarantined":
         raise FilesRefusedError(dataflow, {name: _why(answer, whole=True)}, [answer])
@@ -382,20 +415,37 @@ def _correct(
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
 
 
-def _plan(client: Client, named: tuple[str, str, str], file: Path | None) -> Replaced:
+def _rebuild(client: Client, dataflow: str, *, hidden: bool) -> None:
+    """Build all tables beside, and swap them in; the service goes on if this ends meanwhile."""
+    with progress_bar(hidden=hidden) as show:
+
+        def report(job: RebuildJob) -> None:
+            show(job.answer)
+
+        job = client.rebuild(dataflow, report=report)
+        if job.status == "ready":
+            job = client.swap(dataflow, job, report=report)
+    if not hidden:
+        print_text(f"all tables were built anew: the rebuild {job.step}", "green")
+
+
+def _plan(
+    client: Client, named: tuple[str, str, str], file: Path | None, *, rebuild: bool
+) -> Replaced:
     dataflow, source, name = named
     if file is None:
-        return client.plan_retract(dataflow, source, file=name)
-    return client.plan_replace(dataflow, source, file, file=name)
+        return client.plan_retract(dataflow, source, file=name, rebuild=rebuild)
+    return client.plan_replace(dataflow, source, file, file=name, rebuild=rebuild)
 
 
 def _corrected(
-    client: Client, named: tuple[str, str, str], file: Path | None, reason: str
+    client: Client, named: tuple[str, str, str], file: Path | None, reason: str, *, rebuild: bool
 ) -> Claim:
-    (dataflow, source, name), by = named, getpass.getuser()
+    dataflow, source, name = named
+    author: Any = {"reason": reason, "by": getpass.getuser(), "rebuild": rebuild}
     if file is None:
-        return client.retract(dataflow, source, file=name, reason=reason, by=by)
-    return client.replace(dataflow, source, file, file=name, reason=reason, by=by)
+        return client.retract(dataflow, source, file=name, **author)
+    return client.replace(dataflow, source, file, file=name, **author)
 
 
 def _would_change(shown: Replaced) -> str:

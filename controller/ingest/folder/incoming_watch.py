@@ -123,7 +123,7 @@ class IncomingWatch:
             self._add(inotify, folder)
 
     def keep_below(self, root: Path, folders: Collection[Path]) -> None:
-        """Watch no other folders below an `incoming` folder than these, which are followed."""
+        """Stop watching folders below an `incoming` folder, other than these."""
         with self._lock:
             gone = self._below.get(root, set()).difference(folders)
             if not gone:

@@ -11,10 +11,13 @@ the old version and files that no record names; after it, recovery goes on. The 
 is read until the commit point. Its tables stay readable as long as versions do, and `Return` shows
 them again in the same way, with what arrived since in the queues.
 
+Files that were replaced or taken back before it began are read as they count now, where they first
+came (`valid_inputs.py`): so it is right also for stages that cannot follow a replacement.
+
 Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
-Not guaranteed: that a build outlives the process. Numbers of increments of outputs go on, so what
-was built is in none: its records have epochs below 0.
+A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
+of increments of outputs go on, so what was built is in none: its records have epochs below 0.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
+from cbp.clock import MACHINE, Clock
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import Origins
@@ -33,6 +38,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
@@ -46,11 +52,13 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
+from controller.loop.beside.checkpoint import Checkpoint, write_checkpoint
 from controller.loop.beside.seeds import Seeds
 from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.verification.errors import InputNotRetainedError
 from controller.loop.verification.recomputation import Watched, above, below, punctuations_since
+from controller.loop.verification.valid_inputs import Read, ValidInputs, is_rewritten
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 Tables = Mapping[str, tuple[TableChange, ...]]
@@ -76,6 +84,10 @@ class TableDifference:
     because: str = ""
 
 
+class CorrectedMeanwhileError(Exception):
+    """What was built cannot follow a correction of its input: it has to begin anew."""
+
+
 def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
     """Yield why the tables of a version cannot be built beside; nothing if they can."""
     for name, node in dataflow.stages.items():
@@ -93,10 +105,10 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
 
 @dataclass
 class Build:
-    """One build; used by one thread at a time. The constructor creates its tables.
+    """One build; used by one thread at a time. The constructor creates its tables, or goes on.
 
     Attributes:
-        id: Prefix of the ids of its runs, `[a-z0-9]+`.
+        id: Prefix of the ids of its runs, `[a-z0-9]+`; another one for each try.
         record: The dataflow as it was when the build began.
         dataflow: The next version, compiled.
         leaders: The leaders of its physical stages.
@@ -104,6 +116,9 @@ class Build:
         watched: The observer.
         seeds: What is read in place of increments that are gone.
         firsts: Each of their sources to the oldest increment that is kept.
+        slots_max: Slots of the engine that its runs take at most; `None`: all.
+        begins: How far an earlier try has come, whose tables are in the folder.
+        checkpoint_seconds: How long it may go on until it keeps how far it has come, by `clock`.
     """
 
     id: str
@@ -120,14 +135,23 @@ class Build:
     seeds: Seeds
     firsts: Mapping[str, int]
     faults: Faults
+    slots_max: int | None = None
+    begins: Checkpoint | None = None
+    checkpoint_seconds: float = 0.0
+    clock: Clock = MACHINE
     back: bool = field(init=False, default=False)
     _beside: Engine = field(init=False)
     _replay: Replay = field(init=False)
     _fed: dict[str, int] = field(init=False)
     _closed: int = field(init=False, default=0)
     _closes: list[Punctuation] = field(init=False, default_factory=list)
+    _seeds: tuple[Increment, ...] = field(init=False, default=())
+    _valid_to: Mapping[str, int] = field(init=False)
+    _valid: dict[str, Read] = field(init=False, default_factory=dict)
+    _kept_at: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self._kept_at = self.clock.seconds()
         self._beside = self.engine.beside()
         self._replay = Replay(
             self._beside,
@@ -137,14 +161,49 @@ class Build:
             self.id,
             before_run=self.watched.began,
             origins=self._origins,
+            slots_max=self.slots_max,
+            history=self._applied,
+            between=self._keep,
+            begins=None if self.begins is None else self.begins.replay,
         )
+        if self.begins is not None:
+            self._go_on(self.begins)
+            return
         self._fed = dict.fromkeys(self.dataflow.sources, 0)
+        self._valid_to = self.ends
         for source in self.seeds.paths:
             first = self._fed[source] = self.firsts[source]
             seed = self.seeds.write(
-                self.dataflow, source, self.folder, first=first, faults=self.faults
+                self.dataflow,
+                source,
+                self.folder,
+                first=first,
+                faults=self.faults,
+                each=partial(self.watched.tell, f"reads the seed of {source}"),
             )
+            self._seeds += (seed,)
             self._replay.offer(seed)
+
+    def _go_on(self, checkpoint: Checkpoint) -> None:
+        self._fed, self._closed = dict(checkpoint.fed), checkpoint.closed
+        self._seeds, self._valid_to = checkpoint.seeds, checkpoint.valid_to
+        made = punctuations_since(self.store, self.record.name, 0)
+        self._closes = [one for one in made if one.number in checkpoint.closes]
+
+    def _keep(self, publishes: bool) -> None:
+        """Keep how far it has come: before anything is shown, and else from time to time."""
+        if not publishes and self.clock.seconds() < self._kept_at + self.checkpoint_seconds:
+            return
+        checkpoint = Checkpoint(
+            fed=self._fed,
+            closed=self._closed,
+            closes=tuple(one.number for one in self._closes),
+            seeds=self._seeds,
+            valid_to=self._valid_to,
+            replay=self._replay.state,
+        )
+        write_checkpoint(self.files, self.folder.rpartition("/")[0], checkpoint)
+        self._kept_at = self.clock.seconds()
 
     @property
     def ends(self) -> dict[str, int]:
@@ -168,6 +227,8 @@ class Build:
 
         Raises:
             InputNotRetainedError: If an increment is gone.
+            CorrectedMeanwhileError: If a file was replaced that it has read, and a stage cannot
+                follow.
             CbpError: As in `RunPreparer.prepare`.
         """
         ends, done = self.ends, sum(self._fed.values())
@@ -178,10 +239,11 @@ class Build:
         flows = [self._arrived(source, end) for source, end in ends.items()]
         for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
             self._close({source: index})
-            if not any(index in part for part in dropped.get(source, ())):
-                self._replay.offer(below(self._depth, self._there(one).increment))
-                self._replay.run_until_idle()
+            # First, so that whatever is kept from now on has it.
             self._fed[source] = index + 1
+            if not any(index in part for part in dropped.get(source, ())):
+                self._replay.offer(self._read(one))
+                self._replay.run_until_idle()
             done += 1
             self.watched.tell("builds", done, total, "increments")
         self._close(ends)
@@ -206,7 +268,7 @@ class Build:
     def _origins(self, increments: Iterable[Increment]) -> Origins:
         """Return from which dropped files increments come, which this build reads."""
         depth = self._depth
-        stored = [above(depth, one) for one in increments]
+        stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
         origins = self.dropped_files.origins(self.record.name, stored)
         before = {f"{depth}/{path}": count for path, count in origins.before.items()}
         return replace(origins, before=before)
@@ -225,11 +287,16 @@ class Build:
         ]
         found = []
         for number, one in enumerate(wanted):
-            self.watched.tell(f"compares {one.table}", number, len(wanted), "tables")
-            found.append(self._difference(before, snapshot, one))
+            again = partial(
+                self.watched.tell, f"compares {one.table}", number, len(wanted), "tables"
+            )
+            again()
+            found.append(self._difference(before, snapshot, one, again))
         return found
 
-    def _difference(self, before: Dataflow, snapshot: Snapshot, one: Comparison) -> TableDifference:
+    def _difference(
+        self, before: Dataflow, snapshot: Snapshot, one: Comparison, again: Callable[[], None]
+    ) -> TableDifference:
         node, old = self.dataflow.stages[one.stage], before.stages.get(one.stage)
         after = self._beside.verification.contents(self.folder, node, one)
         if old is None or one.table not in snapshot.tables:
@@ -246,7 +313,7 @@ class Build:
             node.translator,
             before=now,
             after=after,
-            counting=lambda rows: self.watched.check(),
+            counting=lambda rows: again(),
         )
         return TableDifference(
             one.table, counts.before, counts.after, counts.added, counts.gone, counts.changed
@@ -289,6 +356,9 @@ class Build:
             if connector.queue and flow not in self.dataflow.sources:
                 why = f"{name}.{input_} still waits for more of what another stage writes"
                 raise DataflowBusyError(self.record.name, why)
+            if any(is_rewritten(one, "") for one in connector.held):
+                why = f"{name}.{input_} waits for more of {flow!r}, of which files were replaced"
+                raise DataflowBusyError(self.record.name, why)
             framed = unit.leader.translator.input(input_).frame_by is not None
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
         timers = any(node.translator.timers for node in unit.members)
@@ -298,6 +368,39 @@ class Build:
             connectors=connectors,
             due_ms=0 if timers else None,
         )
+
+    def _applied(self, source: str) -> Iterator[Increment]:
+        """Yield the increments of a source that it was offered."""
+        yield from (one for one in self._seeds if one.flow == source)
+        gone = self._dropped().get(source, ())
+        for index in range(self.firsts.get(source, 0), self._fed[source]):
+            if not any(index in part for part in gone):
+                yield self._read(self._increment(source, index))
+
+    def _read(self, one: IncrementRecord) -> Increment:
+        """Return an increment as it is read."""
+        source, index = one.increment.flow, one.increment.index
+        if source not in self._valid:
+            valid = ValidInputs(self.store, self.files, self.folder, "", self.faults)
+            node, dropped = self.dataflow.sources[source], self._dropped().get(source, ())
+            self._valid[source] = valid.of(self.record, node, self._valid_to[source], dropped)
+        if (valid_one := self._valid[source].get(index)) is not None:
+            return valid_one
+        if one.increment.gone:
+            self._require_followed(source, index)
+        return below(self._depth, self._there(one).increment)
+
+    def _require_followed(self, source: str, index: int) -> None:
+        """Refuse an increment that takes records back if a stage of the build cannot follow it."""
+        sources, stages = self.dataflow.sources, self.dataflow.stages
+        for one in hindrances(sources[source], sources, stages, taken_back=True):
+            if index >= self._valid_to[source]:
+                message = f"a file of {source!r} was replaced that it had read, and {one.why}"
+                raise CorrectedMeanwhileError(message)
+            message = (
+                f"a file of {source!r} was replaced whose first records are gone, and {one.why}"
+            )
+            raise _refused(self.record.name, "replacement_unfollowed", message, one.reader)
 
     def _arrived(
         self, source: str, end: int

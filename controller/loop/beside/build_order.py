@@ -1,32 +1,33 @@
-"""Build order: what an operator asked to be built beside, kept until it has ended.
+"""Build order: what an operator asked to be built beside, and what became of it.
 
-    _description/rebuild/order.json     which version to build, and whether to swap it in
+    _description/rebuild/order.json     which version to build, whether to swap it in; how it ended
 
-It makes a build outlive the process. The leader that starts next reads it and builds anew: what was
-built so far is thrown away, since its queues were in memory. The swap is not part of the order, but
-a version like any other: an order of a version that was put is done, wherever a crash happened.
+It makes a build outlive the process. The leader that starts next reads it and goes on with what was
+built so far (`checkpoint.py`). The swap is not part of the order, but a version like any other: an
+order of a version that was put is done, wherever a crash happened. The last order stays when it has
+ended, with its outcome, until there is another one.
 
 One file is replaced, not put once out of the folder of the term: an order that a former leader
 writes late names the version and the generation that it was for, and is refused if another one took
 over.
 
-Guaranteed: `read_order` returns what was written last, and nothing once it was removed
-(tests/controller/loop/beside/test_build_after_restart.py).
+Guaranteed: `read_order` returns what was written last; an order that has ended is not carried out
+again (tests/controller/loop/beside/test_build_after_restart.py).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
-from cbp.errors import FileDamagedError, NotFoundError
+from cbp.errors import CbpError, FileDamagedError, NotFoundError, error_from_dict
 from cbp.model.version.shape import DataflowShape
 from controller.loop.records.description_log import FOLDER, Description
 from controller.store.base import DataflowRecord
@@ -34,6 +35,55 @@ from controller.store.base import DataflowRecord
 _EFFECT = "build_order"
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a build has ended.
+
+    Attributes:
+        status: `swapped`, `cancelled` or `failed`.
+        seconds: How long it took, since it was asked for.
+        by: Who asked for the swap, or cancelled it; `""` if nobody did.
+        tables: How the tables differed, as plain values.
+        exact: As in `RebuildJob`.
+        error: Why it failed.
+    """
+
+    status: Literal["swapped", "cancelled", "failed"]
+    ended_at: datetime
+    seconds: float
+    by: str = ""
+    tables: tuple[Mapping[str, Any], ...] = ()
+    exact: bool = True
+    error: CbpError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        error = self.error
+        return {
+            "status": self.status,
+            "ended_at": self.ended_at.isoformat(),
+            "seconds": self.seconds,
+            "by": self.by,
+            "tables": list(self.tables),
+            "exact": self.exact,
+            "error": None if error is None else {"kind": type(error).__name__, **error.as_dict()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
+        """Read what `to_json` wrote."""
+        error = value["error"]
+        return cls(
+            status=value["status"],
+            ended_at=datetime.fromisoformat(value["ended_at"]),
+            seconds=value["seconds"],
+            by=value["by"],
+            tables=tuple(value["tables"]),
+            exact=value["exact"],
+            error=None if error is None else error_from_dict(error["kind"], error),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +99,9 @@ class BuildOrder:
         began_at: When the build was asked for.
         seeds: Source to the operator's own files that are read in place of input that is gone.
         swaps: Whether it is swapped in as soon as it is ready, since an operator asked for that.
+        by: Who asked for it.
+        swap_by: Who asked for the swap.
+        outcome: How it has ended; `None`: it has not.
     """
 
     id: str
@@ -59,6 +112,9 @@ class BuildOrder:
     began_at: datetime
     seeds: Mapping[str, str] = field(default_factory=dict)
     swaps: bool = False
+    by: str = ""
+    swap_by: str = ""
+    outcome: Outcome | None = None
 
     def is_for(self, record: DataflowRecord) -> bool:
         """Return whether neither a version nor a roll-back came after this order."""
@@ -81,6 +137,9 @@ class BuildOrder:
             "began_at": self.began_at.isoformat(),
             "seeds": dict(self.seeds),
             "swaps": self.swaps,
+            "by": self.by,
+            "swap_by": self.swap_by,
+            "outcome": None if self.outcome is None else self.outcome.to_json(),
         }
 
     @classmethod
@@ -95,6 +154,9 @@ class BuildOrder:
             began_at=datetime.fromisoformat(value["began_at"]),
             seeds=value.get("seeds", {}),
             swaps=value["swaps"],
+            by=value.get("by", ""),
+            swap_by=value.get("swap_by", ""),
+            outcome=Outcome.from_json(ended) if (ended := value.get("outcome")) else None,
         )
 
 
@@ -109,19 +171,25 @@ def read_order(files: Files, folder: str) -> BuildOrder | None:
         return None
 
 
+def open_order(files: Files, folder: str) -> BuildOrder | None:
+    """Return the order of the dataflow in a folder unless it has ended; as `read_order`."""
+    order = read_order(files, folder)
+    return None if order is None or order.outcome is not None else order
+
+
 def write_order(files: Files, folder: str, order: BuildOrder) -> None:
     """Replace the order of a dataflow; durable once this returns."""
     path = _path_of(folder)
-    text = json.dumps(order.to_json(), allow_nan=False, sort_keys=True)
+    # An error may have details of any kind.
+    text = json.dumps(order.to_json(), allow_nan=False, sort_keys=True, default=str)
     files.write_durable(path, digested(text.encode(), path), what=_EFFECT)
 
 
-def remove_order(files: Files, folder: str) -> None:
-    """Forget the order of a dataflow, if there is one; durable once this returns."""
-    path = _path_of(folder)
-    if files.exists(path):
-        files.remove(path, what=_EFFECT)
-        files.sync_dir(path.rpartition("/")[0])
+def end_order(files: Files, folder: str, order: BuildOrder, outcome: Outcome) -> None:
+    """Write how an order has ended, unless another one took its place; durable then."""
+    known = read_order(files, folder)
+    if known is not None and known.id == order.id:
+        write_order(files, folder, replace(order, outcome=outcome))
 
 
 def _path_of(folder: str) -> str:

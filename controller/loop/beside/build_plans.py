@@ -37,7 +37,7 @@ class BuildPlans:
     """Plans builds.
 
     Attributes:
-        compile_: Compiles a document that was registered; its second argument tells whether the
+        compile_: Compiles a document that was registered; its second argument says whether the
             loaded code is the right one.
         seed_folders: Where an operator's own files may be.
     """
@@ -103,13 +103,16 @@ class BuildPlans:
     ) -> Iterator[Mistake]:
         """Yield mistakes; one about input that is gone says from when on it is kept.
 
-        None is about input of a source that has a seed.
+        None is about input of a source that has a seed, nor about files that were replaced: a build
+        reads them as they count.
         """
         for mistake in mistakes:
             _, stage, _, input_ = [*mistake.where.split("."), *[""] * 4][:4]
             node = dataflow.stages.get(stage)
             flow = "" if node is None else node.wiring.get(input_, "")
             if mistake.code == "input_not_retained" and flow in seeds:
+                continue
+            if mistake.code == "replacement_unfollowed" and flow not in seeds:
                 continue
             if mistake.code == "input_not_retained" and flow in dataflow.sources:
                 kept = self.versions.changes.retained(record, flow)

@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Self
 
-from cbp.errors import CbpError
+from cbp.errors import CbpError, InvariantError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import Build, TableDifference
-from controller.loop.beside.build_order import BuildOrder
+from controller.loop.beside.build_order import BuildOrder, Outcome
+from controller.loop.beside.pace import Pace
 
 Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
+Ended = Literal["swapped", "cancelled", "failed"]
+
+STEPS: Mapping[Ended, str] = MappingProxyType(
+    {"swapped": "is swapped in", "cancelled": "was cancelled", "failed": "failed"}
+)
+"""What a job that has ended did, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,13 @@ class RebuildJob:
         tables: How the new tables differ from the present ones; empty until it is ready.
         exact: Whether both were compared after the same input. Otherwise the dataflow did not come
             to rest, and some differences are increments that only one side has applied.
+        share: The share of the time in which it works, and of the engine's slots that it takes.
+        rested: How long it has rested in between, in seconds.
         error: Why it failed, or why its last swap did.
+        by: Who asked for it.
+        ended_by: Who asked for the swap, or cancelled it.
+        ended_at: When it ended.
+        anew: Why it did not go on with what an earlier process had built; `""` if it did.
     """
 
     id: str
@@ -51,7 +65,44 @@ class RebuildJob:
     behind: int = 0
     tables: tuple[TableDifference, ...] = ()
     exact: bool = True
+    share: float = 1.0
+    rested: float = 0.0
     error: CbpError | None = None
+    by: str = ""
+    ended_by: str = ""
+    ended_at: datetime | None = None
+    anew: str = ""
+
+    @classmethod
+    def recorded(cls, dataflow: str, order: BuildOrder, outcome: Outcome) -> Self:
+        """Return a job that ended in an earlier process, or that this one no longer remembers."""
+        return cls(
+            id=order.id,
+            dataflow=dataflow,
+            version=order.version,
+            began_at=order.began_at,
+            status=outcome.status,
+            step=STEPS[outcome.status],
+            seconds=outcome.seconds,
+            tables=tuple(TableDifference(**one) for one in outcome.tables),
+            exact=outcome.exact,
+            error=outcome.error,
+            by=order.by,
+            ended_by=outcome.by,
+            ended_at=outcome.ended_at,
+        )
+
+    def outcome(self, status: Ended, at: datetime, by: str) -> Outcome:
+        """Return what is kept of it when it ends."""
+        return Outcome(
+            status=status,
+            ended_at=at,
+            seconds=(at - self.began_at).total_seconds(),
+            by=by,
+            tables=tuple(map(asdict, self.tables)),
+            exact=self.exact,
+            error=self.error if status == "failed" else None,
+        )
 
     @property
     def ended(self) -> bool:
@@ -79,11 +130,14 @@ class Job:
     Attributes:
         order: What was asked for; kept in the dataflow's folder until the job has ended.
         settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
+        pace: How much of the time it works.
         planned: What is built, once it was checked.
         stop: Set when the job is to end.
         kept: Whether its order outlives it: the service stops, and the next leader goes on.
         busy: Held by the thread that builds or swaps.
-        scratch: The folder of its tables, and what else it writes before a swap.
+        scratch: The folder of its tables, and what else it writes before a swap; an earlier process
+            may have left it.
+        tries: The number of the try that works in it.
         run: The run under way.
     """
 
@@ -92,21 +146,25 @@ class Job:
     folder: str
     clock: Callable[[], datetime]
     settle_seconds: float
+    pace: Pace
     planned: Planned | None = None
     kept: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     busy: threading.Lock = field(default_factory=threading.Lock)
     build: Build | None = None
     scratch: str = ""
+    tries: int = 1
     run: str = ""
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Show the progress; see `Watched`."""
+        """Show the progress, and rest; see `Watched`."""
         self.show(step=step, done=done, total=total, unit=unit)
         self.check()
+        self.pace.rest(self.check)
 
     def began(self, run: str) -> None:
-        """Note the run that starts next; see `Watched`."""
+        """Rest, and note the run that starts next; see `Watched`."""
+        self.pace.rest(self.check)
         self.run = run  # first: whatever cancels the job either sees the run, or is seen below
         self.check()
 
@@ -120,9 +178,18 @@ class Job:
         self.show(step="waits until the dataflow has applied what came", done=0, total=0, unit="")
         if self.stop.wait(self.settle_seconds):
             raise JobCancelledError
+        self.pace.begin()
 
     def show(self, **changed: Any) -> None:
         """Change what is shown, unless the job has ended."""
         if not self.shown.ended:
             seconds = (self.clock() - self.shown.began_at).total_seconds()
-            self.shown = replace(self.shown, seconds=seconds, **changed)
+            rested = self.pace.rested
+            self.shown = replace(self.shown, seconds=seconds, rested=rested, **changed)
+
+
+def error_of(cause: Exception) -> CbpError:
+    """Return why a job did not succeed."""
+    if isinstance(cause, CbpError):
+        return cause
+    return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")

@@ -4,9 +4,10 @@
 only one build is under way in the service; so runs of dataflows keep their places. It keeps all
 retained inputs of its dataflow while it is under way.
 
-What was asked for is kept in the dataflow's folder until the job has ended (`build_order.py`). So
-the next leader builds anew what a killed one had begun, under the same id, and swaps it in if that
-was asked for. Tables of an earlier try are removed at its start.
+What was asked for is kept in the dataflow's folder (`build_order.py`), and how far a build has come
+beside its tables (`checkpoint.py`). So the next leader goes on with what a killed one had begun,
+under the same id, and swaps it in if that was asked for. A build begins anew if what is left of it
+cannot be believed, and says so. How the last one of a dataflow ended is kept.
 
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
 accepted ends, however often the service is killed
@@ -22,14 +23,14 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.form_checks import needs_spark
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
@@ -37,42 +38,50 @@ from cbp.errors import (
     ChangeRefusedError,
     DataflowBusyError,
     EngineStartingError,
-    InvariantError,
     Mistake,
     NotFoundError,
     RunCancelledError,
 )
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.snapshot import Snapshot
-from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.beside.build_beside import Build, Return, hindrances_of_build
-from controller.loop.beside.build_order import BuildOrder, read_order, remove_order, write_order
+from controller.loop.beside.build_beside import (
+    CorrectedMeanwhileError,
+    Return,
+    hindrances_of_build,
+)
+from controller.loop.beside.build_order import (
+    BuildOrder,
+    end_order,
+    open_order,
+    read_order,
+    write_order,
+)
 from controller.loop.beside.build_plans import BuildPlans, everything_of
+from controller.loop.beside.build_work import BuildWork
+from controller.loop.beside.checkpoint import folder_of, take_over
+from controller.loop.beside.pace import Pace
 from controller.loop.beside.rebuild_job import (
+    STEPS,
+    Ended,
     Job,
     JobCancelledError,
     Planned,
     RebuildJob,
-    Status,
+    error_of,
 )
 from controller.loop.operations.registration import Versions
 from controller.loop.operations.version_change import Changed
-from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
+from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions
-from controller.loop.runs.dropped_files import DroppedFiles
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
 KEPT_MAX = 20
 """Jobs that this process remembers."""
-
-READINGS_MAX = 25
-"""How often a comparison waits for the dataflow to have applied what the build has."""
 
 _log = structlog.get_logger(__name__)
 
@@ -87,10 +96,12 @@ class RebuildJobs:
         building: Receives the dataflows that are built beside: their inputs are kept.
         holds: Which dataflows start nothing; no build begins again meanwhile.
         build_plans: Says what can be built.
+        build_work: Builds it.
         retention: How long the tables before a swap stay.
         compile_: Compiles a document by the code that is on disk now.
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
-        readings_max: How often a comparison waits for the dataflow to come to rest.
+        rebuild_share: The share of the time in which a build works; see `Pace`.
+        in_flight: Knows the runs that a build gives way to.
     """
 
     def __init__(
@@ -100,7 +111,6 @@ class RebuildJobs:
         engine: Engine,
         catalog: Catalog,
         versions: Versions,
-        snapshots: Snapshots,
         open_log: Callable[[str], IntentionLog],
         files: Files,
         tables_root: str,
@@ -109,26 +119,27 @@ class RebuildJobs:
         executor: Executor,
         building: set[str],
         holds: Holds,
-        dropped_files: DroppedFiles,
         build_plans: BuildPlans,
+        build_work: BuildWork,
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
         settle_seconds: float,
-        readings_max: int = READINGS_MAX,
+        rebuild_share: float,
+        in_flight: InFlight,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
-        self._versions, self._snapshots, self._open_log = versions, snapshots, open_log
+        self._versions, self._open_log = versions, open_log
         self._files, self._root, self._fault = files, tables_root, faults
         self._random_hex, self._executor, self._building = random_hex, executor, building
         self._retention, self._compile, self._clock = retention, compile_, clock
-        self._readings_max, self._holds = readings_max, holds
-        self._dropped_files, self._plans = dropped_files, build_plans
+        self._holds, self._plans, self._work = holds, build_plans, build_work
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._left: list[Job] = []
         self._lock = threading.Lock()
-        self._settle_seconds = settle_seconds
+        self._settle_seconds, self._share = settle_seconds, rebuild_share
+        self._in_flight = in_flight
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -145,6 +156,7 @@ class RebuildJobs:
         expected_version: int | None = None,
         seeds: Mapping[str, str] = MappingProxyType({}),
         swaps: bool = False,
+        by: str = "",
     ) -> RebuildJob:
         """Begin to build all tables of a version beside; durable once this returns, at once.
 
@@ -155,6 +167,7 @@ class RebuildJobs:
             expected_version: Refuse unless the dataflow is at this version now.
             seeds: As in `plan`.
             swaps: Swap the tables in as soon as they are ready.
+            by: Who asks for it.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -174,6 +187,8 @@ class RebuildJobs:
             began_at=self._clock(),
             seeds=seeds,
             swaps=swaps,
+            by=by,
+            swap_by=by if swaps else "",
         )
         with self._lock:
             for job in self._jobs.values():
@@ -191,17 +206,17 @@ class RebuildJobs:
         return job.shown
 
     def start_present(
-        self, name: str, seeds: Mapping[str, str] = MappingProxyType({})
+        self, name: str, seeds: Mapping[str, str] = MappingProxyType({}), *, by: str = ""
     ) -> RebuildJob:
         """Begin to build the present version anew, by the code that it was registered with.
 
         Args:
             name: Name of the dataflow.
             seeds: As in `plan`.
+            by: As in `start`.
 
         Raises:
             CodeDriftedError: If that code is not loaded: what is on disk is registered first.
-            EngineStartingError: If it needs Spark, which is starting.
             Otherwise as `start`.
         """
         record = self._store.dataflow(name)
@@ -210,24 +225,32 @@ class RebuildJobs:
         waits_for = self._engine.control.waits_for()
         if waits_for and needs_spark(dataflow.stages.values()):
             raise EngineStartingError(waits_for)
-        return self.start(record.document, dataflow, seeds=seeds)
+        return self.start(record.document, dataflow, seeds=seeds, by=by)
 
-    def begin(self) -> None:
+    def begin(self) -> list[str]:
         """Find the builds that an earlier process had begun: `go_on` carries them out.
 
         Called once this instance leads, before anything else changes a dataflow. What this process
-        built in an earlier term is given up.
+        built in an earlier term is taken over too.
+
+        Returns:
+            The paths that folders of builds had before they were taken over.
         """
         self.stop()
+        taken = []
         for record in self._store.dataflows():
-            order = read_order(self._files, record.folder)
+            order = open_order(self._files, record.folder)
             if order is None:
                 continue
+            was, number = take_over(self._files, self._root, order.id, faults=self._fault)
             with self._lock:
                 job = self._add(record.name, record.folder, order)
                 self._left.append(job)
-            job.show(step="begins anew, since the service was restarted")
-            _log.info("rebuild.begins_anew", dataflow=record.name, rebuild=order.id)
+            job.scratch, job.tries = folder_of(self._root, order.id, number), number
+            taken += [was] if was else []
+            job.show(step="goes on, since the service was restarted")
+            _log.info("rebuild.goes_on", dataflow=record.name, rebuild=order.id, tries=number)
+        return taken
 
     def go_on(self) -> None:
         """Carry out what `begin` found, as far as its dataflows are recovered; never waits."""
@@ -241,42 +264,73 @@ class RebuildJobs:
 
     def _add(self, name: str, folder: str, order: BuildOrder) -> Job:
         shown = RebuildJob(
-            id=order.id, dataflow=name, version=order.version, began_at=order.began_at
+            id=order.id,
+            dataflow=name,
+            version=order.version,
+            began_at=order.began_at,
+            share=self._share,
+            by=order.by,
         )
-        job = self._jobs[order.id] = Job(shown, order, folder, self._clock, self._settle_seconds)
+        pace = Pace(self._share, lambda: any(name == one for one, _ in self._in_flight.busy()))
+        job = Job(shown, order, folder, self._clock, self._settle_seconds, pace)
+        job.scratch = folder_of(self._root, order.id, job.tries)
+        self._jobs[order.id] = job
         self._building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
         return job
 
     def show(self, name: str, id_: str) -> RebuildJob:
-        """Return one job; raises `NotFoundError`, also if it ended before a restart."""
-        return self._job(name, id_).shown
+        """Return one job; raises `NotFoundError`, also if a later one followed and a restart."""
+        known = next((one for one in self.all(name) if one.id == id_), None)
+        if known is None:
+            raise NotFoundError(kind="rebuild", name=id_)
+        return known
 
     def all(self, name: str) -> list[RebuildJob]:
-        """Return the jobs of a dataflow, newest first; raises `NotFoundError`."""
-        self._store.dataflow(name)
+        """Return the jobs of a dataflow, newest first; raises `NotFoundError`.
+
+        They are those of this process, and the last one that ended before.
+        """
+        record = self._store.dataflow(name)
         with self._lock:
             jobs = [job.shown for job in self._jobs.values() if job.shown.dataflow == name]
+        order = read_order(self._files, record.folder)
+        if order is not None and order.outcome is not None and order.id not in self._jobs:
+            jobs.insert(0, RebuildJob.recorded(name, order, order.outcome))
         return jobs[::-1]
 
-    def cancel(self, name: str, id_: str) -> RebuildJob:
+    def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         """End a job unless it has ended, or is being swapped in; durable, and returns at once.
+
+        Args:
+            name: The dataflow.
+            id_: The job.
+            by: Who cancels it.
 
         Raises:
             NotFoundError: If there is no such job.
             DataflowBusyError: If it is being swapped in.
         """
-        job = self._job(name, id_)
+        job = self._jobs.get(id_)
+        if job is None or job.shown.dataflow != name:
+            return self.show(name, id_)
         if job.shown.status == "swapping":
             raise DataflowBusyError(name, f"rebuild {id_} is being swapped in")
         if not job.shown.ended:
-            remove_order(self._files, job.folder)
+            self._record(job, "cancelled", by)
             self._cancel(job)
         return job.shown
 
+    def _record(self, job: Job, status: Ended, by: str) -> None:
+        """Write how a job ends, unless that is written."""
+        if job.order.outcome is None:
+            outcome = job.shown.outcome(status, self._clock(), by)
+            end_order(self._files, job.folder, job.order, outcome)
+            job.order = replace(job.order, outcome=outcome)
+
     def stop(self) -> None:
-        """Stop the job under way, since the service stops; the next leader begins it anew."""
+        """Stop the job under way, since the service stops; the next leader goes on with it."""
         with self._lock:
             jobs = list(self._jobs.values())
             self._left.clear()
@@ -295,7 +349,7 @@ class RebuildJobs:
             finally:
                 job.busy.release()
 
-    def swap(self, name: str, id_: str) -> RebuildJob:
+    def swap(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         """Begin to show the new tables in place of the old ones, all at one time; returns at once.
 
         What came meanwhile is applied first. No run of the dataflow starts while the rest of it is
@@ -311,7 +365,7 @@ class RebuildJobs:
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
             raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
         try:
-            self._ask_for_swap(job, swaps=True)
+            self._ask_for_swap(job, swaps=True, by=by)
         except CbpError:
             job.busy.release()
             raise
@@ -319,35 +373,44 @@ class RebuildJobs:
         self._executor.submit(self._swap, job)
         return job.shown
 
-    def _ask_for_swap(self, job: Job, *, swaps: bool) -> None:
-        job.order = replace(job.order, swaps=swaps)
+    def _ask_for_swap(self, job: Job, *, swaps: bool, by: str = "") -> None:
+        job.order = replace(job.order, swaps=swaps, swap_by=by)
         write_order(self._files, job.folder, job.order)
 
     def _swap(self, job: Job) -> None:
         assert job.build is not None, "it is ready"
         assert job.planned is not None, "it was built"
         build = job.build
-        status: Status = "swapped"
+        status: Ended | Literal["ready", "building"] = "swapped"
+        job.pace.begin()
         try:
             build.feed()
-            self._versions.change(
-                job.order.document,
-                job.planned.dataflow,
-                job.planned.choice,
-                expected_version=None,
-                dry_run=False,
-                swap=build,
-            )
+            with job.pace.hurrying():
+                self._versions.change(
+                    job.order.document,
+                    job.planned.dataflow,
+                    job.planned.choice,
+                    expected_version=None,
+                    dry_run=False,
+                    swap=build,
+                )
+        except CorrectedMeanwhileError as cause:
+            self._work.begin_anew(job, str(cause))
+            status = "building"
         except Exception as cause:  # author's code and engines may raise anything
             newest = self._descriptions.newest(build.record.folder)
             # Once the version is put, every tick finishes it.
             if newest is None or newest.version <= build.record.version:
                 lasting = isinstance(cause, ChangeRefusedError)
                 status = "failed" if lasting else "cancelled" if job.kept else "ready"
-                job.show(error=_error_of(cause))
+                job.show(error=error_of(cause))
                 _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
         finally:
             job.busy.release()
+        if status == "building":  # its order has that it is to be swapped in
+            job.show(status=status)
+            self._executor.submit(self._carry_out, job)
+            return
         if status != "ready":
             self._end(job, status)
             return
@@ -425,7 +488,8 @@ class RebuildJobs:
                 if self._is_done(job):
                     self._end(job, "swapped")
                     return
-                self._build(job, job.planned or self._plans.again(job.shown.dataflow, job.order))
+                job.planned = job.planned or self._plans.again(job.shown.dataflow, job.order)
+                self._work.build(job, job.planned)
                 if not job.order.swaps:
                     job.show(status="ready", step="is ready", done=0, total=0, unit="")
                 job.check()
@@ -435,7 +499,7 @@ class RebuildJobs:
                 if job.stop.is_set() and isinstance(cause, RunCancelledError):
                     self._end(job, "cancelled")
                     return
-                job.show(error=_error_of(cause))
+                job.show(error=error_of(cause))
                 _log.warning("rebuild.failed", dataflow=job.shown.dataflow, exc_info=cause)
                 self._end(job, "failed")
         if job.order.swaps and not job.shown.ended and job.busy.acquire(blocking=False):
@@ -445,75 +509,39 @@ class RebuildJobs:
     def _is_done(self, job: Job) -> bool:
         return job.order.became(self._descriptions.of(self._store.dataflow(job.shown.dataflow)))
 
-    def _build(self, job: Job, planned: Planned) -> None:
-        name, job.planned = job.shown.dataflow, planned
-        record = self._store.dataflow(name)
-        job.check()
-        # A name of its own for each try: what an earlier one left may be removed meanwhile.
-        job.scratch = scratch_folder(self._root, f"{job.shown.id}{self._random_hex(3)}")
-        job.build = build = Build(
-            job.shown.id,
-            record,
-            planned.dataflow,
-            planned.leaders,
-            f"{job.scratch}/1",
-            job,
-            self._store,
-            self._engine,
-            self._files,
-            self._open_log,
-            self._dropped_files,
-            self._plans.seeds(job.order.seeds),
-            self._plans.firsts(record, job.order.seeds),
-            self._fault,
-        )
-        present = self._catalog.compiled(record)
-        for left in reversed(range(self._readings_max)):
-            build.feed()
-            snapshot = self._snapshots.take(name)
-            if exact := self._at_rest(record, snapshot, build):
-                break
-            if left:
-                job.wait({})
-        tables = tuple(build.compare(present, snapshot))
-        job.show(tables=tables, exact=exact, behind=build.behind)
+    def _end(self, job: Job, status: Ended) -> None:
+        """End a job, and remove its tables as far as possible; the next start removes the rest.
 
-    def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
-        """Return whether a snapshot shows exactly what the build has applied."""
-        position = self._store.position(record.name)
-        units = self._catalog.units(record)
-        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
-        shown = all(
-            snapshot.epochs[name] + 1 == stage.epoch for name, stage in position.stages.items()
-        )
-        return shown and not build.behind and not left_to_do(rules, position, set())
-
-    def _end(self, job: Job, status: Status) -> None:
-        """End a job, and remove its tables as far as possible; the next start removes the rest."""
+        If the service stops, both its order and its tables stay.
+        """
         if job.shown.ended:
             return
-        steps = {"swapped": "is swapped in", "cancelled": "was cancelled", "failed": "failed"}
-        job.show(status=status, step=steps[status], done=0, total=0, unit="", behind=0)
-        name = job.shown.dataflow
+        name, order = job.shown.dataflow, job.order
+        try:
+            if not job.kept:
+                self._record(job, status, order.swap_by if status == "swapped" else "")
+        except CbpError as error:  # after a restart it is found to be outdated, or goes on
+            _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
+        outcome = job.order.outcome
+        job.show(
+            status=status,
+            step=STEPS[status],
+            done=0,
+            total=0,
+            unit="",
+            behind=0,
+            ended_at=self._clock() if outcome is None else outcome.ended_at,
+            ended_by="" if outcome is None else outcome.by,
+        )
         with self._lock:
             if all(one.shown.ended for one in self._jobs.values() if one.shown.dataflow == name):
                 self._building.discard(name)
-        try:
-            if not job.kept:
-                remove_order(self._files, job.folder)
-        except CbpError as error:  # after a restart it is found to be outdated, or begins anew
-            _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
         if job.build is not None:
             build, job.build = job.build, None
             build.close()
+        if not job.kept:
             try:
                 remove_scratch(self._files, job.scratch, faults=self._fault)
             except CbpError as error:
                 _log.warning("rebuild.scratch_left", job=job.shown.id, error=error.as_dict())
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
-
-
-def _error_of(cause: Exception) -> CbpError:
-    if isinstance(cause, CbpError):
-        return cause
-    return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")

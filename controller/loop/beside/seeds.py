@@ -13,7 +13,7 @@ anything is built (tests/controller/loop/beside/test_seeds.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +83,14 @@ class Seeds:
         return ""
 
     def write(
-        self, dataflow: Dataflow, source: str, folder: str, *, first: int, faults: Faults
+        self,
+        dataflow: Dataflow,
+        source: str,
+        folder: str,
+        *,
+        first: int,
+        faults: Faults,
+        each: Callable[[], object] = lambda: None,
     ) -> Increment:
         """Write the records of a seed as an increment, into the folder of a build.
 
@@ -91,6 +98,7 @@ class Seeds:
             dataflow: The version that is built.
             folder: The folder of the build.
             first: The oldest increment that is kept; the seed comes before it.
+            each: Called after some records each; may raise.
 
         Raises:
             ChangeRefusedError: If they do not fit.
@@ -102,6 +110,7 @@ class Seeds:
         try:
             for table in self._tables(self.allowed.locate(path)):
                 sink.write(_cast(table, schema))
+                each()
         except (pa.ArrowException, OSError, ValueError) as error:
             message = f"{path} cannot be read as {schema}: {error}"
             raise ChangeRefusedError(dataflow.name, [_mistake(source, message)]) from error

@@ -260,7 +260,7 @@ class Catalog:
         return _Compared.of(record, dataflow, self._descriptions.of(record).shape, loads)
 
     def _fits(self, record: DataflowRecord) -> Callable[[Dataflow], bool]:
-        """Return what tells whether the loaded code is that of a version, as far as it is known."""
+        """Return a check of whether the loaded code is that of a version, if known."""
         with suppress(CbpError):
             return partial(is_code_of, self._descriptions.of(record).shape)
         return lambda _: True

@@ -57,7 +57,7 @@ def undone_inputs(
 
 
 def _waiting(connector: Connector) -> Iterator[tuple[str, int]]:
-    """Yield what of sources waits at an input: a source has a plain name, `stage.output` not."""
+    """Yield what waits at an input and came from sources, whose names have no dot."""
     framed = connector.framing is not None
     for increment in connector.arrived if framed else connector.unread:
         if "." not in increment.flow:

@@ -21,6 +21,7 @@ from cbp.errors import (
     CodeNotLoadedError,
     ForeignWriterError,
     InvariantError,
+    ReplacementUnfollowedError,
     RunCancelledError,
     RunGaveWayError,
     TableForeignError,
@@ -199,6 +200,7 @@ class Failures:
             | TableForeignError
             | TimeLimitError
             | CodeNotLoadedError
+            | ReplacementUnfollowedError
         )
         if isinstance(error, hopeless):
             return f"epoch {run.epoch} failed: {message}"

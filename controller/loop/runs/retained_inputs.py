@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
-from cbp.errors import NotFoundError, ReplaceRefusedError
+from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.replacement import hindrances, is_signed
 from cbp.model.flow.generation import home_of, increments_dropped
@@ -37,8 +37,13 @@ class RetainedInputs:
     descriptions: Descriptions
     open_log: Callable[[str], IntentionLog]
 
-    def check(self, name: str, source: str) -> DataflowRecord:
+    def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
         """Refuse to replace files of a source if a reader cannot follow.
+
+        Args:
+            name: The dataflow.
+            source: The source.
+            rebuild: Whether stages that cannot follow are to wait for a rebuild.
 
         Raises:
             NotFoundError: There is no such dataflow, or source.
@@ -47,7 +52,11 @@ class RetainedInputs:
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
-        self._require_followed(record, dataflow, source)
+        readers = self._unable(record, dataflow, source)
+        if rebuild:
+            readers = {one: why for one, why in readers.items() if not one.startswith("stages.")}
+        if readers:
+            raise ReplaceRefusedError(record.name, source, _words(readers), readers)
         node = dataflow.sources[source]
         if not is_signed(node, dataflow.stages):
             for stage in dataflow.stages.values():
@@ -60,11 +69,14 @@ class RetainedInputs:
         """Return what each input of a stage has read and still counts, oldest first.
 
         Raises:
-            ReplaceRefusedError: The stage cannot follow, or increments are no longer kept.
+            ReplacementUnfollowedError: The stage cannot follow.
+            ReplaceRefusedError: Increments are no longer kept.
         """
         dataflow = self.catalog.compiled(record)
         for flow in dict.fromkeys(node.wiring.values()):
-            self._require_followed(record, dataflow, flow, only=node.name)
+            if readers := self._unable(record, dataflow, flow, only=node.name):
+                why = next(iter(readers.values()))
+                raise ReplacementUnfollowedError(record.name, node.name, why)
             self._require_kept(record, node, flow)
         connectors = self.store.connectors(record.name)[node.name]
         dropped = increments_dropped(self.open_log(record.folder).generations)
@@ -80,24 +92,21 @@ class RetainedInputs:
             )
         return read
 
-    def _require_followed(
+    def _unable(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, only: str = ""
-    ) -> None:
-        """Refuse a source with a reader that cannot follow.
+    ) -> dict[str, str]:
+        """Return the readers of a source that cannot follow -> why.
 
-        `only`: if it is this stage, whose run reads what was taken back already.
+        `only`: just this stage, whose run reads what was taken back already.
         """
         node = dataflow.sources.get(source)
         altered = self._altered(record, dataflow)
         every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
-        readers = {
+        return {
             one.reader: one.why
             for one in (() if node is None else hindrances(node, *every, taken_back=bool(only)))
             if not only or one.reader == f"stages.{only}"
         }
-        if readers:
-            why = "; ".join(f"{reader} cannot follow: {what}" for reader, what in readers.items())
-            raise ReplaceRefusedError(record.name, source, why, readers)
 
     def _require_kept(self, record: DataflowRecord, node: StageNode, flow: str) -> None:
         """Refuse a source of which increments are no longer kept."""
@@ -146,6 +155,10 @@ class RetainedInputs:
                 begins.append(begin)
             version -= 1
         return begins
+
+
+def _words(readers: Mapping[str, str]) -> str:
+    return "; ".join(f"{reader} cannot follow: {why}" for reader, why in readers.items())
 
 
 def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[range]]) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from cbp.engine.interface.readers import Contents
 from cbp.engine.read.contents import ListedContents, contents_since
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.errors import NotFoundError
@@ -48,6 +49,7 @@ from controller.loop.verification.errors import (
     PunctuationUnplacedError,
     VerificationTooLargeError,
 )
+from controller.loop.verification.valid_inputs import Read, ValidInputs
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 AT_ONCE_MAX = 500
@@ -109,6 +111,8 @@ class Subject:
         built: If the tables were swapped in, and are recomputed from scratch all the same: stage ->
             its first epoch since. Epochs count on from those before, so only tables at rest can be
             compared.
+        valid_to: For the same tables: source -> the first increment that was not there yet when
+            they were built. What had been replaced by then was read as it counted.
     """
 
     id: str
@@ -118,6 +122,7 @@ class Subject:
     changed: frozenset[str]
     request: Request
     built: Mapping[str, int] | None = None
+    valid_to: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +224,9 @@ class Recomputation:
         parts, punctuations = self._parts(cut)
         total = sum(len(part) for of_source in parts.values() for part in of_source)
         watched.tell("recomputes", 0, total, "increments")
+        valid = self._valid(folder)
         if self.subject.request.engine == "reference":
-            return self._by_reference(cut, parts, punctuations, total, watched)
+            return self._by_reference(cut, (parts, valid), punctuations, total, watched)
         engine = self.engine.beside()
         replay = Replay(
             engine,
@@ -233,7 +239,7 @@ class Recomputation:
             punctuations=punctuations,
         )
         depth = f"../../{self.subject.record.folder.rpartition('/')[2]}"
-        for done, increment in self._arrivals(parts):
+        for done, increment in self._arrivals(parts, valid):
             replay.offer(below(depth, increment))
             if self.subject.request.split == "increments":
                 replay.run_until_idle()
@@ -252,7 +258,7 @@ class Recomputation:
     def _by_reference(
         self,
         cut: Cut,
-        parts: _Parts,
+        input_: tuple[_Parts, Mapping[str, Read]],
         punctuations: Sequence[Punctuation],
         total: int,
         watched: Watched,
@@ -265,7 +271,7 @@ class Recomputation:
             if leader in cut.limits
         }
         records = 0
-        for done, increment in self._arrivals(parts):
+        for done, increment in self._arrivals(*input_):
             records += increment.records
             if records > (most := self.reference_records_max):
                 raise VerificationTooLargeError(self.subject.record.name, records, most)
@@ -360,12 +366,27 @@ class Recomputation:
         dropped = increments_dropped(self.open_log(self.subject.record.folder).generations)
         return [(source, part) for source, parts in dropped.items() for part in parts]
 
-    def _arrivals(self, parts: _Parts) -> Iterator[tuple[int, Increment]]:
+    def _valid(self, folder: str) -> dict[str, Read]:
+        """Return the increments that were replaced before the tables were built, as they count."""
+        record, dropped = self.subject.record, self._dropped()
+        way = f"../{'/'.join(folder.split('/')[-2:])}/"
+        valid = ValidInputs(self.store, self.files, folder, way, NO_FAULTS)
+        return {
+            source: valid.of(record, node, end, [part for name, part in dropped if name == source])
+            for source, node in self.subject.dataflow.sources.items()
+            if (end := self.subject.valid_to.get(source, 0))
+        }
+
+    def _arrivals(
+        self, parts: _Parts, valid: Mapping[str, Read]
+    ) -> Iterator[tuple[int, Increment]]:
         """Yield the sources' increments in order of arrival, and how many original ones are done.
 
         A merged increment comes when the first of its parts came.
         """
-        flows = [self._source(source, ranges) for source, ranges in parts.items()]
+        flows = [
+            self._source(source, ranges, valid.get(source, {})) for source, ranges in parts.items()
+        ]
         done = 0
         for _, count, increment in heapq.merge(
             *flows,
@@ -379,12 +400,13 @@ class Recomputation:
             yield done, increment
 
     def _source(
-        self, source: str, parts: Sequence[range]
+        self, source: str, parts: Sequence[range], valid: Read
     ) -> Iterator[tuple[datetime, int, Increment]]:
         for number, part in enumerate(parts):
             records = [self._increment(source, index) for index in part]
-            files = tuple(file for one in records for file in one.increment.files)
-            gone = tuple(file for one in records for file in one.increment.gone)
+            read = [valid.get(one.increment.index, one.increment) for one in records]
+            files = tuple(file for one in read for file in one.files)
+            gone = tuple(file for one in read for file in one.gone)
             came = records[0].created_at
             yield came, len(part), Increment(source, number, number, files, gone=gone)
 

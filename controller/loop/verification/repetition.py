@@ -89,7 +89,7 @@ class Repetition:
     def chosen(
         self, every: Iterable[Comparison], cut: Cut, collected: Mapping[str, int]
     ) -> Iterator[Comparison]:
-        """Yield the comparisons; for changed stages with the first repeated epoch.
+        """Yield the comparisons; those of changed stages begin at the first repeated epoch.
 
         Args:
             every: The comparisons of all tables.

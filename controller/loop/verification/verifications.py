@@ -201,6 +201,7 @@ class Verifications:
         record, dataflow = self._catalog.find(name)
         self._catalog.require_same(record)
         built, altered = self._altered(record, dataflow)
+        valid_to = {} if built is None else self._valid_to(record)
         changed = behind(dataflow, altered | reading_runs(dataflow))
         collected = {
             flow: self._engine.increments.horizon(record.folder, flow)
@@ -212,7 +213,7 @@ class Verifications:
 
         id_ = f"v{self._random_hex(6)}"
         units = self._catalog.units(record)
-        subject = Subject(id_, record, dataflow, units, changed, request, built)
+        subject = Subject(id_, record, dataflow, units, changed, request, built, valid_to)
         tables = _open(_comparisons(subject, collected))
         begun = Verification(
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
@@ -250,6 +251,12 @@ class Verifications:
         }
         corrected = self._corrected(record, built)
         return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
+
+    def _valid_to(self, record: DataflowRecord) -> dict[str, int]:
+        """Return, by source, the first increment that came after the last swap."""
+        since = self._descriptions.since_built(record)
+        newest = () if since is None else since[0].position.newest
+        return {one.flow: one.index + 1 for one in newest if "." not in one.flow}
 
     def _complete(self, record: DataflowRecord, source: str) -> bool:
         """Return whether the first increment of a source is kept, if any came."""

@@ -48,6 +48,9 @@ THREADS = 4
 SWITCH_SECONDS = 0.001
 """After this time a thread gives the interpreter to another one; a look-up takes less."""
 
+_COLLECT = (20_000, 20, 20)
+"""A request makes some thousand objects, hardly any of them in cycles."""
+
 _TELL_SECONDS = 1.0
 _NOT_FOUND = 404
 
@@ -197,3 +200,4 @@ def _make_ready() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # else each full collection goes through all that was imported
+    gc.set_threshold(*_COLLECT)

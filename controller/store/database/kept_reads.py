@@ -1,4 +1,4 @@
-"""What was read of a SQLite database, kept until anybody commits to it.
+"""Values that were read of a SQLite database, kept until anybody commits to it.
 
 SQLite counts, for each connection, the commits of all others, of other processes too
 (`PRAGMA data_version`). To ask for the count takes 5 us; the cheapest read takes thirty times as

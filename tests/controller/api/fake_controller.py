@@ -209,6 +209,10 @@ class FakeController:
     def members(self, name: str) -> Mapping[str, tuple[str, ...]]:
         return {stage: (stage, *self.beside) for stage in self.dataflow(name).stages}
 
+    def with_older_code(self, but: str) -> tuple[str, ...]:
+        del but
+        return ()
+
     def rebuilding(self, name: str, connectors: object) -> Mapping[str, Rebuild]:
         return self.rebuilds
 

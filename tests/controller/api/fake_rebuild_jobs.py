@@ -52,6 +52,10 @@ class FakeRebuildJobs:
             return self.show(dataflow.name, "n1")
         return replace(self.show(dataflow.name, "n0"), status="building", tables=())
 
+    def start_present(self, name: str, seeds: Mapping[str, str]) -> RebuildJob:
+        del seeds
+        return replace(self.show(name, "n0"), status="building", tables=())
+
     def show(self, name: str, id_: str) -> RebuildJob:
         self._store.dataflow(name)
         status: Status = "swapped" if id_ == "n1" else "ready"
@@ -62,11 +66,11 @@ class FakeRebuildJobs:
     def all(self, name: str) -> list[RebuildJob]:
         return [self.show(name, "n0")] if self.under_way else []
 
-    def swap(self, name: str, id_: str) -> RebuildJob:
-        return replace(self.show(name, id_), status="swapped")
+    def swap(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
+        return replace(self.show(name, id_), status="swapped", ended_by=by)
 
-    def cancel(self, name: str, id_: str) -> RebuildJob:
-        return replace(self.show(name, id_), status="cancelled")
+    def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
+        return replace(self.show(name, id_), status="cancelled", ended_by=by)
 
     def back(self, name: str) -> SimpleNamespace:
         self._store.dataflow(name)

@@ -124,3 +124,21 @@ def test_no_text_is_taken_for_a_cursor(text: str) -> None:
     """Whatever a client sends is refused with a code."""
     with pytest.raises(CursorInvalidError):
         ListCursors(("x",)).open(text)
+
+
+def test_a_place_that_is_numbers_is_nothing_else() -> None:
+    """Another count of them, a sign, a letter and too many digits are refused with a code."""
+    cursors = ListCursors(("x",))
+    wrong = {
+        cursors.number: ("", "a", "-1", "1/2", "9" * 19, "\u0661"),
+        cursors.pair: ("1", "1/-2", "1/2/3", "1/x", "/"),
+        cursors.named: ("urls", "urls/x", "urls/-1", "/3", "urls/" + "9" * 40),
+    }
+    for read, places in wrong.items():
+        assert read(None) is None
+        for place in places:
+            with pytest.raises(CursorInvalidError):
+                read(cursors.seal(place))
+    assert cursors.number(cursors.seal("12")) == 12
+    assert cursors.pair(cursors.seal("3/17")) == (3, 17)
+    assert cursors.named(cursors.seal("a/b/4")) == ("a/b", 4)

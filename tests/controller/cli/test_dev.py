@@ -139,6 +139,34 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
     )
 
 
+def test_a_refused_document_is_registered_once_the_code_is_mended(developer: Developer) -> None:
+    """Nobody has to save the document once more."""
+    wrong = CODE.replace(
+        '"page STRING, at STRING", route_by', '"page STRING, time STRING", route_by'
+    )
+    developer.save(f"{NAME}/visits.py", wrong)
+    text = (developer.project / "dataflow.yaml").read_text()
+    assert "column 'time'" in developer.save("dataflow.yaml", f"{text}\n")
+    said = developer.save(f"{NAME}/visits.py", CODE)
+    assert f"registered {NAME}" in said
+    assert "no registered dataflow" not in said
+
+
+def test_a_promise_that_cannot_be_kept_is_named(developer: Developer) -> None:
+    """`any_order: true` lets files be corrected; what keeps them from it is said at once."""
+    routed = 'by(lambda visit: visit.page.lower(), "STRING")'
+    code = CODE.replace("import Input, Translate, View", "import Input, Translate, View, by")
+    code = code.replace('route_by="page"', f"route_by={routed}")
+    code = code.replace("    visits = Input", '    key = "page STRING"\n    visits = Input')
+    developer.save(f"{NAME}/visits.py", code)
+    text = (developer.project / "dataflow.yaml").read_text()
+    said = developer.save("dataflow.yaml", text.replace("visits}}", "visits}, any_order: true}"))
+    assert "no file of visits can be replaced or taken back: stages.count cannot follow" in said
+    assert "is routed by a function" in said
+    (source,) = developer.client.get("dataflows", NAME)["sources"]
+    assert source["uncorrectable"] in said
+
+
 @pytest.mark.soak
 def test_other_columns_are_refused_with_the_way_to_begin_anew(developer: Developer) -> None:
     """An author who renames a column is shown a way that works: delete, save, drop again."""

@@ -177,10 +177,10 @@ class KeptCall:
             operations: What was put and deleted, in order; the last one of a key counts.
             dropped: Groups whose records all go.
         """
-        if (new := self._only_new(operations)) is not None and not len(dropped):
+        if (alone := self._only_new(operations)) is not None and not len(dropped):
             nothing = np.empty(0, np.int64)
             died = RecordPositions(nothing, nothing, nothing)
-            return KeptTableChanges(died, nothing, new.puts, new.groups)
+            return KeptTableChanges(died, nothing, alone.puts, alone.groups)
         last, puts, is_ordered = _last_of_each(operations, self._types)
         groups, second, rows = last
         found, before = self.locate(groups, second)

@@ -190,7 +190,7 @@ class ReachedState:
             write = ViewChanges(self.spec, write_output).write
             write(call.take(changes.died), changes.died_groups, born, groups)
         if len(groups):
-            for rows in run_file_rows(born, np.arange(len(groups)), call.hashes[groups], self.spec):
+            for rows in run_file_rows(born, call.hashes[groups], self.spec):
                 write_state(self.spec.name, rows)
 
     @property
@@ -266,4 +266,5 @@ def _part_of(
     first, last = (int(at) for at in np.searchsorted(groups, [start, stop]))
     second = operation.keys.select(list(second_key)).slice(first, last - first)
     puts = None if operation.puts is None else operation.puts.slice(first, last - first)
-    return KeptOperations(second, groups[first:last] - start, puts)
+    own = groups[first:last]
+    return KeptOperations(second, own - start if start else own, puts)

@@ -120,7 +120,7 @@ class CallSettler:
             write = ViewChanges(state, self.write_output).write
             write(gone, changes.died_groups, born, groups)
         if len(groups):
-            for rows in run_file_rows(born, np.arange(len(groups)), call.hashes[groups], state):
+            for rows in run_file_rows(born, call.hashes[groups], state):
                 self.write_state(state.name, rows)
 
     def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
@@ -132,7 +132,7 @@ class CallSettler:
             at = pa.repeat(pa.scalar(timers.at, type_), len(groups))
             keys = call.groups.keys.take(pa.array(groups)).append_column(TIMER_COLUMN, at)
             records = keys.select(list(state.schema.names))
-            for rows in run_file_rows(records, np.arange(len(groups)), call.hashes[groups], state):
+            for rows in run_file_rows(records, call.hashes[groups], state):
                 self.write_state(state.name, rows)
 
     def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
@@ -149,7 +149,7 @@ class CallSettler:
             ViewChanges(state, self.write_output).write(gone, ids[died], new, emitted_ids[born])
         if len(born):
             hashes = call.hashes[emitted_ids[born]]
-            for rows in run_file_rows(emitted, born, hashes, state):
+            for rows in run_file_rows(take_rows(emitted, born), hashes, state):
                 self.write_state(state.name, rows)
 
     def _write(self, output: str, table: pa.Table) -> None:
@@ -251,9 +251,7 @@ class VectorisedRun:
         return unify(typed_row(tuple(values.values()), self.spec.key))
 
 
-def run_file_rows(
-    emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec
-) -> Iterator[pa.Table]:
+def run_file_rows(born: pa.Table, hashes: Int64s, state: StateSpec) -> Iterator[pa.Table]:
     """Return new records as tables in the schema of a run file."""
-    table = take_rows(emitted, born).append_column("_hash", pa.array(hashes, pa.int64()))
+    table = born.append_column("_hash", pa.array(hashes, pa.int64()))
     return narrow(table, state_file_schema(state))

@@ -133,8 +133,16 @@ def _mask(values: pa.ChunkedArray) -> Mask:
     return mask
 
 
+def _are_all(rows: Int64s) -> bool:
+    """Return whether rows are all of a table with as many rows, in order."""
+    if not len(rows):
+        return True
+    ends = int(rows[0]) == 0 and int(rows[-1]) == len(rows) - 1
+    return ends and bool(np.all(rows[1:] > rows[:-1]))
+
+
 def take_rows(table: pa.Table, rows: Int64s) -> pa.Table:
     """Return some rows; the table itself if they are all rows in order."""
-    if len(rows) == table.num_rows and np.array_equal(rows, np.arange(len(rows))):
+    if len(rows) == table.num_rows and _are_all(rows):
         return table
     return table.take(pa.array(rows))

@@ -159,9 +159,10 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
     """Yield what readers see of each stage that is made again, or keeps what other code wrote."""
     for name, node in changed.plan.stages.items():
         if node.behind:
+            made = "keeps what it" if len(node.behind) == 1 else "keep what they"
             yield (
-                f"{name} keeps what its earlier code wrote, and {listed(node.behind)} keep what "
-                "they made of it: the new code reads only new input."
+                f"{name} keeps what its earlier code wrote, and {listed(node.behind)} {made} made "
+                "of it: the new code reads only new input."
             )
         if not node.emptied:
             continue

@@ -31,6 +31,7 @@ from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, chang
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
+    CallerDep,
     ControllerDep,
     ExchangeDep,
     ExplainingDep,
@@ -155,6 +156,7 @@ async def change(
     response: Response,
     controller: ControllerDep,
     store: StoreDep,
+    caller: CallerDep,
     query: Annotated[ChangeQuery, Query()],
     if_match: Annotated[
         str | None, Header(max_length=200, description="The ETag of the version to replace.")
@@ -170,7 +172,8 @@ async def change(
     if if_match is not None:
         query = await run_in_threadpool(_matched, store, name, if_match, query)
     content_type = request.headers.get("content-type", "")
-    changed = await run_in_threadpool(_change, controller, name, body, content_type, query)
+    by = caller.actor
+    changed = await run_in_threadpool(_change, controller, name, body, content_type, query, by)
     if changed.done:
         response.headers["ETag"] = etag(changed.version)
     return changed
@@ -342,7 +345,7 @@ def _register(
 
 
 def _change(
-    controller: Controller, name: str, body: bytes, content_type: str, query: ChangeQuery
+    controller: Controller, name: str, body: bytes, content_type: str, query: ChangeQuery, by: str
 ) -> ChangeOut:
     with parsed(controller.registry, body, content_type) as document:
         if (given := document.values.get("name")) != name:
@@ -350,7 +353,7 @@ def _change(
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
         places = TextPositions(document.text, document.content_type)
         if query.beside:
-            return _build_beside(controller, document, query, places)
+            return _build_beside(controller, document, query, places, by)
         changed = controller.change(
             document.values,
             document.duplicates,
@@ -362,7 +365,7 @@ def _change(
 
 
 def _build_beside(
-    controller: Controller, document: Document, query: ChangeQuery, places: TextPositions
+    controller: Controller, document: Document, query: ChangeQuery, places: TextPositions, by: str
 ) -> ChangeOut:
     """Begin a rebuild beside that swaps by itself, or return what it would do."""
     jobs = controller.rebuild_jobs
@@ -377,6 +380,7 @@ def _build_beside(
         choice=query.choice,
         expected_version=query.expected_version,
         swaps=True,
+        by=by,
     )
     return change_out(planned, places, older=older, beside=True, rebuild=job.id)
 

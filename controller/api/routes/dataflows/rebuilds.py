@@ -15,7 +15,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Problem
 from controller.api.requests.documents import parsed, read_document_body
-from controller.api.routing.dependencies import ControllerDep, RebuildJobsDep, StoreDep
+from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.beside.rebuild_job import RebuildJob
@@ -65,11 +65,23 @@ class RebuildJobOut(JobOut):
         description="Whether both had applied the same input when they were compared. Otherwise "
         "some differences are increments that only one of them had applied."
     )
+    share: float = Field(
+        description="The share of the time that it works (`CBP_REBUILD_SHARE`); it rests between "
+        "its runs, and while a run of the dataflow is under way."
+    )
+    rested: float = Field(description="How long it has rested, in seconds.")
+    by: str = Field(description="Who asked for it.")
+    ended_by: str = Field(description="Who asked for the swap, or cancelled it.")
+    ended_at: datetime | None
+    anew: str = Field(
+        description="Why it does not go on with what it had built before a restart; empty if it "
+        "does, or there was none."
+    )
     error: Problem | None = Field(description="Why it failed, or why its last swap did.")
 
 
 class RebuildsOut(Model):
-    """The rebuilds beside of a dataflow since the service started, newest first."""
+    """The rebuilds beside of a dataflow since the service started, and the last one before."""
 
     items: list[RebuildJobOut]
     back_until: datetime | None = Field(
@@ -97,6 +109,7 @@ async def start(
     request: Request,
     controller: ControllerDep,
     jobs: RebuildJobsDep,
+    caller: CallerDep,
     seed: Annotated[list[Seed] | None, Query(max_length=100, description=_SEED)] = None,
 ) -> RebuildJobOut:
     """Begin to build all tables anew beside the present ones, from all retained input.
@@ -110,14 +123,18 @@ async def start(
     given = request.headers.get("content-type") is not None
     body = await read_document_body(request) if given else b""
     content_type = request.headers.get("content-type", "")
-    return await run_in_threadpool(_start, controller, name, body, content_type, seeds)
+    choices = {"seeds": seeds, "by": caller.actor}
+    return await run_in_threadpool(_start, controller, name, body, content_type, choices)
 
 
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
 @needs(Scope.VIEWER)
 @leader_only
 def list_rebuilds(name: str, store: StoreDep, jobs: RebuildJobsDep) -> RebuildsOut:
-    """List the rebuilds of a dataflow, newest first, and until when a swap can be taken back."""
+    """List the rebuilds of a dataflow, newest first, and until when a swap can be taken back.
+
+    The last one is listed after a restart of the service, too.
+    """
     items = [_job(one) for one in jobs.all(name)]
     return RebuildsOut(items=items, back_until=jobs.back_until(store.dataflow(name)))
 
@@ -134,21 +151,21 @@ def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
     "/dataflows/{name}/rebuilds/{rebuild}/swap", status_code=202, responses=problems(404, 409)
 )
 @needs(Scope.ADMIN)
-def swap(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
+def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """Begin to show the new tables in place of the present ones, all at one time.
 
     Ask for the rebuild until it has ended. What came meanwhile is applied first.
     """
-    return _job(jobs.swap(name, rebuild))
+    return _job(jobs.swap(name, rebuild, by=caller.actor))
 
 
 @routes.post(
     "/dataflows/{name}/rebuilds/{rebuild}/cancel", status_code=202, responses=problems(404, 409)
 )
 @needs(Scope.ADMIN)
-def cancel(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
+def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """End a rebuild and remove what it built; nothing else changes. Idempotent."""
-    return _job(jobs.cancel(name, rebuild))
+    return _job(jobs.cancel(name, rebuild, by=caller.actor))
 
 
 @routes.post("/dataflows/{name}/rebuilds/back", responses=problems(404, 409))
@@ -166,17 +183,17 @@ def _start(
     name: str,
     body: bytes,
     content_type: str,
-    seeds: Mapping[str, str],
+    choices: Mapping[str, Any],
 ) -> RebuildJobOut:
     jobs = controller.rebuild_jobs
     if not body:
-        return _job(jobs.start_present(name, seeds))
+        return _job(jobs.start_present(name, **choices))
     with parsed(controller.registry, body, content_type) as document:
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
         dataflow = controller.validate(document.values, document.duplicates)
-        return _job(jobs.start(document.values, dataflow, seeds=seeds))
+        return _job(jobs.start(document.values, dataflow, **choices))
 
 
 def _job(one: RebuildJob) -> RebuildJobOut:

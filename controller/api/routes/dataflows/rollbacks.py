@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -39,14 +38,12 @@ from controller.loop.operations.rollback_jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
-from controller.store.errors import CursorInvalidError
 
 routes = router("rollbacks")
 
 _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
 """The list whose first part comes with a plan."""
-_INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
 _TO = (
     "A position's number, the last epoch of a stage that stays (count:57), or a time (in UTC if it "
     "has no zone)."
@@ -251,7 +248,7 @@ def list_undone_files(
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
-    size, after = page_size(settings, query), _after(cursors.open(query.cursor))
+    size, after = page_size(settings, query), cursors.named(query.cursor) or ("", -1)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
@@ -323,16 +320,6 @@ def _part(files: Sequence[UndoneInput], size: int) -> tuple[Sequence[UndoneInput
     """Return the first files, and the place after them if more follow."""
     shown = files[:size]
     return shown, f"{shown[-1].source}/{shown[-1].index}" if len(files) > size else None
-
-
-def _after(cursor: str | None) -> tuple[str, int]:
-    """Return the source and index after which a page begins."""
-    if cursor is None:
-        return "", -1
-    source, _, index = cursor.rpartition("/")
-    if not (source and _INDEX.fullmatch(index)):
-        raise CursorInvalidError(cursor)
-    return source, int(index)
 
 
 def _file(store: Store, dataflow: str, one: UndoneInput) -> UndoneFileOut:

@@ -30,7 +30,6 @@ from controller.api.routing.routers import (
 )
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.verification.verifications import FEW
-from controller.store.errors import CursorInvalidError
 
 SECONDS_MAX = 7 * 86_400.0
 
@@ -199,17 +198,10 @@ def list_differences(
         for number, differing in enumerate(verdict.differing)
     ]
     cursors = cursors.about(query.table or "")
-    place = cursors.open(query.cursor)
-    begin = 0 if place is None else _offset(place, len(every))
+    begin = min(cursors.number(query.cursor) or 0, len(every))
     end = begin + page_size(settings, query)
     shown = [_difference(*one) for one in every[begin:end]]
     return Page(items=shown, cursor=cursors.seal(str(end) if end < len(every) else None))
-
-
-def _offset(cursor: str, end: int) -> int:
-    if not (cursor.isdecimal() and cursor.isascii() and len(cursor) < 10 and int(cursor) <= end):
-        raise CursorInvalidError(cursor)
-    return int(cursor)
 
 
 def _difference(verdict: TableVerdict, number: int, one: Differing) -> DifferenceOut:

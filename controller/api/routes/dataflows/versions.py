@@ -17,7 +17,6 @@ from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.document_text import difference, document_text
-from controller.store.errors import CursorInvalidError
 
 routes = router("versions")
 
@@ -65,7 +64,8 @@ def list_versions(
     query: Annotated[VersionsQuery, Query()],
 ) -> Page[VersionOut]:
     """List the versions of a dataflow, newest first."""
-    below = min(query.below, _place(cursors.open(query.cursor)))
+    place = cursors.number(query.cursor)
+    below = query.below if place is None else min(query.below, place)
     entries = explaining.versions(name, below=below, limit=page_size(settings, query))
     more = entries and entries[-1].version > 1
     return Page(
@@ -99,14 +99,6 @@ def show(
         return Response(status_code=304, headers={"ETag": etag(version)})
     response.headers["ETag"] = etag(version)
     return _shown(entries[0])
-
-
-def _place(place: str | None) -> int:
-    if place is None:
-        return _NONE
-    if not (place.isdecimal() and place.isascii() and len(place) < 10):
-        raise CursorInvalidError(place)
-    return int(place)
 
 
 def _shown(one: VersionEntry) -> VersionOut:

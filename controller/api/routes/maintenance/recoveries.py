@@ -24,7 +24,6 @@ from controller.api.routing.routers import (
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.reading.open_intentions import OpenIntention
 from controller.loop.recovery.journal import DataflowRecovered, RecoveryNote
-from controller.store.errors import CursorInvalidError
 
 routes = router("recovery")
 
@@ -104,8 +103,7 @@ def list_intentions(
     """List what is committed and not yet published, by stage and epoch."""
     every = controller.open_intentions(name)
     wanted = [one for one in every if query.stage in (None, one.intention.stage)]
-    if (place := cursors.open(query.cursor)) is not None:
-        after = _place_of(place)
+    if (after := cursors.named(query.cursor)) is not None:
         wanted = [one for one in wanted if (one.intention.stage, one.intention.epoch) > after]
     size = page_size(settings, query)
     shown = [_intention(one) for one in wanted[:size]]
@@ -141,13 +139,6 @@ def list_recoveries(
     )
     items = [_recovery(one, query.dataflow) for one in shown]
     return Page(items=items, cursor=cursors.seal(more))
-
-
-def _place_of(cursor: str) -> tuple[str, int]:
-    stage, _, epoch = cursor.rpartition("/")
-    if not (stage and epoch.isdecimal() and epoch.isascii()):
-        raise CursorInvalidError(cursor)
-    return stage, int(epoch)
 
 
 def _intention(one: OpenIntention) -> IntentionOut:

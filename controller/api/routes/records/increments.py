@@ -35,7 +35,6 @@ from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import IncrementRecord, StageRecord
-from controller.store.errors import CursorInvalidError
 
 routes = router("increments")
 
@@ -240,21 +239,13 @@ def read(
     schema = controller.dataflow(name).flows().get(flow)
     if schema is None:
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
-    offset, limit = _offset(cursors.open(query.cursor)), page_size(settings, query)
+    offset, limit = cursors.number(query.cursor) or 0, page_size(settings, query)
     records, behind = reading.read_increment(name, flow, index, offset, limit)
     return IncrementRecords(
         columns=[FlowColumnOut(name=field.name, type=str(field.type)) for field in schema.fields],
         items=[json_value(record) for record in records],
         cursor=cursors.seal(None if behind is None else str(behind)),
     )
-
-
-def _offset(place: str | None) -> int:
-    if place is None:
-        return 0
-    if not (place.isascii() and place.isdecimal() and len(place) <= 18):
-        raise CursorInvalidError(place)
-    return int(place)
 
 
 def _shown(record: IncrementRecord) -> IncrementOut:

@@ -6,7 +6,6 @@ them. A query is one SELECT; `controller.query` says what it may read and take.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -38,12 +37,10 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.query import Answer, Question, current_table
 from controller.query.request import SQL_CHARACTERS_MAX
 from controller.query.table_names import sql_names
-from controller.store.errors import CursorInvalidError
 
 routes = router("queries")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor", "_by", "_format")
-_PLACE = re.compile(r"([0-9]{1,16})\.([0-9]{1,16})\Z")
 _NO_KEY = Schema(())
 _WHOLE_NUMBERS = ("HUGEINT", "UHUGEINT")
 
@@ -204,14 +201,14 @@ def current(
     asked = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_") or AsOf()
     if limit is None and format_ == "csv":
         limit = settings.page_size_max
-    size, place = page_size(settings, PageQuery(limit=limit)), cursors.open(cursor)
-    at_ms, offset = (None, 0) if place is None else _opened(place)
+    size, place = page_size(settings, PageQuery(limit=limit)), cursors.pair(cursor)
+    at_ms, offset = place or (None, 0)
     snapshot = _take(snapshots, name, asked if at_ms is None else AsOf(at_ms=at_ms))
     shown = {column: json_value(value) for column, value in where.items()}
     sql, values = wanted.query(shown, limit=size + 1, offset=offset)
     answer = queries.run(Question(sql, snapshot, reads=(wanted.name,), values=values))
     rows = _json_rows(answer)
-    more = f"{snapshot.at_ms}.{offset + size}" if len(rows) > size else None
+    more = f"{snapshot.at_ms}/{offset + size}" if len(rows) > size else None
     names = [column for column, _ in answer.columns]
     if format_ == "csv":
         text = csv_of_rows(names, rows[:size])
@@ -222,13 +219,6 @@ def current(
 
 def _take(snapshots: Snapshots, name: str, asked: AsOf) -> Snapshot:
     return snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
-
-
-def _opened(place: str) -> tuple[int, int]:
-    match = _PLACE.match(place)
-    if match is None:
-        raise CursorInvalidError(place)
-    return int(match[1]), int(match[2])
 
 
 def _json_rows(answer: Answer) -> list[list[Any]]:

@@ -17,7 +17,6 @@ from controller.api.routing.dependencies import ControllerDep, SettingsDep, Stor
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.rejects_table import Chosen, read_rejects
-from controller.store.errors import CursorInvalidError
 
 routes = router("sources")
 
@@ -62,19 +61,10 @@ def list_rejects(
     rows, place = read_rejects(
         record.folder,
         source,
-        below=_place(cursors.open(query.cursor)),
+        below=cursors.pair(query.cursor),
         limit=page_size(settings, query),
         chosen=Chosen(query.code, query.increment, query.since, query.until),
     )
     items = [RejectedRecordOut.model_validate(row) for row in rows]
     following = None if place is None else f"{place[0]}/{place[1]}"
     return Page(items=items, cursor=cursors.seal(following))
-
-
-def _place(cursor: str | None) -> tuple[int, int] | None:
-    if cursor is None:
-        return None
-    index, _, at = cursor.partition("/")
-    if not (index.isascii() and index.isdigit() and at.isascii() and at.isdigit()):
-        raise CursorInvalidError(cursor)
-    return int(index), int(at)

@@ -30,14 +30,27 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
-from controller.store.base import Uploaded
+from controller.loop.controller import Controller
+from controller.store.base import DataflowRecord, Uploaded
 
 READ_BYTES = 1 << 20
 
 routes = router("sources")
 
 
-class ReplaceQuery(UploadQuery):
+class CorrectionQuery(UploadQuery):
+    """The file, and what is to become of stages that cannot follow."""
+
+    rebuild: bool = Field(
+        False,
+        description="Take it in although stages cannot follow: they stop, with their tables as "
+        "they are, until a rebuild beside swaps in tables that are built from the files that count "
+        "(`POST /dataflows/{name}/rebuilds`, once the file is accepted). Refused if such a rebuild "
+        "would be.",
+    )
+
+
+class ReplaceQuery(CorrectionQuery):
     """The file, who asks, and why."""
 
     by: str = Field("", max_length=200, description="Who asks for it.")
@@ -78,13 +91,13 @@ async def replace(
 
     The next pass over the source makes one increment of what differs: records that come, and
     records that are taken back. It is refused, and nothing changes, if a stage cannot follow
-    (409, `replace_refused`).
+    (409, `replace_refused`), unless `rebuild` lets such stages wait for a rebuild.
     """
     stream = BodyStream(request)
     key = idempotency_key or ""
 
     def receive() -> Uploaded:
-        record = controller.retained.check(name, source)
+        record = _checked(controller, name, source, rebuild=query.rebuild)
         author = Author(query.by, query.reason)
         with io.BufferedReader(stream, READ_BYTES) as reader:
             content = cast(BinaryIO, reader)
@@ -109,13 +122,13 @@ async def preview_replacement(
     controller: ControllerDep,
     drop_folder: DropFolderDep,
     limiter: UploadLimiterDep,
-    query: Annotated[UploadQuery, Query()],
+    query: Annotated[CorrectionQuery, Query()],
 ) -> ComparedOut:
     """Return what a replacement would change, with the same refusals; changes nothing."""
     stream = BodyStream(request)
 
     def compare() -> Compared:
-        record = controller.retained.check(name, source)
+        record = _checked(controller, name, source, rebuild=query.rebuild)
         with io.BufferedReader(stream, READ_BYTES) as reader:
             content = cast(BinaryIO, reader)
             dataflow = controller.dataflow(name)
@@ -141,7 +154,7 @@ async def retract(
     """Take back all records of a file, as one increment; refusals as for a replacement."""
 
     def receive() -> Uploaded:
-        record = controller.retained.check(name, source)
+        record = _checked(controller, name, source, rebuild=query.rebuild)
         given = (record, controller.dataflow(name), source, query.name)
         author = Author(query.by, query.reason)
         return drop_folder.replacements.ask(*given, None, author, idempotency_key or "")
@@ -159,17 +172,26 @@ async def preview_retraction(
     source: str,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    query: Annotated[UploadQuery, Query()],
+    query: Annotated[CorrectionQuery, Query()],
 ) -> ComparedOut:
     """Return what a retraction would change, with the same refusals; changes nothing."""
 
     def compare() -> Compared:
-        record = controller.retained.check(name, source)
+        record = _checked(controller, name, source, rebuild=query.rebuild)
         return drop_folder.replacements.compare(
             record, controller.dataflow(name), source, query.name, None
         )
 
     return _compared(await run_in_threadpool(compare))
+
+
+def _checked(controller: Controller, name: str, source: str, *, rebuild: bool) -> DataflowRecord:
+    """Return the dataflow if a file of it can be corrected; raises if not."""
+    record = controller.retained.check(name, source, rebuild=rebuild)
+    if rebuild:
+        planned = controller.rebuild_jobs.plan(record.document, controller.dataflow(name))
+        planned.require_allowed()
+    return record
 
 
 def _answer(done: Uploaded) -> ClaimOut:

@@ -277,7 +277,7 @@ def test_a_snapshot_waits_until_it_is_worth_its_cost(tmp_path: Path) -> None:
     assert not log.is_due(lambda: 40_000_000), "it is expected to take 0.2 s"
     now[0] = 4.0
     assert log.is_due(lambda: 40_000_000)
-    log.put(Snapshot(7, {"a": 1}, {"t": pa.table({"x": [1, 2, 3]})}))
+    log.put(lambda: Snapshot(7, {"a": 1}, {"t": pa.table({"x": [1, 2, 3]})}))
     again = SuperstepLog(cast(Any, plan)).newest()
     assert again is not None
     assert (again.supersteps, again.facts, again.tables["t"]["x"].to_pylist()) == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import socket
@@ -186,6 +187,21 @@ def test_a_disk_that_fills_up_is_told_in_time(
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage())
     assert _checks(Settings(root=tmp_path, port=port, engine="local"))["disk"].status == status
+
+
+def test_a_full_disk_is_what_keeps_checks_from_an_answer(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the clock nor the choice of the folder is wrong then."""
+
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(doctor, "check_folder", full)
+    monkeypatch.setattr(doctor, "check_clock", full)
+    checks = _checks(Settings(root=tmp_path, port=port, engine="local"))
+    remedies = {checks[name].remedy for name in ("root folder", "tables folder", "clock")}
+    assert remedies == {"make room on its disk"}
 
 
 def test_the_database_is_looked_at_and_not_made(tmp_path: Path) -> None:

@@ -120,6 +120,33 @@ def test_a_stage_that_cannot_follow_is_named(
     shelf.close()
 
 
+def test_a_stage_that_cannot_follow_waits_for_the_rebuild_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is taken in, all tables are built from the files that count, and swapped in."""
+    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "stages": stages})
+    for name, rows in (("monday", [("a", 1), ("b", 2)]), ("tuesday", [("a", 4)])):
+        shelf.put(name, *rows)
+        shelf.counts[name] = rows
+        shelf.take_in()
+    right = tmp_path / "right.jsonl"
+    right.write_text('{"word": "a", "n": 1}\n{"word": "c", "n": 3}\n')
+    named = ("replace", "shelf", "a", "monday", str(right), "--then-rebuild")
+    tried = call(shelf, capsys, *named, "--dry-run")
+    assert "1 record would come, 1 record would be taken back" in tried.out, tried.err
+    done = call(shelf, capsys, *named, "--reason", "a slip")
+    assert done.status == 0, done.err
+    assert "the rebuild is swapped in" in done.out
+    shelf.counts["monday"] = [("a", 1), ("c", 3)]
+    shelf.require_right()
+    gone = ("retract", "shelf", "a", "tuesday", "--then-rebuild", "--reason", "a test", "--json")
+    assert call(shelf, capsys, *gone).status == 0
+    del shelf.counts["tuesday"]
+    shelf.require_right()
+    shelf.close()
+
+
 def test_a_corrected_file_that_is_refused_replaces_nothing(
     shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

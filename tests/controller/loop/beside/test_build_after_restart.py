@@ -1,8 +1,10 @@
-"""A rebuild beside outlives the process: what was accepted ends, wherever a crash happens."""
+"""A rebuild beside outlives the process: it goes on, and what was accepted ends."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,18 @@ import pytest
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import NotFoundError
 from controller.loop import LoopLimits
-from controller.loop.beside.build_order import read_order
+from controller.loop.beside.build_order import open_order
+from controller.loop.beside.checkpoint import read_checkpoint, write_checkpoint
 from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.records.description_log import path_of
-from tests.controller.loop.beside.test_build_beside import Beside, arrive, document
+from tests.controller.changing import KEEPING_HOUSE
+from tests.controller.loop.beside.test_build_beside import (
+    Beside,
+    Tripled,
+    arrive,
+    document,
+    from_scratch,
+)
 from tests.controller.world import Deferred
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -23,7 +33,17 @@ pytestmark = pytest.mark.usefixtures("without_syncs")
 EFFECTS = (
     "build_order", "data_file", "data_sync", "log_entry", "description", "sql_commit", "clean_up",
 )  # fmt: skip
+AT_ONCE = replace(KEEPING_HOUSE, checkpoint_seconds=0.0)
+"""Every run of a build is kept."""
+
 POINTS = [f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")]
+
+
+class Failing(Tripled):
+    """Cannot do it."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        raise ValueError(key.word)
 
 
 @pytest.fixture
@@ -50,10 +70,164 @@ def jobs(world: Beside) -> list[RebuildJob]:
 
 
 def order(world: Beside) -> Any:
-    return read_order(world.files, world.store.dataflow("d").folder)
+    return open_order(world.files, world.store.dataflow("d").folder)
 
 
-def test_a_build_that_a_kill_interrupted_begins_anew(world: Beside, tmp_path: Path) -> None:
+def scratch(world: Beside) -> str:
+    """Return the folder in which a build works."""
+    (folder,) = Path(world.tables).glob(".scratch*")
+    return str(folder)
+
+
+def runs_of_a_restart(world: Beside) -> int:
+    """Start again, and let the build go on; return how many runs that took."""
+    restart(world)
+    world.faults.to = counted = PlannedFaults()
+    world.controller.tick()
+    world.faults.to = NO_FAULTS
+    return counted.passed["job.before"]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[Beside]:
+    """Give a world that was killed in the middle of a build, of which every run was kept."""
+    world = Beside(tmp_path, limits=AT_ONCE)
+    world.controller.register(document())
+    arrive(world, 0, 6)
+    world.ticks()
+    world.faults.to = PlannedFaults("job.before", passage=9)
+    with pytest.raises(Crash):
+        world.start(document("tripled"))
+    world.faults.to = NO_FAULTS
+    yield world
+    world.close()
+
+
+def test_a_build_goes_on_where_it_was_killed(killed: Beside, tmp_path: Path) -> None:
+    """It reads nothing again, and its tables are those of no kill; twice on the way."""
+    kept, _ = read_checkpoint(killed.files, scratch(killed))
+    assert kept is not None
+    assert kept.done == 4, "the fifth was under way"
+    killed.restart()
+    killed.faults.to = PlannedFaults("job.before", passage=2)
+    killed.controller.recover()
+    with pytest.raises(Crash):
+        killed.controller.tick()
+    assert runs_of_a_restart(killed) == 3, "two stages over six increments, less nine"
+    (job,) = jobs(killed)
+    assert (job.status, job.anew) == ("ready", ""), job.error
+    killed.swap(job)
+    assert killed.seen() == from_scratch(tmp_path / "scratch", document("tripled"), 6)
+    assert not list(Path(killed.tables).glob(".scratch*"))
+
+
+def test_a_build_that_is_ready_stays_ready(tmp_path: Path) -> None:
+    """A kill between the comparison and the swap costs the comparison, and what came since."""
+    world = Beside(tmp_path, limits=AT_ONCE)
+    begun(world)
+    before = world.build(document("tripled"))
+    assert runs_of_a_restart(world) == 0
+    arrive(world, 4, 5)
+    world.ticks()
+    (after,) = jobs(world)
+    assert (after.id, after.status, after.anew) == (before.id, "ready", "")
+    world.swap(after)
+    assert world.sums()["x"] == 3 * sum(range(5))
+    world.close()
+
+
+def damage_checkpoint(world: Beside) -> str:
+    path = Path(scratch(world), "build.json")
+    path.write_bytes(path.read_bytes().replace(b'"fed"', b'"fad"'))
+    return "damaged"
+
+
+def let_another_release_write(world: Beside) -> str:
+    path = Path(scratch(world), "build.json")
+    value = json.loads(path.read_bytes())
+    del value["_digest"]
+    path.write_text(json.dumps({**value, "release": "0.0.1"}), encoding="utf-8")
+    return "another release"
+
+
+def lose_files(world: Beside) -> str:
+    for path in list(Path(scratch(world)).rglob("*.parquet")):
+        path.unlink()
+    return "damaged"
+
+
+@pytest.mark.parametrize("harm", [damage_checkpoint, let_another_release_write, lose_files])
+def test_what_cannot_be_believed_is_built_anew(
+    harm: Callable[[Beside], str], killed: Beside, tmp_path: Path
+) -> None:
+    """And it says why."""
+    why = harm(killed)
+    restart(killed)
+    killed.controller.tick()
+    (job,) = jobs(killed)
+    assert job.status == "ready", job.error
+    assert why in job.anew
+    killed.swap(job)
+    assert killed.seen() == from_scratch(tmp_path / "scratch", document("tripled"), 6)
+    assert not list(Path(killed.tables).glob(".scratch*"))
+
+
+def test_a_former_leader_writes_beside_what_goes_on(killed: Beside) -> None:
+    """Its folder was taken away: what it still writes is in none that is read."""
+    was = scratch(killed)
+    stale, _ = read_checkpoint(killed.files, was)
+    assert stale is not None
+    killed.restart()
+    killed.controller.recover()
+    now = scratch(killed)
+    assert now != was
+    write_checkpoint(killed.files, was, replace(stale, fed={"a": 0}))
+    killed.controller.tick()
+    assert jobs(killed)[0].status == "ready"
+    killed.swap(jobs(killed)[0])
+    assert killed.sums()["x"] == 3 * sum(range(6))
+    restart(killed)
+    assert not list(Path(killed.tables).glob(".scratch*"))
+
+
+def test_what_became_of_the_last_build_is_kept(world: Beside) -> None:
+    """Over restarts: who asked, who ended it, how, and why."""
+    begun(world)
+    jobs_of = world.controller.rebuild_jobs
+    first = jobs_of.start(document(), world.controller.validate(document()), by="ann")
+    jobs_of.cancel("d", first.id, by="bob")
+    restart(world)
+    (job,) = jobs(world)
+    assert (job.id, job.status, job.by, job.ended_by) == (first.id, "cancelled", "ann", "bob")
+    assert job.ended_at is not None
+    assert job.ended
+    shown = world.build(document("tripled"))
+    world.controller.rebuild_jobs.swap("d", shown.id, by="cid")
+    restart(world)
+    (job,) = jobs(world)
+    assert (job.id, job.status, job.ended_by, job.version) == (shown.id, "swapped", "cid", 2)
+    assert job.tables == shown.tables
+    assert world.controller.rebuild_jobs.show("d", shown.id) == job
+    with pytest.raises(NotFoundError):
+        world.controller.rebuild_jobs.show("d", first.id)
+
+
+def test_why_the_last_build_failed_is_kept(world: Beside) -> None:
+    """With the error that it failed with."""
+    begun(world)
+    world.translators["tripled"] = Failing
+    restart(world)
+    world.start(document("tripled"))
+    (before,) = jobs(world)
+    restart(world)
+    (job,) = jobs(world)
+    assert job.status == before.status == "failed"
+    assert job.error is not None
+    assert before.error is not None
+    assert job.error.as_dict() == before.error.as_dict()
+
+
+def test_a_build_that_a_kill_interrupted_at_once_begins_anew(world: Beside, tmp_path: Path) -> None:
     """Under its id, from all input; inputs are kept meanwhile, and it waits for its swap."""
     begun(world)
     world.faults.to = PlannedFaults("data_file.before", passage=3)
@@ -62,11 +236,12 @@ def test_a_build_that_a_kill_interrupted_begins_anew(world: Beside, tmp_path: Pa
     given = order(world)
     restart(world)
     assert [(job.id, job.status) for job in jobs(world)] == [(given.id, "building")]
-    assert "anew" in jobs(world)[0].step
+    assert "goes on" in jobs(world)[0].step
     assert "d" in world.parts.building
     world.controller.tick()
     (job,) = jobs(world)
     assert (job.status, job.exact) == ("ready", True), job.error
+    assert job.anew == "it had built nothing yet"
     assert world.sums()["x"] == 6, "nobody asked for the swap"
     assert world.swap(job).status == "swapped"
     assert world.sums()["x"] == 18
@@ -75,26 +250,12 @@ def test_a_build_that_a_kill_interrupted_begins_anew(world: Beside, tmp_path: Pa
     assert not world.parts.building
 
 
-def test_a_build_that_is_ready_is_ready_again(world: Beside) -> None:
-    """A kill between the comparison and the swap costs the build, and nothing else."""
-    begun(world)
-    before = world.build(document("tripled"))
-    restart(world)
-    arrive(world, 4, 5)
-    world.ticks()
-    (after,) = jobs(world)
-    assert (after.id, after.status) == (before.id, "ready")
-    assert [one.table for one in after.tables] == [one.table for one in before.tables]
-    world.swap(after)
-    assert world.sums()["x"] == 3 * sum(range(5))
-
-
 @pytest.mark.part(every=9)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("passage", [1, 2, 3, 5])
 def test_a_swap_that_was_asked_for_is_carried_out(point: str, passage: int, tmp_path: Path) -> None:
     """Killed before and after every effect of build and swap: the old tables, then the new ones."""
-    world = Beside(tmp_path / "world")
+    world = Beside(tmp_path / "world", limits=AT_ONCE)
     begun(world)
     old = world.seen()
 
@@ -160,9 +321,10 @@ def test_what_was_cancelled_does_not_begin_again(world: Beside) -> None:
     job = world.build(document("tripled"))
     world.controller.rebuild_jobs.cancel("d", job.id)
     restart(world)
-    assert not jobs(world)
-    with pytest.raises(NotFoundError):
-        world.controller.rebuild_jobs.show("d", job.id)
+    world.controller.tick()
+    assert jobs(world)[0].status == "cancelled"
+    assert order(world) is None
+    assert not list(Path(world.tables).glob(".scratch*"))
 
 
 def test_a_roll_back_ends_a_build_that_was_interrupted(tmp_path: Path) -> None:

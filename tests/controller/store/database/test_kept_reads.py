@@ -1,4 +1,4 @@
-"""What was read stays as long as nobody commits, whoever that is; and not longer."""
+"""Values that were read stay until somebody commits, in any process, and not longer."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_error_is_not_kept(path: Path, kept: KeptReads) -> None:
 
 
 def test_nothing_is_kept_without_a_stamp(path: Path, tmp_path: Path) -> None:
-    """Of another kind of database, of a file that is gone or is none, and after the end."""
+    """With another kind of database, with a file that is gone or is none, and after the end."""
     nowhere = KeptReads(tmp_path / "none.db")
     (tmp_path / "text.db").write_text("no database, but long enough to look like one" * 100)
     closed = KeptReads(path)

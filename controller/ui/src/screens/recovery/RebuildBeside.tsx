@@ -1,4 +1,4 @@
-import { Button, Group, Progress, Stack, Text } from "@mantine/core";
+import { Button, Group, Progress, Stack, Text, TextInput } from "@mantine/core";
 import { useState } from "react";
 
 import { client } from "@/api/client";
@@ -16,7 +16,8 @@ import { ProblemMessage } from "@/components/ProblemMessage";
 import { RelativeTime } from "@/components/RelativeTime";
 import { Section } from "@/components/Section";
 import { formatCount } from "@/format/format";
-import { ReachLine } from "@/screens/recovery/Reach";
+import { ReachLine, useReach } from "@/screens/recovery/Reach";
+import { seedsOf } from "@/screens/recovery/seeds";
 
 type Rebuild = components["schemas"]["RebuildJobOut"];
 type Difference = components["schemas"]["TableDifferenceOut"];
@@ -47,7 +48,8 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
   const job = rebuilds.data?.items.find((one) => !one.ended);
   const last = rebuilds.data?.items[0];
   const shown = { notify: false } as const;
-  const start = useAction(() => client.POST(PATH, { params: { path } }), shown);
+  const [seeds, setSeeds] = useState<Readonly<Record<string, string>>>({});
+  const start = useAction((seed: string[]) => client.POST(PATH, { params: { path, query: { seed } } }), shown);
   const act = useAction(
     ({ rebuild, what }: { rebuild: string; what: "swap" | "cancel" }) =>
       client.POST(what === "swap" ? `${ONE}/swap` : `${ONE}/cancel`, { params: { path: { ...path, rebuild } } }),
@@ -83,6 +85,7 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
         {() => (
           <Stack gap="sm">
             {job === undefined && <Text size="sm">No rebuild is under way.</Text>}
+            {job === undefined && last !== undefined && <Ended job={last} />}
             {job === undefined && last?.error && <ProblemMessage error={new ProblemError(last.error)} />}
             {until !== null && until !== undefined && (
               <Text size="sm">
@@ -104,9 +107,10 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
       </Asked>
       <CliHint words={["cbp", "rebuild", dataflow]} />
       {asking === "start" && (
-        <AskFirst title={`Build the tables of ${dataflow} anew?`} action="Build" harmless onClose={() => setAsking(undefined)} onConfirm={() => start.mutate()}>
+        <AskFirst title={`Build the tables of ${dataflow} anew?`} action="Build" harmless onClose={() => setAsking(undefined)} onConfirm={() => start.mutate(seedsOf(seeds))}>
           <ReachLine dataflow={dataflow} />
-          Nothing that readers see changes until you swap the new tables in. Building takes about as long as it took to apply all of this input.
+          <Seeds dataflow={dataflow} seeds={seeds} onChange={setSeeds} />
+          Nothing that readers see changes until you swap the new tables in. Building takes about as long as it took to apply all of this input, and longer by its rests.
         </AskFirst>
       )}
       {asking === "swap" && job !== undefined && (
@@ -121,6 +125,43 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
         </AskFirst>
       )}
     </Section>
+  );
+}
+
+interface SeedsProps {
+  dataflow: string;
+  seeds: Readonly<Record<string, string>>;
+  onChange: (seeds: Readonly<Record<string, string>>) => void;
+}
+
+/** Ask for files in place of input that is gone, of each source that has lost some. */
+function Seeds({ dataflow, seeds, onChange }: SeedsProps) {
+  const reach = useReach(dataflow);
+  return (
+    <>
+      {reach.data?.sources
+        .filter((one) => !one.complete)
+        .map(({ source }) => (
+          <TextInput
+            key={source}
+            label={`Files in place of the input of ${source} that is gone`}
+            description="A Parquet file, a folder of them or a Delta table of the service's machine, below CBP_SOURCE_ROOTS. Without them the rebuild is refused."
+            placeholder={`/archive/${source}`}
+            value={seeds[source] ?? ""}
+            onChange={(event) => onChange({ ...seeds, [source]: event.currentTarget.value })}
+          />
+        ))}
+    </>
+  );
+}
+
+/** What came of the last rebuild, which is kept over restarts. */
+function Ended({ job }: { job: Rebuild }) {
+  return (
+    <Text size="sm">
+      The last one, for version {job.version}, {job.step} <RelativeTime at={job.ended_at} />
+      {job.ended_by === "" ? "" : ` by ${job.ended_by}`}. {job.by === "" ? "" : `${job.by} had asked for it.`}
+    </Text>
   );
 }
 
@@ -147,6 +188,13 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
           <Text size="sm" role="status">
             {stepInWords(job)}
           </Text>
+          {job.share < 1 && (
+            <Text size="sm">
+              It works {Math.round(100 * job.share)} % of the time (CBP_REBUILD_SHARE), and gives way to runs of {job.dataflow}: {Math.round(job.rested)} s of{" "}
+              {Math.round(job.seconds)} s so far were rests.
+            </Text>
+          )}
+          {job.anew !== "" && <Text size="sm">It began anew after a restart of the service: {job.anew}.</Text>}
           <Progress value={job.total > 0 ? (100 * job.done) / job.total : 100} animated aria-label="Progress of the rebuild" />
         </>
       )}

@@ -1,7 +1,8 @@
-import { Button, FileInput, Group, Modal, SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Checkbox, FileInput, Group, Modal, SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
 import { useState } from "react";
 
 import { useAction, useApi } from "@/api/hooks";
+import { ProblemError } from "@/api/problem";
 import { addressOf, exactly } from "@/api/records";
 import type { components } from "@/api/schema";
 import { Asked } from "@/components/Asked";
@@ -29,22 +30,25 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
   const [right, setRight] = useState<File | null>(null);
   const [by, setBy] = useState("");
   const [reason, setReason] = useState("");
+  const [rebuild, setRebuild] = useState(false);
   const path = ["dataflows", dataflow, "sources", source, how === "replace" ? "replacements" : "retractions"];
   const sent = how === "replace" && right !== null ? { body: right } : {};
   const headers = how === "replace" ? { headers: { "Content-Type": "application/octet-stream" } } : {};
   const init = { method: "POST", ...headers, ...sent };
   const action = useAction(
-    () => exactly<Claim>(addressOf(path, [["name", file], ["by", by], ["reason", reason]]), init),
+    () => exactly<Claim>(addressOf(path, [["name", file], ["by", by], ["reason", reason], ["rebuild", rebuild]]), init),
     {
-      done: how === "replace" ? `${file} is being replaced` : `${file} is being taken back`,
+      done:
+        (how === "replace" ? `${file} is being replaced` : `${file} is being taken back`) +
+        (rebuild ? `; now build new tables of ${dataflow} (Recovery)` : ""),
       onDone: onClose,
       notify: false,
     },
   );
   const asked = how === "retract" || right !== null;
   const preview = useApi(
-    ["correction", dataflow, source, file, how, right?.name, right?.size, right?.lastModified],
-    () => exactly<Compared>(addressOf([...path, "preview"], [["name", file]]), init),
+    ["correction", dataflow, source, file, how, rebuild, right?.name, right?.size, right?.lastModified],
+    () => exactly<Compared>(addressOf([...path, "preview"], [["name", file], ["rebuild", rebuild]]), init),
     // What is done cannot be previewed again.
     { enabled: asked && !action.isPending && !action.isSuccess, follow: false },
   );
@@ -80,6 +84,14 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
               )}
             </Asked>
           )}
+          {asked && (rebuild || isUnfollowed(preview.error)) && (
+            <Checkbox
+              label="Take it in all the same: stages that cannot follow stop until new tables are swapped in"
+              description="Then build new tables of the dataflow in Recovery: they are computed from the files that count."
+              checked={rebuild}
+              onChange={(event) => setRebuild(event.currentTarget.checked)}
+            />
+          )}
           <Group grow align="flex-start">
             <TextInput label="Why" required maxLength={1000} value={reason} onChange={(event) => setReason(event.currentTarget.value)} />
             <TextInput label="Who asks for it" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} />
@@ -107,4 +119,11 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
       </form>
     </Modal>
   );
+}
+
+/** Tell whether stages are all that hinders a correction. */
+function isUnfollowed(error: unknown): boolean {
+  if (!(error instanceof ProblemError) || error.code !== "replace_refused") return false;
+  const readers = Object.keys((error.problem.details.stages ?? {}) as object);
+  return readers.length > 0 && readers.every((one) => one.startsWith("stages."));
 }

@@ -1,0 +1,142 @@
+"""Build work: carries out a build until it is ready, from the beginning or from where it was left.
+
+    what an earlier process left   -> goes on
+    it cannot be believed          -> begins anew, and says why; also if its input was corrected
+    as far as the dataflow         -> compared with what readers see: ready
+
+Guaranteed: what is gone on with is what was built from the same input by the same code
+(tests/controller/loop/beside/test_build_after_restart.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.engine import Engine
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import FileDamagedError, NotFoundError
+from cbp.model.flow.snapshot import Snapshot
+from cbp.model.schedule.quiescence import left_to_do
+from controller.loop.beside.build_beside import Build, CorrectedMeanwhileError
+from controller.loop.beside.build_plans import BuildPlans
+from controller.loop.beside.checkpoint import Checkpoint, folder_of, read_checkpoint
+from controller.loop.beside.rebuild_job import Job, Planned
+from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.dataflow_folder import remove_scratch
+from controller.loop.runs.dropped_files import DroppedFiles
+from controller.store.base import DataflowRecord, Store
+
+READINGS_MAX = 25
+"""How often a comparison waits for the dataflow to have applied what the build has."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildWork:
+    """Carries out builds, each in the thread that asks for it.
+
+    Attributes:
+        checkpoint_seconds: How long a build may go on until it keeps how far it has come.
+        readings_max: How often a comparison waits for the dataflow to come to rest.
+    """
+
+    store: Store
+    engine: Engine
+    catalog: Catalog
+    snapshots: Snapshots
+    open_log: Callable[[str], IntentionLog]
+    files: Files
+    tables_root: str
+    faults: Faults
+    dropped_files: DroppedFiles
+    build_plans: BuildPlans
+    checkpoint_seconds: float
+    readings_max: int = READINGS_MAX
+
+    def build(self, job: Job, planned: Planned) -> None:
+        """Build the tables of a job, and compare them with those that readers see.
+
+        Raises:
+            JobCancelledError: The job is to end.
+            CbpError: As in `Build.feed`.
+        """
+        record = self.store.dataflow(job.shown.dataflow)
+        job.check()
+        job.pace.begin()
+        checkpoint: Checkpoint | None = None
+        if self.files.exists(job.scratch):
+            checkpoint, why = read_checkpoint(self.files, job.scratch)
+            if checkpoint is None:
+                self.begin_anew(job, why)
+        while True:
+            try:
+                self._carry_out(job, record, planned, checkpoint)
+                return
+            except CorrectedMeanwhileError as error:
+                self.begin_anew(job, str(error))
+            except (FileDamagedError, NotFoundError, FileNotFoundError) as error:
+                if checkpoint is None:
+                    raise
+                self.begin_anew(job, f"what it had built is damaged ({error})")
+            checkpoint = None
+
+    def begin_anew(self, job: Job, why: str) -> None:
+        """Give up what a job has built, and note why."""
+        _log.warning("rebuild.begins_anew", dataflow=job.shown.dataflow, job=job.shown.id, why=why)
+        job.show(step="begins anew", anew=why)
+        if job.build is not None:
+            job.build.close()
+        job.build = None
+        remove_scratch(self.files, job.scratch, faults=self.faults)
+        job.tries += 1
+        job.scratch = folder_of(self.tables_root, job.shown.id, job.tries)
+
+    def _carry_out(
+        self, job: Job, record: DataflowRecord, planned: Planned, begins: Checkpoint | None
+    ) -> None:
+        build = job.build = Build(
+            f"{job.shown.id}t{job.tries}",
+            record,
+            planned.dataflow,
+            planned.leaders,
+            f"{job.scratch}/1",
+            job,
+            self.store,
+            self.engine,
+            self.files,
+            self.open_log,
+            self.dropped_files,
+            self.build_plans.seeds(job.order.seeds),
+            self.build_plans.firsts(record, job.order.seeds),
+            self.faults,
+            slots_max=job.pace.slots_of(self.engine.preparer.limits().slots),
+            begins=begins,
+            checkpoint_seconds=self.checkpoint_seconds,
+        )
+        present = self.catalog.compiled(record)
+        for left in reversed(range(self.readings_max)):
+            build.feed()
+            snapshot = self.snapshots.take(record.name)
+            if exact := self._at_rest(record, snapshot, build):
+                break
+            if left:
+                job.wait({})
+        tables = tuple(build.compare(present, snapshot))
+        job.show(tables=tables, exact=exact, behind=build.behind)
+
+    def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
+        """Tell whether a snapshot shows exactly what the build has applied."""
+        position = self.store.position(record.name)
+        units = self.catalog.units(record)
+        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
+        shown = all(
+            snapshot.epochs[name] + 1 == stage.epoch for name, stage in position.stages.items()
+        )
+        return shown and not build.behind and not left_to_do(rules, position, set())

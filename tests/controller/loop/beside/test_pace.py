@@ -1,0 +1,90 @@
+"""The pace of a build: its share of the time, and what it gives way to."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.loop.beside.pace import GIVES_WAY_MAX, UNIT_SECONDS_MIN, Pace
+from controller.loop.beside.rebuild_job import JobCancelledError
+from tests.simulated_time import ManualClock
+
+
+def nothing() -> None:
+    """Let a rest go on."""
+
+
+def paced(share: float, busy: bool = False) -> tuple[Pace, ManualClock]:
+    clock = ManualClock()
+    pace = Pace(share, lambda: busy, clock)
+    pace.begin()
+    return pace, clock
+
+
+@pytest.mark.parametrize("share", [0.05, 0.25, 0.5, 0.9])
+def test_it_works_its_share_of_the_time(share: float) -> None:
+    """Whatever its units are, unless they are too short to be worth a rest."""
+    pace, clock = paced(share)
+    worked = 0.0
+    for seconds in (0.3, 2.0, 0.1, 40.0):
+        clock.move(seconds=seconds)
+        worked += seconds
+        pace.rest(nothing)
+    assert worked / clock.seconds() == pytest.approx(share, rel=1e-2)
+    assert pace.rested == pytest.approx(clock.seconds() - worked, rel=1e-2)
+
+
+def test_short_units_are_added_up() -> None:
+    """Many of them rest as one of their length does."""
+    pace, clock = paced(0.5)
+    for _ in range(100):
+        clock.move(seconds=UNIT_SECONDS_MIN / 10)
+        pace.rest(nothing)
+    assert pace.rested == pytest.approx(10 * UNIT_SECONDS_MIN, rel=0.2)
+
+
+def test_it_gives_way_to_runs_and_goes_on_in_the_end() -> None:
+    """For as long as one is under way, within the limit."""
+    under_way = True
+    clock = ManualClock()
+    pace = Pace(0.5, lambda: under_way, clock)
+    pace.begin()
+    clock.move(seconds=1)
+    pace.rest(nothing)
+    assert pace.rested == pytest.approx(1 + GIVES_WAY_MAX, rel=1e-2), "it is never starved"
+    under_way = False
+    clock.move(seconds=1)
+    pace.rest(nothing)
+    assert pace.rested == pytest.approx(2 + GIVES_WAY_MAX, rel=1e-2)
+
+
+def test_all_of_the_time_is_no_rest() -> None:
+    """Nor does it rest while its dataflow stands still for it."""
+    pace, clock = paced(1.0, busy=True)
+    clock.move(seconds=9)
+    pace.rest(nothing)
+    assert (pace.rested, pace.slots_of(8)) == (0.0, None)
+    pace, clock = paced(0.5, busy=True)
+    with pace.hurrying():
+        clock.move(seconds=9)
+        pace.rest(nothing)
+    pace.rest(nothing)
+    assert pace.rested == 0.0
+
+
+def test_a_cancelled_one_rests_no_longer() -> None:
+    """What is asked while it rests may end it."""
+    pace, clock = paced(0.05)
+    clock.move(seconds=3600)
+
+    def check() -> None:
+        if len(clock.waits) == 2:
+            raise JobCancelledError
+
+    with pytest.raises(JobCancelledError):
+        pace.rest(check)
+    assert clock.seconds() < 3601
+
+
+def test_it_takes_a_share_of_the_slots() -> None:
+    """One at least."""
+    assert [paced(0.5)[0].slots_of(slots) for slots in (1, 2, 3, 8)] == [1, 1, 1, 4]
