@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def settings_of(root: Path, database_url: str, **more: Any) -> Settings:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    names = ("root", "port", "engine", "settle_seconds", "scan_seconds", "database_url")
-    names += ("rebuild_share",)
+    names = ["root", "port", "engine", "settle_seconds", "scan_seconds", "database_url"]
+    names.append("rebuild_share")
     chosen = {f"CBP_{name.upper()}": str(getattr(settings, name)) for name in names}
     return {**os.environ, **chosen}
 
@@ -223,6 +224,9 @@ def test_a_rebuild_beside_goes_on_after_real_kills(tmp_path: Path) -> None:
         assert job["anew"] == "", job
         return int(job["done"]) if job["step"] == "builds" else 0
 
+    def has(client: ServiceClient, parts: int) -> bool:
+        return done(client) >= parts
+
     dropped = 0
     with serving(slow) as client:
         body = json.dumps(DOCUMENT).encode()
@@ -239,7 +243,7 @@ def test_a_rebuild_beside_goes_on_after_real_kills(tmp_path: Path) -> None:
             assert done(client) >= reached
             drop(incoming, f"{dropped:03d}", '{"url": "a"}\n')
             dropped += 1
-            until(lambda reached=reached: done(client) >= reached + 20, "more is built")
+            until(partial(has, client, reached + 20), "more is built")
     with serving(settings_of(tmp_path, url, rebuild_share=1.0)) as client:
         until(lambda: client.get(*jobs)["items"][0]["status"] == "ready", "it is ready")
         job = client.get(*jobs)["items"][0]
