@@ -31,6 +31,7 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import read_vector
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import flow_table, stage_tables, state_table
 from cbp.model.dataflow.dataflow import StageNode
@@ -380,7 +381,9 @@ class Checker:
         actual = os.stat(path)
         key = (path, actual.st_ino)
         if key not in self._rows:
-            self._rows[key] = pq.ParquetFile(path).read(use_threads=False).to_pylist()
+            file = pq.ParquetFile(path)
+            names = [one for one in file.schema_arrow.names if not one.startswith(INDEX_PREFIX)]
+            self._rows[key] = file.read(names, use_threads=False).to_pylist()
         return self._rows[key]
 
     # at the end

@@ -35,14 +35,15 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def arrive(world: World, name: str, number: int, *, word: str = "w") -> None:
     """Let a file come, whose claim and increment know its name and content."""
-    accept = world.store.accept
+    accept, add = world.store.accept, world.store.add_claim
     world.clock.advance(1)
 
     def named(claim: ClaimRecord, record: IncrementRecord) -> None:
         origin = {"files": [name], "sha256": f"{number}"}
-        accept(replace(claim, path=name, sha256=f"{number}"), replace(record, origin=origin))
+        accept(replace(claim, sha256=f"{number}"), replace(record, origin=origin))
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.store, "add_claim", lambda claim: add(replace(claim, path=name)))
         patch.setattr(world.store, "accept", named)
         world.arrive("one", "a", (word, number))
     world.ticks()
@@ -111,6 +112,7 @@ def test_what_comes_back_counts_once(world: World) -> None:
 
 def arrive_together(world: World, *files: tuple[str, int]) -> None:
     """Let files come as one increment."""
+    add = world.store.add_claim
     world.clock.advance(1)
 
     def named(claim: ClaimRecord, record: IncrementRecord) -> None:
@@ -123,6 +125,7 @@ def arrive_together(world: World, *files: tuple[str, int]) -> None:
         world.store.accept_all([(one, record) for one in (claims[0], *more)])
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.store, "add_claim", lambda claim: add(replace(claim, path=files[0][0])))
         patch.setattr(world.store, "accept", named)
         world.arrive("one", "a", *(("w", number) for _, number in files))
     world.ticks()
