@@ -381,7 +381,7 @@ class Build:
         """Return an increment as it is read."""
         source, index = one.increment.flow, one.increment.index
         if source not in self._valid:
-            valid = ValidInputs(self.store, self.files, self.folder, "", self.faults)
+            valid = ValidInputs(self.store, self.files, self.folder, "", self.faults, f"{self.id}-")
             node, dropped = self.dataflow.sources[source], self._dropped().get(source, ())
             self._valid[source] = valid.of(self.record, node, self._valid_to[source], dropped)
         if (valid_one := self._valid[source].get(index)) is not None:

@@ -52,15 +52,14 @@ class RetainedInputs:
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
-        readers = self._unable(record, dataflow, source)
-        if rebuild:
-            readers = {one: why for one, why in readers.items() if not one.startswith("stages.")}
-        if readers:
+        unable = self._unable(record, dataflow, source)
+        waits = {one for one in unable if rebuild and one.startswith("stages.")}
+        if readers := {one: why for one, why in unable.items() if one not in waits}:
             raise ReplaceRefusedError(record.name, source, _words(readers), readers)
         node = dataflow.sources[source]
         if not is_signed(node, dataflow.stages):
             for stage in dataflow.stages.values():
-                if source in stage.wiring.values():
+                if source in stage.wiring.values() and f"stages.{stage.name}" not in waits:
                     for flow in stage.wiring.values():
                         self._require_kept(record, stage, flow)
         return record

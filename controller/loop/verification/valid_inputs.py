@@ -59,6 +59,7 @@ class ValidInputs:
         prefix: The way to it from the folder that paths of increments are relative to; with a slash
             at its end unless it is empty.
         faults: Called for each file.
+        run: Names the files; another one for each time that they are written.
     """
 
     store: Store
@@ -66,6 +67,7 @@ class ValidInputs:
     folder: str
     prefix: str
     faults: Faults
+    run: str = ""
 
     def of(
         self, record: DataflowRecord, source: SourceNode, end: int, dropped: Sequence[range]
@@ -143,7 +145,7 @@ class ValidInputs:
             if absent.num_rows:
                 raise RecordsAbsentError(record.name, source.name, absent.num_rows, [one.index])
             counts = pa.concat_tables([counts, records(one.files)])
-        name = f"{FOLDER}/{source.name}-{first.index}.parquet"
+        name = f"{FOLDER}/{self.run}{source.name}-{first.index}.parquet"
         self.files.make_dirs(f"{self.folder}/{FOLDER}")
         sink = ParquetSink(f"{self.folder}/{name}", schema, faults=self.faults)
         if counts.num_rows:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from controller.loop.beside.pace import GIVES_WAY_MAX, UNIT_SECONDS_MIN, Pace
 from controller.loop.beside.rebuild_job import JobCancelledError
+from tests.controller.loop.beside.test_build_beside import Beside, arrive, document
 from tests.simulated_time import ManualClock
 
 
@@ -88,3 +91,18 @@ def test_a_cancelled_one_rests_no_longer() -> None:
 def test_it_takes_a_share_of_the_slots() -> None:
     """One at least."""
     assert [paced(0.5)[0].slots_of(slots) for slots in (1, 2, 3, 8)] == [1, 1, 1, 4]
+
+
+@pytest.mark.usefixtures("without_syncs")
+def test_a_build_says_how_much_it_works_and_rests(tmp_path: Path) -> None:
+    """Its share is that of the settings; while it is swapped in, it does not rest."""
+    world = Beside(tmp_path, rebuild_share=0.5)
+    world.controller.register(document())
+    arrive(world, 0, 2)
+    world.ticks()
+    job = world.build(document("tripled"))
+    assert job.share == 0.5
+    assert job.rested > 0
+    world.swap(job)
+    assert world.sums()["x"] == 3
+    world.close()
