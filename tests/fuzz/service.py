@@ -43,6 +43,7 @@ ANSWER_SECONDS_MAX = 15.0
 """For a service that shares two cores with others; it answers in milliseconds."""
 SETTLE_SECONDS_MAX = 1_800.0
 ROWS_MAX = 20_000
+LOOKED_AT = 500
 MEMORY_LOOKS_MIN = 10
 GROWTH_MAX = 1.25
 
@@ -110,7 +111,7 @@ class Plan:
             self.files.append(Dropped(seed, source, name, case, stays, uploaded))
         # The source with the most records: with a few rejected files there is nothing to compare.
         taken = Counter[str]()
-        for file in self.files:
+        for file in self.files[:LOOKED_AT]:
             if file.case.schema == SCHEMA and not file.stays:
                 taken[file.source] += _records_of(file.case)
         ((self.counted, _),) = taken.most_common(1)

@@ -53,6 +53,7 @@ from controller.loop.runs import output_retention as keeping
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.verification.recomputation import below
+from controller.loop.verification.valid_inputs import ValidInputs
 from controller.store.base import Store
 from tests.simulation import operations, plan
 from tests.simulation.planting import Plant
@@ -100,6 +101,7 @@ def builds_take_nothing_back(patch: pytest.MonkeyPatch) -> None:
         return below(depth, replace(increment, gone=()))
 
     patch.setattr(build_beside, "below", planted)
+    patch.setattr(ValidInputs, "of", lambda *found: {})
 
 
 def later_records_overtake(patch: pytest.MonkeyPatch) -> None:

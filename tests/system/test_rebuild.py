@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ DOCUMENT = {
 WAIT_SECONDS = 120
 
 
-def settings_of(root: Path, database_url: str) -> Settings:
+def settings_of(root: Path, database_url: str, **more: Any) -> Settings:
     return load_settings(
         root=root,
         port=free_port(),
@@ -47,11 +48,13 @@ def settings_of(root: Path, database_url: str) -> Settings:
         scan_seconds=0.1,
         tick_seconds=0.1,
         database_url=database_url,
+        **more,
     )
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    names = ("root", "port", "engine", "settle_seconds", "scan_seconds", "database_url")
+    names = ["root", "port", "engine", "settle_seconds", "scan_seconds", "database_url"]
+    names.append("rebuild_share")
     chosen = {f"CBP_{name.upper()}": str(getattr(settings, name)) for name in names}
     return {**os.environ, **chosen}
 
@@ -200,3 +203,58 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
                 until(lambda: store.stages("urls")[0].epoch == 4, "epochs are counted on")
                 kinds = sorted(claim.status for claim in store.claims("urls").items)
                 assert kinds == ["accepted"] * 4 + ["duplicate", "quarantined"]
+
+
+@pytest.mark.soak
+def test_a_rebuild_beside_goes_on_after_real_kills(tmp_path: Path) -> None:
+    """It does not read the first files again; those that came meanwhile are in its tables."""
+    files, url = 60, f"sqlite:///{tmp_path}/cbp.db"
+    slow = settings_of(tmp_path, url, rebuild_share=0.05)
+    incoming = slow.drop_root / "urls" / "visits" / "incoming"
+    jobs = ("dataflows", "urls", "rebuilds")
+
+    def applied(client: ServiceClient) -> bool:
+        answer = client.get_pairs(
+            "dataflows", "urls", "state", "count", "counts", query=[("url", "a")]
+        )
+        return bool(answer["items"] and answer["items"][0]["n"] == dropped)
+
+    def done(client: ServiceClient) -> int:
+        job = client.get(*jobs)["items"][0]
+        assert job["anew"] == "", job
+        return int(job["done"]) if job["step"] == "builds" else 0
+
+    def has(client: ServiceClient, parts: int) -> bool:
+        return done(client) >= parts
+
+    dropped = 0
+    with serving(slow) as client:
+        body = json.dumps(DOCUMENT).encode()
+        client.post("dataflows", content=body, content_type="application/json")
+        for _ in range(files):
+            drop(incoming, f"{dropped:03d}", '{"url": "a"}\n')
+            dropped += 1
+            until(lambda: applied(client), "a file is applied")
+        client.post(*jobs)
+        until(lambda: done(client) >= 20, "a part is built")
+    for reached in (16, 32):
+        with serving(slow) as client:
+            until(lambda: done(client) > 0, "it goes on")
+            assert done(client) >= reached
+            drop(incoming, f"{dropped:03d}", '{"url": "a"}\n')
+            dropped += 1
+            until(partial(has, client, reached + 20), "more is built")
+    with serving(settings_of(tmp_path, url, rebuild_share=1.0)) as client:
+        until(lambda: client.get(*jobs)["items"][0]["status"] == "ready", "it is ready")
+        job = client.get(*jobs)["items"][0]
+        assert job["anew"] == ""
+        client.post(*jobs, job["id"], "swap")
+        until(lambda: client.get(*jobs)["items"][0]["status"] == "swapped", "it is swapped in")
+        until(lambda: applied(client), "all is in the new tables")
+    with serving(slow) as client:
+        (job,) = client.get(*jobs)["items"]
+        assert (job["status"], job["by"], job["ended_by"]) == (
+            "swapped",
+            "token-file",
+            "token-file",
+        )
