@@ -24,9 +24,6 @@ from cbp.engine.storage.file_sizes import Cutter
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.model.dataflow.stage import StateSpec
 
-BESIDE_BYTES = 4 << 20
-"""From so many bytes on, writing takes so long that a thread is worth its while."""
-
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
@@ -83,7 +80,7 @@ class RunFiles:
         self._table, self._bucket = table, bucket
         self._epoch, self._run, self._cache = epoch, run, cache
         self._written, self._faults = written, faults
-        self._cutter = Cutter(limits)
+        self._cutter, self._beside_bytes = Cutter(limits), limits.beside_bytes
         self._numbers = count()
         self.rows = 0
         self.done: list[WrittenRun] = []
@@ -98,7 +95,7 @@ class RunFiles:
         """Take new records, and write them now, in a thread if they are many; `close` waits."""
         self.rows += rows.num_rows
         for piece in chain(self._cutter.add(rows), self._cutter.rest()):
-            if piece.nbytes < BESIDE_BYTES:
+            if piece.nbytes < self._beside_bytes:
                 self._made.append(self._write(self._path(), piece))
             else:
                 self._made.append(_threads().submit(self._write, self._path(), piece))

@@ -90,6 +90,8 @@ class EngineLimits:
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
         file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
             as much.
+        beside_bytes: Bytes of a file of state from which on a whole run writes it in a thread,
+            while it finds the records of the next.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
@@ -145,6 +147,7 @@ class EngineLimits:
     small_file_rows: int = 4_096
     file_rows: int = 4_000_000
     file_bytes: int = 128 << 20
+    beside_bytes: int = 4 << 20
     read_rows: int = 16_384
     read_bytes: int = 32 << 20
     pending_rows: int = 262_144

@@ -21,4 +21,5 @@ def small_limits(*, pending_rows: int = 4) -> EngineLimits:
         listed_rows=2,
         named_rows=3,
         timers_ahead=2,
+        beside_bytes=1,
     )
