@@ -39,10 +39,10 @@ from controller.api.page import page_router, prefers_page
 from controller.api.requests.bounds import Bounds
 from controller.api.requests.examples import add_examples
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.kept_answers import KeptAnswers
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
+from controller.api.requests.shared_answers import SharedAnswers
 from controller.api.routes.access import audit, sessions, tokens
 from controller.api.routes.dataflows import (
     activity,
@@ -201,7 +201,7 @@ def create_api(
         ),
         present=present or (lambda: OwnState(controller, drop_folder)),
         now=now,
-        answers=KeptAnswers(store.stamp),
+        answers=SharedAnswers(store.stamp),
         metrics=MetricSources(
             controller=controller,
             store=store,

@@ -123,6 +123,9 @@ Change `$name/visits.py` and save it: `cbp dev` registers the new version, count
 with it, and says so. Without `cbp dev`: `cbp serve --engine local`, `cbp register dataflow.yaml`,
 and that again after a change, with `--rebuild count` (count again) or `--keep count` (continue).
 
+Your own files: `cbp infer FILE` prints what to write below `sources` (`cbp help source-formats`).
+Another class: a module beside `visits.py`, and a line for it in `pyproject.toml`.
+
 For production install the package into the service's environment, and allow it:
 
     python -m pip install .

@@ -132,6 +132,9 @@ class IntakeStoppedError(OperatingError):
 def device_errors(path: str) -> Iterator[None]:
     """Translate errors of the operating system into the library's errors.
 
+    Args:
+        path: What is worked on; named where an error names no file of its own.
+
     Raises:
         DiskFullError: No space or quota is left.
         DropFolderError: Anything else.
@@ -139,9 +142,10 @@ def device_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
+        place = exc.filename if isinstance(exc.filename, str) else path
         if DiskFullError.is_disk_full(exc):
-            raise DiskFullError(path) from exc
-        raise DropFolderError(path, exc.strerror or str(exc)) from exc
+            raise DiskFullError(place) from exc
+        raise DropFolderError(place, exc.strerror or str(exc)) from exc
 
 
 _ANEW = (

@@ -15,6 +15,7 @@ its time is over or when the service stops; the next one continues, also with it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -346,15 +347,21 @@ class SourcePass:
         tally: Tally,
     ) -> None:
         """Count files that were settled, and move them away."""
+        counts = Counter(outcomes[claim.id] for claim, _, _ in waiting)
         for claim, _, _ in waiting:
-            self._settled(place, claim, outcomes[claim.id], tally)
+            self._claims.gone.came(place.root, claim.path)
+        tally.report += ScanReport(
+            accepted=counts["accepted"],
+            quarantined=counts["quarantined"],
+            duplicates=counts["duplicate"],
+        )
         if "accepted" in outcomes.values():
             self._on_accept()
         left = [one for one in waiting if outcomes[one[0].id] != "quarantined"]
         self._intake.finish(place, [(claim, path) for claim, path, _ in left])
         for claim, _, before in left:
-            changed = self._finished.finished(place, claim, before, tally.stopping)
-            tally.report += ScanReport(quarantined=changed)
+            if changed := self._finished.finished(place, claim, before, tally.stopping):
+                tally.report += ScanReport(quarantined=changed)
 
     def _settled(
         self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: Tally

@@ -47,6 +47,8 @@ from controller.registry.translator_paths import (
 
 Factory = Callable[..., Any]
 
+RENEW_SECONDS = 1.0
+
 
 class TranslatorFiles:
     """Translators of files and folders, by name; safe to use from several threads.
@@ -115,12 +117,25 @@ class TranslatorFiles:
     def renew(self) -> int:
         """Load what has changed on disk since that was last tried; return `loads`.
 
-        Unlike `refresh`, it reads no file that is as it was at the last try. So a loop may call it.
+        Unlike `refresh`, it reads no file that is as it was at the last try, and it waits at most
+        `RENEW_SECONDS` for an author's import, which goes on. So a loop may call it.
         """
+        if self._lock.acquire(blocking=False):  # else files are being loaded
+            try:
+                changed = [folder for folder in self._folders if folder.is_changed()]
+            finally:
+                self._lock.release()
+            if changed:
+                load = partial(self._load_changed, changed)
+                thread = threading.Thread(target=load, name="renew-code", daemon=True)
+                thread.start()
+                thread.join(RENEW_SECONDS)
+        return self.loads
+
+    def _load_changed(self, folders: Iterable[_Folder]) -> None:
         with self._lock:
-            for folder in self._folders:
-                folder.renew()
-            return self.loads
+            for folder in folders:
+                folder.load(anew=True)
 
     @property
     def loads(self) -> int:
@@ -187,12 +202,11 @@ class _Folder:
                 raise
             self.problem = _import_problem(self.root, self.given[0].shown, error)
 
-    def renew(self) -> None:
-        """Load the modules if a file is not what it was at the last try."""
-        files = {path: file_signature(path) for path in self.paths()}
-        if files != self._tried:
-            self._tried = files
-            self.load(anew=True)
+    def is_changed(self) -> bool:
+        """Return whether a file is not what it was when this was last asked."""
+        before = self._tried
+        self._tried = {path: file_signature(path) for path in self.paths()}
+        return self._tried != before
 
     def _load(self, targets: dict[str, str]) -> DefinitionError | None:
         """Load the modules again; return which name has no object there, if one has none."""

@@ -293,7 +293,10 @@ class Registry:
         offers = [_package(point) for point in points] + ([of_file[1]] if of_file else [])
         if len(offers) > 1:
             packages = ", ".join(sorted(offers))
-            message = f"is offered by {packages}; allow only one of them, or rename one"
+            what = "allow only one of them, or rename one"
+            if of_file is not None:
+                what = f"give the one of {of_file[1]} another name"
+            message = f"is offered by {packages}; {what}"
             raise _wrong(message, rule="translator_ambiguous", where=name)
         factory = of_file[0] if of_file else self._imported(name, points[0])
         try:

@@ -70,7 +70,7 @@ class ConnectionLimits:
 class _Bounded(asyncio.Protocol):
     """Closes a connection whose next request is late, or to make room for another connection.
 
-    What goes before a protocol of uvicorn among the bases of a class, whatever parses its HTTP.
+    The base before a protocol of uvicorn, by whichever parser of HTTP.
     uvicorn constructs the class, so a subclass sets other limits.
     """
 

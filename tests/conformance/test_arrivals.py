@@ -52,6 +52,17 @@ def test_claims_that_come_together_are_numbered_in_their_order(chain: Store) -> 
     assert len(chain.open_claims("d", "a")) == 4
 
 
+def test_of_a_claim_whose_file_was_moved_status_and_size_change(chain: Store) -> None:
+    """What else its record says stays as it is stored; a claim that is not stored is refused."""
+    claim = chain.add_claim(a_claim("c0"))
+    chain.claims_moved([replace(claim, status="claimed", bytes=77, sha256="other")])
+    (now,) = chain.open_claims("d", "a")
+    assert now == replace(claim, status="claimed", bytes=77)
+    with pytest.raises(NotFoundError):
+        chain.claims_moved([replace(now, bytes=78), a_claim("c7")])
+    assert chain.open_claims("d", "a") == [now]
+
+
 def test_increments_that_come_together_wait_in_their_order(chain: Store) -> None:
     """Behind those that wait; all of them or none; a repetition changes nothing."""
     arrive(chain)

@@ -65,6 +65,9 @@ WRITES: dict[str, Callable[[Store], object]] = {
     "update_claims": lambda store: store.update_claims(
         [a_claim("da0", status="claimed"), a_claim("da0", status="quarantined")]
     ),
+    "claims_moved": lambda store: store.claims_moved(
+        [a_claim("da0", status="claimed"), a_claim("da0", status="claimed")]
+    ),
     "update_claim": lambda store: store.update_claim(a_claim("da0", status="claimed")),
     "accept": lambda store: store.accept(a_claim("c8"), an_arrival(1)),
     "intend": lambda store: store.intend(a_run("r9")),

@@ -169,8 +169,8 @@ def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
         def add_claims(self, new: Any) -> Any:
             return new
 
-        def update_claims(self, changed: Any) -> None:
-            self.store.update_claims(self.store.add_claims(changed))
+        def claims_moved(self, moved: Any) -> None:
+            self.store.claims_moved(self.store.add_claims(moved))
 
     make = Claims.make_all
 

@@ -63,8 +63,11 @@ def _by_length(lengths: Int64s) -> tuple[Int64s, list[int]]:
     """Return the rows sorted by length, and where each length begins, with the end as last one."""
     if not len(lengths):
         return lengths, [0]
+    longest = int(lengths.max())
+    if longest == int(lengths.min()):
+        return np.arange(len(lengths)), [0, len(lengths)]
     # NumPy sorts 16-bit numbers by counting, which is eight times as fast.
-    narrow = int(lengths.max()) <= np.iinfo(np.uint16).max
+    narrow = longest <= np.iinfo(np.uint16).max
     order = np.argsort(lengths.astype(np.uint16) if narrow else lengths, kind="stable")
     edges = np.flatnonzero(np.diff(lengths[order])) + 1
     return order, [0, *edges.tolist(), len(order)]

@@ -13,8 +13,9 @@ not called, and loses its state (`TranslatorSpec.anew`).
 Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
 to be distinguished from another.
 
-Retained files are read by some threads, in their order. Of a file only what can be of the groups is
-decoded, by its index (`cbp.engine.columnar.key_index`).
+Several threads read the retained files, and their records come in the order of the files. The index
+of a file says which of its records can belong to the groups: only these are decoded
+(`cbp.engine.columnar.key_index`).
 
 The records from before are written to one file an input, below a state's table, where the files of
 attempts are collected. It is removed when the run is prepared: no record names it.
@@ -54,8 +55,10 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 _ROWS = 1 << 18
-"""So many records are compared at a time with those that are gone, or as many as these are. Of a
-larger file, one thread reads a row group at a time."""
+"""So many records are compared at a time with those that are gone, or as many as these are."""
+
+_SMALL_BYTES = 8 << 20
+"""A file with more bytes, or with more than `_ROWS` records, is read one row group at a time."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 """Threads that read files; what they decode and look through does not hold the interpreter."""
@@ -195,26 +198,25 @@ class _Recomputation:
             left, there = row_codes([self._left, keys])
             self._left = self._left.filter(pa.array(~np.isin(left, there)))
 
-    def _records(self, files: Iterable[DataFile], spec: InputSpec) -> Iterator[pa.Table]:
+    def _records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[pa.Table]:
         """Yield the records of the run's groups, in the order of the files."""
-        shares = list(self._shares(files))
-        if len(shares) <= _THREADS:
-            for share in shares:
+        if len(files) <= _THREADS:
+            for share in self._shares(files):
                 yield from self._selected(share, spec)
             return
         with ThreadPoolExecutor(_THREADS, "cbp-retained") as threads:
             ahead: deque[Future[Iterable[pa.Table]]] = deque()
-            for share in shares:
-                ahead.append(threads.submit(self._selected_together, share, spec))
+            for file in files:
+                ahead.append(threads.submit(self._of_file, file, spec))
                 if len(ahead) > 2 * _THREADS:
                     yield from ahead.popleft().result()
             while ahead:
                 yield from ahead.popleft().result()
 
-    def _selected_together(self, share: Share, spec: InputSpec) -> Iterable[pa.Table]:
+    def _of_file(self, file: DataFile, spec: InputSpec) -> Iterable[pa.Table]:
         """Return the records of the run's groups in a file; of a large one as they are read."""
-        found = self._selected(share, spec)
-        return found if share.rows > _ROWS else list(found)
+        found = self._selected(share_of(self.plan.folder, file), spec)
+        return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[pa.Table]:
         """Yield the records of the run's groups in a file; decodes what its index leaves."""

@@ -11,8 +11,9 @@ anything else has another name, and begins with its input. So what a run leaves 
 and wherever it was broken off.
 
 When a snapshot is put follows from what it costs: not before `EngineLimits.superstep_log_ms` have
-passed since the last one, and not before twenty times as long as it takes. So it costs a loop 5 %
-at most, and a kill loses as little as that allows. The clock decides nothing but that.
+passed since the last one, and not before twenty times as long as it takes. So snapshots take a
+twentieth of a loop's time at most, and a kill loses as little as that allows. The clock decides
+nothing else.
 
 Guaranteed: a damaged or half-written file is never used, and is no error; the run begins anew.
 """

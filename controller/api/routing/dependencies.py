@@ -21,10 +21,10 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.kept_answers import KeptAnswers
 from controller.api.requests.kept_summaries import KeptSummaries
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
+from controller.api.requests.shared_answers import SharedAnswers
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
@@ -62,7 +62,7 @@ class Parts:
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
         summaries: Summaries of dataflows, kept for the next answer.
-        answers: Answers that are made of the store alone, kept until it changes.
+        answers: Answers that several requests share.
     """
 
     controller: Controller
@@ -80,7 +80,7 @@ class Parts:
     queries: Queries
     present: Callable[[], PresentState]
     now: Now
-    answers: KeptAnswers
+    answers: SharedAnswers
     summaries: KeptSummaries = field(default_factory=KeptSummaries)
 
 

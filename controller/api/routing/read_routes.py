@@ -22,16 +22,25 @@ _LASTING: set[Any] = set()
 
 
 def read_anywhere(endpoint: Endpoint) -> Endpoint:
-    """Mark a route whose answer is made of the store, the tables and registered code alone."""
+    """Mark a route whose answer is made of the store, the tables and registered code alone.
+
+    It depends on the path, the query, what the caller may touch and the moment; on no header. So
+    requests that ask for the same share answers (`controller.api.requests.shared_answers`).
+    """
     _ANYWHERE.add(endpoint)
     return endpoint
+
+
+def is_read_anywhere(endpoint: object) -> bool:
+    """Return whether a route is marked as `read_anywhere`."""
+    return endpoint in _ANYWHERE
 
 
 def lasting(endpoint: Endpoint) -> Endpoint:
     """Mark a route whose answer stays the same until the store changes.
 
-    It depends on the path, the query, what the caller may touch, and the store: on no header, no
-    table, no clock. A route that learns otherwise of one answer says so (`Exchange.passing`).
+    It is made of no table and shows no time that passes. A route that learns otherwise of one
+    answer says so (`Exchange.passing`).
     """
     _LASTING.add(endpoint)
     return endpoint

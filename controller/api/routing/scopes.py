@@ -11,9 +11,8 @@ why a route needs what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -26,8 +25,8 @@ from controller.access.errors import (
 )
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
-from controller.api.requests.kept_answers import KeptAnswers
-from controller.api.routing.read_routes import is_lasting
+from controller.api.requests.shared_answers import SharedAnswers
+from controller.api.routing.read_routes import is_lasting, is_read_anywhere
 from controller.api.routing.short_path import Shortened
 from controller.api.security.callers import READS
 from controller.api.security.exchange import Exchange, exchange_of
@@ -138,7 +137,7 @@ class ScopedRoute(APIRoute):
         self.dependant = whole  # which the OpenAPI document describes
         action = operation_id(self)
         of_one_dataflow = f"{_OF_ONE_DATAFLOW}/" in f"{self.path}/"
-        lasts = is_lasting(self.endpoint)
+        shares, lasts = is_read_anywhere(self.endpoint), is_lasting(self.endpoint)
 
         async def check_and_serve(request: Request) -> Response:
             exchange = exchange_of(request.scope)
@@ -149,9 +148,14 @@ class ScopedRoute(APIRoute):
                     raise UnauthenticatedError
                 dataflow = request.path_params["name"] if of_one_dataflow else None
                 _authorise(exchange.caller, need, action, dataflow)
-            if lasts:
-                return await _kept(request, exchange, prepare_and_serve)
-            return await prepare_and_serve(request)
+            if not shares:
+                return await prepare_and_serve(request)
+
+            async def make() -> tuple[Response, bool]:
+                return await prepare_and_serve(request), not exchange.passing
+
+            answers: SharedAnswers = request.app.state.parts.answers
+            return await answers.answer(_key_of(request, exchange), make, lasts=lasts)
 
         async def prepare_and_serve(request: Request) -> Response:
             await short.prepare(request)
@@ -160,22 +164,11 @@ class ScopedRoute(APIRoute):
         return check_and_serve
 
 
-async def _kept(
-    request: Request, exchange: Exchange, serve: Callable[[Request], Awaitable[Response]]
-) -> Response:
-    """Return the answer that was kept for such a request; else serve it, and keep the answer."""
-    answers: KeptAnswers = request.app.state.parts.answers
-    caller = exchange.caller
+def _key_of(request: Request, exchange: Exchange) -> Hashable:
+    """Return all that the answer of a read depends on, but the moment."""
+    caller, scope = exchange.caller, request.scope
     assert caller is not None, "a route that is not public has a caller"
-    scope = request.scope
-    key = (scope["path"], scope["query_string"], caller.scope, caller.dataflows)
-    stamp = answers.stamp()
-    if (body := answers.find(stamp, key)) is not None:
-        return Response(body, media_type="application/json")
-    response = await serve(request)
-    if response.status_code == HTTPStatus.OK and not exchange.passing:
-        answers.keep(stamp, key, bytes(response.body))
-    return response
+    return scope["path"], scope["query_string"], caller.scope, caller.dataflows
 
 
 def _authorise(caller: Identity, need: Need, action: str, dataflow: str | None) -> None:

@@ -6,6 +6,7 @@ A probe returns what it found as a sentence, or raises `OSError`, `LookupError` 
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import re
@@ -90,6 +91,8 @@ def check_folder(folder: str) -> str:
     existing = place
     while not existing.exists():
         existing = existing.parent
+    if os.statvfs(existing).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, f"the disk of {existing} is mounted read-only")
     if not os.access(existing, os.W_OK | os.X_OK):
         message = f"{existing} is not writable for this user"
         raise PermissionError(0, message)

@@ -201,7 +201,7 @@ class Claims:
                 if target in moved
             ]
             if claimed:
-                self._store.update_claims(claimed)
+                self._store.claims_moved(claimed)
             return claimed
 
     def record(self, place: SourcePlace, claim: ClaimRecord) -> ClaimRecord:

@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it was found to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
-        keys: The keys of which its files have an index (`cbp.engine.columnar.key_index`).
+        graph: The dataflow, if it is known.
     """
 
     dataflow: str
@@ -111,7 +111,7 @@ class SourcePlace:
     root: Path
     table: str = ""
     signed: bool = False
-    keys: tuple[GroupKey, ...] = ()
+    graph: Dataflow | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -125,8 +125,13 @@ class SourcePlace:
             local_path(record.folder),
             root,
             signed=is_signed(source, dataflow.stages),
-            keys=indexed_keys(source, dataflow),
+            graph=dataflow,
         )
+
+    @property
+    def keys(self) -> tuple[GroupKey, ...]:
+        """The keys of which its files have an index; to be asked when a file is read."""
+        return () if self.graph is None else indexed_keys(self.source, self.graph)
 
     @property
     def name(self) -> str:

@@ -28,6 +28,7 @@ from cbp.engine.storage.checked_parquet import CHECKED, seal
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.parquet_writer import SMALL_ROWS
 from cbp.engine.storage.table_names import source_folder
 from cbp.errors import OperatingError
 from cbp.model.flow.increment import DataFile, Increment
@@ -124,7 +125,7 @@ class PartWriter:
             table = with_index(table, self._keys, self._index_bytes)
         if self._open is None:
             name = flow_file(self._index, self._first + len(self._parts), self._claim)
-            self._open = _Part(self._folder, name, table.schema, len(self._keys))
+            self._open = _Part(self._folder, name, table, len(self._keys))
         self._open.write(table)
         if self._open.bytes >= self._limits.part_bytes:
             self._close_part()
@@ -217,14 +218,15 @@ def _temporary(name: str) -> str:
 class _Part:
     """One Parquet file under its temporary name."""
 
-    def __init__(self, folder: str, name: str, schema: pa.Schema, indexes: int) -> None:
+    def __init__(self, folder: str, name: str, first: pa.Table, indexes: int) -> None:
         self.name, self.records, self.bytes = name, 0, 0
         self._temporary = f"{folder}/{_temporary(name)}"
         # A dictionary of hashes would be as large as they are.
-        names = _leaves(schema)[:-indexes] if indexes else True
+        names = _leaves(first.schema)[:-indexes] if indexes else True
+        codec = "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
         self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
         self._writer: Any = pq.ParquetWriter(
-            self._file, schema, compression="snappy", use_dictionary=names, **CHECKED
+            self._file, first.schema, compression=codec, use_dictionary=names, **CHECKED
         )
 
     def write(self, table: pa.Table) -> None:

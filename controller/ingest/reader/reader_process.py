@@ -60,6 +60,10 @@ class Failed:
     path: str
 
 
+_OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors that reading a file cannot have."""
+
+
 class _Progress:
     """Reports to the parent from time to time how much was read."""
 
@@ -92,12 +96,20 @@ def answer(request: ReadRequest, progress: _Progress) -> ReadResult | RefusedFil
         limit_memory(None)
         return RefusedFile(_too_large(request.limits.memory_bytes_max).arguments())
     except OSError as error:
-        return Failed(error.errno or errno.EIO, error.strerror or str(error), request.path)
+        place = _place(error, request)
+        return Failed(error.errno or errno.EIO, error.strerror or str(error), place)
     except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
         traceback.print_exc()
         return RefusedFile(unforeseen(error).arguments())
     finally:
         limit_memory(None)
+
+
+def _place(error: OSError, request: ReadRequest) -> str:
+    """Return the file that an error is about, or the folder that could not be written."""
+    if isinstance(error.filename, str):
+        return error.filename
+    return request.folder if error.errno in _OF_WRITING else request.path
 
 
 def _is_past(seconds: Callable[[], float], until: float) -> bool:

@@ -21,6 +21,7 @@ from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import Build, TableDifference
 from controller.loop.beside.build_order import BuildOrder, Outcome
 from controller.loop.beside.pace import Pace
+from controller.loop.runs.retry import operating
 
 Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
 Ended = Literal["swapped", "cancelled", "failed"]
@@ -190,6 +191,7 @@ class Job:
 
 def error_of(cause: Exception) -> CbpError:
     """Return why a job did not succeed."""
-    if isinstance(cause, CbpError):
-        return cause
+    known = operating(cause)
+    if isinstance(known, CbpError):
+        return known
     return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")

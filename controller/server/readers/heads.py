@@ -26,7 +26,7 @@ _MORE_THAN_A_HEAD = frozenset(
 )
 """Headers that announce a body or another protocol."""
 
-_PATHS_KEPT = 1024
+_PATHS_KEPT, _KEPT_LENGTH_MAX = 1024, 256
 
 
 def head_length(received: bytes) -> int:
@@ -43,7 +43,7 @@ class HeadFilter:
     """
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:
-        self._is_served = lru_cache(_PATHS_KEPT)(is_served)
+        self._is_served, self._known = is_served, lru_cache(_PATHS_KEPT)(is_served)
 
     def serves(self, head: bytes) -> bool:
         """Return whether a reader serves the request with this complete head."""
@@ -52,7 +52,8 @@ class HeadFilter:
         if request is None or lines[-2:] != [b"", b""] or b"#" in request[1]:
             return False
         path, _, _ = request[1].partition(b"?")
-        if not self._is_served(unquote(path.decode("ascii"))):
+        is_served = self._known if len(path) <= _KEPT_LENGTH_MAX else self._is_served
+        if not is_served(unquote(path.decode("ascii"))):
             return False
         hosts = 0
         for line in lines[:-2]:

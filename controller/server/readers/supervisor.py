@@ -39,7 +39,7 @@ from controller.settings import Settings
 READERS_MAX = 4
 """How many there are at most unless an operator asks for more."""
 
-ASKED_MIN = 100
+ASKED_MIN = 200
 """So many requests in a second, answered by the service itself, call for readers."""
 
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"

@@ -68,9 +68,19 @@ class Arrivals:
 
         Raises `NotFoundError`.
         """
+        self._update(changed, _CHANGING)
+
+    def claims_moved(self, moved: Sequence[ClaimRecord]) -> None:
+        """Note the status and size of several (>= 1) claims whose files were moved to `claimed`.
+
+        As `update_claims`, but no index has these columns, so none is written anew.
+        """
+        self._update(moved, _MOVED)
+
+    def _update(self, changed: Sequence[ClaimRecord], columns: Sequence[str]) -> None:
         with self._database.write() as connection:
             hold(connection, changed[0].dataflow)
-            for claim in _update_claims(connection, changed):
+            for claim in _update_claims(connection, changed, columns):
                 raise NotFoundError(kind="claim", name=claim.id)
             tell(connection, *_events(changed))
 
@@ -415,9 +425,13 @@ def _stored_of(
     source: str,
     wanted: Collection[str],
 ) -> set[str]:
-    """Return which of these digests, or names, any claim of a source has; needs only an index."""
+    """Return which of these digests, or names, an accepted claim of a source has.
+
+    The files that are being taken in have claims of their own, which do not count.
+    """
     asked, stored = sorted(wanted), set[str]()
     mine = select(column).where(claims.c.dataflow == dataflow, claims.c.source == source)
+    mine = mine.where(claims.c.status == "accepted")
     for start in range(0, len(asked), _ASKED_AT_ONCE):
         some = column.in_(asked[start : start + _ASKED_AT_ONCE])
         stored.update(connection.execute(mine.where(some).group_by(column)).scalars())
@@ -475,16 +489,16 @@ def _arrived(records: Sequence[IncrementRecord]) -> Event:
 
 
 _CHANGING = ("status", "bytes", "sha256", "idx", "reason", "same_as")
-_CARRIED_OUT = ("status", "bytes")
-"""What changes when files were moved to `claimed`: no index has these, so none is written anew."""
+_MOVED = ("status", "bytes")
 
 
-def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> list[ClaimRecord]:
-    """Update the columns of claims that may change; return those that are not stored."""
+def _update_claims(
+    connection: Connection, changed: Sequence[ClaimRecord], columns: Sequence[str] = _CHANGING
+) -> list[ClaimRecord]:
+    """Update columns of claims, by default all that change; return those that are not stored."""
     if not changed:
         return []
     here = (claims.c.id == bindparam("its_id"), claims.c.dataflow == bindparam("its_dataflow"))
-    columns = _CARRIED_OUT if all(one.status == "claimed" for one in changed) else _CHANGING
     named = []
     for claim in changed:
         row = rows.claim_row(claim)

@@ -28,6 +28,7 @@ _COMMAND = (sys.executable, "-W", "ignore::RuntimeWarning", "-m", _MODULE)
 _CONSTANT = (*_COMMAND, "constant")
 _READER = "controller.server.readers.reader_process"
 _LIMIT_SECONDS = 2.0
+_START_SECONDS = 6.0
 
 
 def measure_reads(
@@ -56,6 +57,9 @@ def measure_reads(
         clients=clients,
         seconds=seconds,
     )
+    if service.settings.readers is None:  # readers start when they are needed
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as unread:
+            _read_meanwhile(service, replace(plan, seconds=_START_SECONDS), lines, unread)
     # A file, not a pipe: nobody reads while the files are applied.
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer:
         before = _cpu(service.process_id)

@@ -60,6 +60,11 @@ class DictStore:
         for claim in changed:
             self.update_claim(claim)
 
+    def claims_moved(self, moved: Sequence[ClaimRecord]) -> None:
+        for claim in moved:
+            before = self.claim_rows[claim.id]
+            self.update_claim(replace(before, status=claim.status, bytes=claim.bytes))
+
     def update_claim(self, claim: ClaimRecord) -> None:
         assert claim.id in self.claim_rows
         self.claim_rows[claim.id] = claim

@@ -13,6 +13,7 @@ from cbp.model.author.source_modules import load_sources
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.registry import Registry, TranslatorFiles
 from tests.authored import write
+from tests.controller.world import until
 
 COUNT = """
 from cbp import Input, Output, TranslateRecords
@@ -155,6 +156,30 @@ def test_a_file_that_is_wrong_from_the_start_keeps_no_other_name_away(folder: Pa
     assert "__main__" in refused(known).message
     write(folder, FILES)
     assert compiled(known)
+
+
+def test_an_import_that_hangs_holds_nobody_who_looks_for_newer_files(folder: Path) -> None:
+    """It goes on in a thread of its own, and what is loaded stays until it has ended."""
+    known = registry(folder / "filed_count.py")
+    before = compiled(known)
+    gate = folder / "gate"
+    gate.touch()
+    waits = f"import os, time\nwhile os.path.exists({str(gate)!r}):\n    time.sleep(0.01)\n"
+    write(folder, {"filed_text.py": waits + "def cleaned(text):\n    return text\n"})
+    loads = known.loads
+    assert [known.renew(), known.renew()] == [loads, loads]
+    assert known.newer_files(before, "count") == [str(folder / "filed_text.py")]
+    gate.unlink()
+    until(lambda: known.loads > loads)
+    assert known.renew() == loads + 1
+
+
+def test_a_name_of_a_ready_translator_is_to_be_another_one(folder: Path) -> None:
+    """Those of this package cannot be left out, so the author's own gets another name."""
+    write(folder, {"pyproject.toml": PROJECT + 'url_count = "filed_count:FiledCount"\n'})
+    mistake = refused(registry(folder), "url_count")
+    assert mistake.code == "translator_ambiguous"
+    assert f"give the one of {folder.name} another name" in mistake.message
 
 
 def test_a_name_in_two_files_is_named_with_its_file(folder: Path) -> None:

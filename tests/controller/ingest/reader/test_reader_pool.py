@@ -6,6 +6,7 @@ on; no reader outlives its service.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,14 +17,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.flow.schema import Schema
-from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.errors import DropFolderError, IntakeStoppedError, device_errors
 from controller.ingest.limits import IngestLimits
+from controller.ingest.reader import reader_process
 from controller.ingest.reader.file_reader import (
     ClaimedFile,
     FileReader,
@@ -119,6 +123,32 @@ def test_a_drop_folder_takes_in_what_a_process_read(pool: ReaderPool, tmp_path: 
     assert [reason["code"] for reason in drop.reasons()] == ["json_invalid"]
     assert len(pool.pids) == 1
     assert not before or pool.pids == before
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "/x/part.tmp"), "/x/part.tmp"),
+        (OSError(errno.EROFS, "Read-only file system"), "out"),
+        (OSError(errno.EIO, "Input/output error"), "claimed"),
+    ],
+)
+def test_an_error_names_what_was_written_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, named: str
+) -> None:
+    """The dropped file is not to blame for a disk of tables that cannot be written."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(reader_process, "read_files", fail)
+    monkeypatch.setattr(reader_process, "limit_memory", lambda _: None)
+    progress: Any = SimpleNamespace(seconds=lambda: 0.0, add=None, begin=None)
+    failed = reader_process.answer(request_of(tmp_path, lines(1)), progress)
+    assert isinstance(failed, reader_process.Failed)
+    assert failed.path == (named if named[0] == "/" else str(tmp_path / named))
+    with pytest.raises(DropFolderError, match=named), device_errors("claimed"):
+        raise OSError(failed.errno, failed.text, failed.path)
 
 
 def test_a_file_that_takes_too_long_is_refused(pool: ReaderPool, tmp_path: Path) -> None:

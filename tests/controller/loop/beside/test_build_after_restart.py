@@ -18,7 +18,7 @@ from controller.loop.beside.checkpoint import read_checkpoint, write_checkpoint
 from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.records.description_log import path_of
 from tests.controller.changing import KEEPING_HOUSE
-from tests.controller.loop.beside.test_build_beside import (
+from tests.controller.loop.beside.beside_world import (
     Beside,
     Tripled,
     arrive,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cbp import Input, Output, State, Translate, View
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS
@@ -21,105 +22,28 @@ from cbp.errors import (
 )
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.run.correction import Correction
-from cbp.model.verification import Comparison, Request, Verification
+from cbp.model.verification import Request, Verification
 from controller.cli import main
 from controller.cli.session import Session
 from controller.loop import LoopLimits
 from controller.loop.beside.build_beside import Build, TableDifference
-from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.housekeeping.input_retention import Keep
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
-from tests.controller.changing import POINTS, Changing
+from tests.controller.changing import POINTS
 from tests.controller.changing import document as document_of
+from tests.controller.loop.beside.beside_world import (
+    Beside,
+    Tripled,
+    arrive,
+    document,
+    from_scratch,
+)
 from tests.controller.lost import SourceLogs
 from tests.controller.rest import api_of_world
 from tests.planned_faults import Crash, PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
-
-
-class Largest(Translate):
-    """Keep the largest sum per first letter, of what changes in a view."""
-
-    counts = Input("word STRING, n BIGINT", route_by="word")
-    best = View("word STRING, n BIGINT", key="word")
-    seen = Output("word STRING, n BIGINT")
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        counts = list(group.counts)
-        out.best(word=key.word, n=max(r.n for r in (*counts, *group.best)))
-        for record in counts:
-            out.seen(word=record.word, n=record.n)
-
-
-def document(sum: str = "sum", **more: Any) -> dict[str, Any]:
-    chain = {"best": {"translator": "largest", "inputs": {"counts": "sum.totals"}}}
-    return document_of(sum=sum, **chain, **more)
-
-
-class Tripled(Translate):
-    """Add up three times each number per word."""
-
-    items = Input("word STRING, n BIGINT", route_by="word")
-    sums = State("word STRING, n BIGINT")
-    totals = Output("word STRING, n BIGINT", key="word")
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        n = sum(3 * r.n for r in group.items) + sum(r.n for r in group.sums)
-        out.sums(word=key.word, n=n)
-        out.totals(word=key.word, n=n)
-
-
-class Viewed(Translate):
-    """Add up numbers per word, in a view alone."""
-
-    items = Input("word STRING, n BIGINT", route_by="word")
-    sums = View("word STRING, n BIGINT", key="word")
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
-        out.sums(word=key.word, n=n)
-
-
-class Beside(Changing):
-    def __init__(self, root: Path, **more: Any) -> None:
-        super().__init__(root, **more)
-        self.translators |= {"largest": Largest, "tripled": Tripled, "viewed": Viewed}
-        self.restart()
-
-    def start(self, wanted: Any) -> RebuildJob:
-        dataflow = self.controller.validate(wanted)
-        return self.controller.rebuild_jobs.start(wanted, dataflow)
-
-    def shown(self, job: RebuildJob) -> RebuildJob:
-        return self.controller.rebuild_jobs.show("d", job.id)
-
-    def build(self, wanted: Any) -> RebuildJob:
-        """Build a version beside, until it is ready."""
-        job = self.shown(self.start(wanted))
-        assert job.status == "ready", job.error
-        return job
-
-    def swap(self, job: RebuildJob) -> RebuildJob:
-        self.controller.rebuild_jobs.swap("d", job.id)
-        if (error := self.shown(job).error) is not None:
-            raise error
-        return self.shown(job)
-
-    def seen(self) -> dict[str, list[str]]:
-        """Return what readers see in every table, without epochs."""
-        record, seen = self.store.dataflow("d"), dict[str, list[str]]()
-        for node in self.controller.dataflow("d").stages.values():
-            for spec in node.translator.states:
-                rows = self.engine.records.read_state(record.folder, node, spec.name)
-                seen[f"{node.name}.{spec.name}"] = sorted(map(repr, rows))
-            for output in node.translator.outputs:
-                one = Comparison(node.name, output.name, "records")
-                read = self.engine.verification.contents(record.folder, node, one)
-                rows = [row for batch in read.part(0, epochs=False) for row in batch]
-                seen[f"{node.name}.{output.name} flow"] = sorted(map(repr, rows))
-        return seen
 
 
 @pytest.fixture
@@ -135,23 +59,6 @@ def calm(tmp_path: Path) -> Iterator[Beside]:
     made = Beside(tmp_path, limits=LoopLimits(), collect_every=10**6)
     yield made
     made.close()
-
-
-def arrive(world: Beside, first: int, last: int) -> None:
-    for number in range(first, last):
-        if world.store.next_index("d", "a") <= number:
-            world.arrive("d", "a", ("x", number), (f"w{number % 3}", 1))
-
-
-def from_scratch(tmp_path: Path, wanted: Any, most: int) -> dict[str, list[str]]:
-    world = Beside(tmp_path)
-    world.controller.register(wanted)
-    for number in range(most):
-        arrive(world, number, number + 1)
-        world.ticks()
-    seen = world.seen()
-    world.close()
-    return seen
 
 
 def test_readers_see_the_old_tables_until_all_new_ones_are_shown(
@@ -353,6 +260,29 @@ def test_going_back_needs_the_old_code(world: Beside) -> None:
     with pytest.raises(ChangeRefusedError, match="save the code of version 1 again"):
         world.controller.rebuild_jobs.back("d")
     assert world.store.dataflow("d").version == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(errno.EROFS, "operating_failure", "Read-only"), (errno.ENOSPC, "disk_full", "make room")],
+)
+def test_a_disk_that_cannot_be_written_is_named(
+    world: Beside, monkeypatch: pytest.MonkeyPatch, number: int, code: str, said: str
+) -> None:
+    """The rebuild fails with it; the tables of before stay, and it can begin again."""
+    world.controller.register(document())
+    arrive(world, 0, 2)
+    world.ticks()
+
+    def feed(_: Build) -> None:
+        raise OSError(number, os.strerror(number), "tables/x.parquet")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Build, "feed", feed)
+        job = world.shown(world.start(document()))
+    assert (job.status, job.error.code if job.error else "") == ("failed", code)
+    assert said in str(job.error)
+    assert world.swap(world.build(document())).status == "swapped"
 
 
 def test_only_a_swap_can_be_taken_back(world: Beside) -> None:

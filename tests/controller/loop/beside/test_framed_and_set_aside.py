@@ -15,7 +15,7 @@ from controller.loop import LoopLimits
 from controller.loop.beside.build_beside import TableDifference
 from tests.controller.changing import document as document_of
 from tests.controller.framings import ByKey, ByStretch
-from tests.controller.loop.beside.test_build_beside import Beside
+from tests.controller.loop.beside.beside_world import Beside
 from tests.controller.loop.runs.test_set_aside import Fragile
 from tests.controller.lost import SourceLogs
 

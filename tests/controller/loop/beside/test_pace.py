@@ -8,7 +8,7 @@ import pytest
 
 from controller.loop.beside.pace import GIVES_WAY_MAX, UNIT_SECONDS_MIN, Pace
 from controller.loop.beside.rebuild_job import JobCancelledError
-from tests.controller.loop.beside.test_build_beside import Beside, arrive, document
+from tests.controller.loop.beside.beside_world import Beside, arrive, document
 from tests.simulated_time import ManualClock
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cbp.errors import DefinitionError
-from controller.server.readers.supervisor import readers_count
+from controller.api.requests.request_counts import RequestCounts
+from controller.server.readers.supervisor import ASKED_MIN, ReaderSupervisor, readers_count
 from controller.settings import Settings
 
 
@@ -32,3 +35,44 @@ def test_readers_and_tls_are_not_asked_for_together(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as refused:
         readers_count(Settings(root=tmp_path, readers=1, **pair), cores=64)
     assert "readers_without_tls" in str(refused.value.as_dict())
+
+
+class Begun(ReaderSupervisor):
+    """Starts no process, and notes which places would have one."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(
+            settings, count=2, changes=-1, counts=RequestCounts(), describe=lambda part: part
+        )
+        self.places: list[int] = []
+
+    def _begin(self, place: int) -> None:
+        self.places.append(place)
+
+
+async def _unused(_connection: socket.socket, _read: bytes) -> None:
+    raise AssertionError
+
+
+def test_readers_start_when_clients_ask_often(tmp_path: Path) -> None:
+    """Once, for the requests of a second; an operator who says how many gets them at once."""
+
+    async def go() -> None:
+        asked = Begun(Settings(root=tmp_path, readers=2))
+        asked.start(_unused)
+        assert asked.places == [0, 1]
+        needed = Begun(Settings(root=tmp_path))
+        needed.start(_unused)
+        for requests in (ASKED_MIN - 1, ASKED_MIN - 1):
+            assert not any(needed.pass_on(0, b"") for _ in range(requests))
+            needed._look()
+            assert needed.places == []
+        for _ in range(2):
+            for _ in range(ASKED_MIN):
+                needed.pass_on(0, b"")
+            needed._look()
+            assert needed.places == [0, 1]
+        for one in (asked, needed):
+            await one.stop()
+
+    asyncio.run(go())

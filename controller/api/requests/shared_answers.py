@@ -1,0 +1,148 @@
+"""Answers that several requests share: those that ask at a time, and those between two changes.
+
+Clients that watch a service ask for the same lists again and again. A list of twenty runs takes a
+millisecond and a half: statements, records, schemas, JSON. So requests for the same
+
+- share an answer whose making began after all of them had come. One that comes while an answer is
+  being made waits for the next: so each answer is as new as one that was made for it alone;
+- get the text of the answer before, where it is made of the store alone and the store says that
+  nobody has changed it since (`controller.api.routing.read_routes.lasting`).
+
+Only an answer that is all in its text is shared: status 200, JSON, no headers of its own. An error
+is each request's own.
+
+Invariant: no answer is older than its request
+(tests/controller/api/requests/test_shared_answers.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from fastapi import Response
+
+JSON = "application/json"
+_OF_TEXT = {"content-length", "content-type"}
+BYTES_MAX = 16 << 20
+
+Made = tuple[Response, bool]
+"""An answer, and whether it lasts until the store changes."""
+
+_Place = tuple[asyncio.AbstractEventLoop, Hashable]
+
+
+@dataclass(slots=True, eq=False)
+class _Making:
+    """One answer that is being made, or will be next.
+
+    Attributes:
+        over: Set once it is made, or has failed.
+        body: What it became; `None` if there is nothing to share.
+        next: What is made after it, for those who have come since it began.
+    """
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    body: bytes | None = None
+    next: _Making | None = None
+
+
+class SharedAnswers:
+    """Answers by a key of the caller, which names all that an answer depends on but the moment.
+
+    Used by the loop of one server; several loops share what lasts, and nothing else.
+
+    Args:
+        stamp: Returns a stamp of this moment, as `Store.stamp`.
+        bytes_max: When more is kept, all of it goes.
+    """
+
+    def __init__(self, stamp: Callable[[], Hashable | None], *, bytes_max: int = BYTES_MAX) -> None:
+        self._stamp, self._bytes_max = stamp, bytes_max
+        self._making: dict[_Place, _Making] = {}
+        self._kept: tuple[Hashable | None, dict[Hashable, bytes]] = (None, {})
+        self._bytes = 0
+
+    async def answer(
+        self, key: Hashable, make: Callable[[], Awaitable[Made]], *, lasts: bool
+    ) -> Response:
+        """Return the answer to a request.
+
+        Args:
+            key: See above.
+            make: Makes it; may be called for other requests with the same key, too.
+            lasts: Whether an answer may last until the store changes.
+
+        Raises:
+            What `make` raises.
+        """
+        if (body := self._found(key, lasts=lasts)) is not None:
+            return Response(body, media_type=JSON)
+        place = asyncio.get_running_loop(), key
+        before, mine = self._making.get(place), _Making()
+        if before is None:
+            self._making[place] = mine
+            return await self._make(place, mine, make, lasts=lasts)
+        if before.next is not None:  # it begins later than this request came
+            shared = before.next
+            await shared.over.wait()
+            if shared.body is not None:
+                return Response(shared.body, media_type=JSON)
+            return (await make())[0]
+        before.next = mine
+        try:
+            await before.over.wait()
+        except BaseException:
+            before.next = None
+            self._end(place, mine)
+            if before.over.is_set():
+                self._end(place, before)
+            raise
+        self._making[place] = mine
+        if (body := self._found(key, lasts=lasts)) is not None:
+            mine.body = body
+            self._end(place, mine)
+            return Response(body, media_type=JSON)
+        return await self._make(place, mine, make, lasts=lasts)
+
+    async def _make(
+        self, place: _Place, mine: _Making, make: Callable[[], Awaitable[Made]], *, lasts: bool
+    ) -> Response:
+        try:
+            stamp = self._stamp() if lasts else None  # before anything is read
+            response, lasting = await make()
+            if _is_its_text(response):
+                mine.body = bytes(response.body)
+                if lasting and stamp is not None:
+                    self._keep(stamp, place[1], mine.body)
+            return response
+        finally:
+            self._end(place, mine)
+
+    def _end(self, place: _Place, making: _Making) -> None:
+        """Let those go on who wait for an answer; forget it unless another one follows."""
+        making.over.set()
+        if making.next is None and self._making.get(place) is making:
+            del self._making[place]
+
+    def _found(self, key: Hashable, *, lasts: bool) -> bytes | None:
+        seen, bodies = self._kept
+        if not lasts or key not in bodies:
+            return None
+        return bodies[key] if self._stamp() == seen else None
+
+    def _keep(self, stamp: Hashable, key: Hashable, body: bytes) -> None:
+        if len(body) > self._bytes_max // 16:
+            return
+        if stamp != self._kept[0] or self._bytes > self._bytes_max:
+            self._kept, self._bytes = (stamp, {}), 0
+        self._kept[1][key] = body
+        self._bytes += len(body)
+
+
+def _is_its_text(response: Response) -> bool:
+    """Return whether another response with the same text would be the same."""
+    plain = response.media_type == JSON and set(response.headers) <= _OF_TEXT
+    return plain and response.status_code == HTTPStatus.OK
