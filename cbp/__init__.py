@@ -16,7 +16,19 @@ from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.retention import RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
-from cbp.sdk.declare import Input, Loopback, Output, State, Timers, View, by, by_sql, framed, route
+from cbp.sdk.declare import (
+    Aggregate,
+    Input,
+    Loopback,
+    Output,
+    State,
+    Timers,
+    View,
+    by,
+    by_sql,
+    framed,
+    route,
+)
 from cbp.sdk.document import dataflow_from_document
 from cbp.sdk.forms import TranslateArrow, TranslateRun, TranslateSql
 from cbp.sdk.lookups import Lookup
@@ -24,6 +36,7 @@ from cbp.sdk.translate import Translate, TranslateRecords
 
 __all__ = [
     "ALL",
+    "Aggregate",
     "Align",
     "All",
     "Connector",

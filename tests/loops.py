@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp import (
+    Aggregate,
     Dataflow,
     DataflowBuilder,
     Input,
@@ -206,6 +208,88 @@ class Waves(TranslateArrow):
         for part in (all_, new):
             part = part.sort_by([("dst", "ascending"), ("steps", "ascending")])
             out.news({"node": part.column("dst"), "steps": pc.add(part.column("steps"), 1)})
+
+
+class Ranks(Translate):
+    """PageRank as in Pregel: all pages in each superstep, until the ranks move little."""
+
+    links = Input("src BIGINT, dst BIGINT", route_by="src")
+    shares = Loopback("page BIGINT, share DOUBLE", route_by="page", supersteps=300)
+    near = State("src BIGINT, dst BIGINT", grouping="outer")
+    ranks = View("src BIGINT, rank DOUBLE", key="src")
+    moved = Aggregate("sum", ends_below=1e-9)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Sum what came, and share it with the linked pages."""
+        before = next((row.rank for row in group.ranks), 1.0)
+        near = sorted({row.dst for row in (*group.near, *group.links)})
+        shares = [one.share for one in group.shares]
+        rank = before if group.moved is None else 0.15 + 0.85 * math.fsum(shares)
+        if group.moved is not None:
+            out.moved(abs(rank - before))
+        out.ranks(key.src, rank)
+        for dst in near:
+            out.near(key.src, dst)
+            out.shares(dst, rank / len(near))
+
+
+class Halves(Translate):
+    """Numbers are handed on, each time a half, until all together are small."""
+
+    items = Input("k BIGINT, n DOUBLE", route_by="k")
+    on = Loopback("k BIGINT, n DOUBLE", route_by="k", supersteps=40)
+    sums = View("k BIGINT, n DOUBLE, most DOUBLE, least DOUBLE, together DOUBLE", key="k")
+    together = Aggregate("sum", ends_below=0.5)
+    most = Aggregate("max")
+    least = Aggregate("min", ends_below=-1000.0)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Keep the sum of what came, and what is known of the superstep before."""
+        n = math.fsum(one.n for one in (*group.items, *group.on))
+        for aggregate in (out.together, out.most, out.least):
+            if n != 3.0:
+                aggregate(n)
+        out.sums(key.k, n, group.most, group.least, group.together)
+        if abs(n) < 1e9:
+            out.on((key.k + 1) % 5, n / 2)
+
+
+class HalvesArrow(TranslateArrow):
+    """The same on columns."""
+
+    items, on, sums = Halves.items, Halves.on, Halves.sums
+    together, most, least = Halves.together, Halves.most, Halves.least
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """See `Halves`."""
+        came = pa.concat_tables([groups.items, groups.on])
+        came = came.group_by("k", use_threads=False).aggregate([("n", "sum")])
+        k, n = came.column("k"), came.column("n_sum")
+        given = pa.table({"value": n.filter(pc.not_equal(n, 3.0))})
+        for aggregate in (out.together, out.most, out.least):
+            aggregate(given)
+        before = (groups.most, groups.least, groups.together)
+        columns = [pa.array([value] * len(k), pa.float64()) for value in before]
+        out.sums(pa.table([k, n, *columns], ["k", "n", "most", "least", "together"]))
+        small = pc.less(pc.abs(n), 1e9)
+        next_ = [(value + 1) % 5 for value in k.filter(small).to_pylist()]
+        out.on(pa.table({"k": pa.array(next_, pa.int64()), "n": pc.divide(n.filter(small), 2.0)}))
+
+
+class Swells(Translate):
+    """Every message becomes two of the next superstep, so that memory is soon too small."""
+
+    items = Input("k BIGINT, n BIGINT", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT, text STRING", route_by="k", supersteps=40)
+    calls = View("k BIGINT, n BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Hand on what came, twice."""
+        for one in (*group.items, *group.on):
+            if one.n:
+                for k in (key.k * 2, key.k * 2 + 1):
+                    out.on(k, one.n - 1, "x" * 50)
+        out.calls(key.k, 1)
 
 
 def loop_of(translator: Translate | TranslateArrow, **schemas: str) -> Dataflow:

@@ -149,19 +149,39 @@ class AddressSpaceError(OperatingError):
 
 
 class RunTooLargeError(OperatingError):
-    """The one call of a whole run reads and writes more bytes than it may hold in memory."""
+    """A loop within a run, or the one call of a whole run, would hold too many bytes in memory.
+
+    Args:
+        most: How many bytes it may hold.
+        holds: How many it would hold.
+        superstep: The superstep in which a loop of messages came to that, from 1; `None` for the
+            call of a whole run.
+    """
 
     code = "run_too_large"
     retryable = False
 
-    def __init__(self, stage: str, most: int) -> None:
+    def __init__(self, stage: str, most: int, holds: int, superstep: int | None = None) -> None:
+        if superstep is None:
+            what = "is one call in one task, and what it reads and writes takes"
+            instead = "use a stage that reads by groups"
+        else:
+            what = (
+                f"is a loop in one task, and in superstep {superstep:,} its messages, and what it "
+                "changed so far, take"
+            )
+            instead = (
+                "give its loopbacks supersteps=1: then each superstep is an epoch, and only the "
+                "messages of one are waiting, in files"
+            )
         super().__init__(
-            f"a run of {stage!r} is one call in one task, and what it reads and writes takes more "
-            f"than {most} bytes; its task needs about eight times as much memory. If the machine "
-            "has that, raise CBP_WHOLE_RUN_BYTES_MAX; else bring the input in smaller files, or "
-            "use a stage that reads by groups",
+            f"a run of {stage!r} {what} {holds:,} bytes, and {most:,} are allowed; the task needs "
+            "about eight times as much memory. If the machine has that, raise "
+            f"CBP_WHOLE_RUN_BYTES_MAX; else bring the input in smaller files, or {instead}",
             stage=stage,
+            bytes=holds,
             bytes_max=most,
+            superstep=superstep,
             setting="CBP_WHOLE_RUN_BYTES_MAX",
         )
 

@@ -20,6 +20,7 @@ from cbp.model.author.fingerprint import fingerprint, held_by
 from cbp.model.dataflow.expiry import hidden_timers
 from cbp.model.dataflow.runnable import RunAll, RunAny
 from cbp.model.dataflow.stage import (
+    AggregateSpec,
     Computed,
     Form,
     InputSpec,
@@ -32,6 +33,7 @@ from cbp.model.dataflow.stage import (
 from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema, is_name
 from cbp.sdk.declare import (
+    Aggregate,
     Input,
     Loopback,
     Output,
@@ -40,6 +42,7 @@ from cbp.sdk.declare import (
     place_of,
 )
 from cbp.sdk.form_mistakes import (
+    aggregate_mistakes,
     parameters_mistake,
     record_wise_mistakes,
     run_mistakes,
@@ -56,7 +59,7 @@ from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table, writes_re
 
 _T = TypeVar("_T")
 
-Declaration = Input | Loopback | Output | State | Lookup
+Declaration = Input | Loopback | Output | State | Lookup | Aggregate
 
 _RESERVED = (
     "associate",
@@ -138,7 +141,10 @@ class Compiler:
         self._check_kept_inputs(inputs, states)
         wrong_steps = list(supersteps_mistakes(inputs, states))
         shared_keys = [] if wrong_steps else shared_key_mistakes(outputs, inputs, key)
-        for name, code, message in (*wrong_steps, *shared_keys):
+        aggregates = {n: d for n, d in declarations.items() if isinstance(d, Aggregate)}
+        loops = any(spec.loopback and spec.supersteps != 1 for spec in inputs)
+        wrong = list(aggregate_mistakes(aggregates, loops=loops))
+        for name, code, message in (*wrong_steps, *shared_keys, *wrong):
             self._note(code, name, message)
         if self._form == "groupwise":
             self._check_emitted(states)
@@ -165,6 +171,12 @@ class Compiler:
             lookups=lookups,
             ways=ways if isinstance(ways := getattr(self._stage, "ways", ""), str) else "",
             writes_remote=writes_remote(self._stage),
+            aggregates=tuple(
+                AggregateSpec(
+                    name, one.how, None if one.ends_below is None else float(one.ends_below)
+                )
+                for name, one in aggregates.items()
+            ),
         )
 
     def _lookups(

@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.author.code_fingerprint import LATER
@@ -224,6 +224,33 @@ class Loopback:
     order_by: str | Computed | None = None
     combine: Callable[[list[Any]], Iterable[Any]] | None = None
     supersteps: int = field(default=1, metadata=LATER)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A number over all groups of a superstep, which all groups read in the next superstep.
+
+        moved = Aggregate("sum", ends_below=1e-6)
+
+        out.moved(abs(new - old))   # any number of times in a call; most groups give one number
+        group.moved                 # that of the superstep before; None in the first one
+
+    It needs a `Loopback` with `supersteps`. A sum is exact, whatever the order of its numbers; that
+    of nothing is 0, while the least and the greatest of nothing are None. In `TranslateArrow`,
+    `out.moved` takes a table with the column `value`, and `groups.moved` is a number.
+
+    Args:
+        how: `"sum"`, `"min"` or `"max"` of the numbers that the groups give.
+        ends_below: The loop ends after a superstep whose number is below this: what it has then is
+            its result, and the messages of that superstep are dropped. The first superstep, which
+            reads the inputs, is always followed by another. `Aggregate("sum", ends_below=1)`, given
+            1 by each group that changed, ends a loop in which nothing changes any more. None: the
+            number ends nothing.
+    """
+
+    schema: ClassVar[str] = "value DOUBLE NOT NULL"
+    how: Literal["sum", "min", "max"]
+    ends_below: float | None = None
 
 
 @dataclass(frozen=True)

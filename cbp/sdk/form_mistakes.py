@@ -10,7 +10,7 @@ from typing import Any
 from cbp.model.author.bytecode import attributes_of_a_local
 from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import is_name
-from cbp.sdk.declare import Input, Loopback, Output, State, Timers
+from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
 
 FormMistake = tuple[str, str, str]
@@ -187,6 +187,31 @@ def supersteps_mistakes(
             yield spec.name, "supersteps_differ", message
     if any(spec.supersteps > 1 for spec in loopbacks):
         yield from _unsupported(inputs, states)
+
+
+def aggregate_mistakes(
+    aggregates: Mapping[str, Aggregate], *, loops: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, code and message of what is wrong with aggregates.
+
+    Args:
+        loops: Whether a loopback has supersteps.
+    """
+    for name, declared in aggregates.items():
+        if declared.how not in ("sum", "min", "max"):
+            message = f"how is {declared.how!r}; use 'sum', 'min' or 'max'"
+            yield name, "aggregate_invalid", message
+        least: object = declared.ends_below
+        number = isinstance(least, int | float) and not isinstance(least, bool)
+        if least is not None and not (number and least == least):
+            message = f"ends_below is {least!r}; give a number, or leave it out"
+            yield name, "aggregate_invalid", message
+        if not loops:
+            message = (
+                "an Aggregate is a number over the groups of a superstep, so it needs a Loopback "
+                "with supersteps, such as Loopback(..., supersteps=100)"
+            )
+            yield name, "aggregate_without_loop", message
 
 
 def _unsupported(

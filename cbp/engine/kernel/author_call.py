@@ -72,10 +72,15 @@ def group_type(flows: tuple[str, ...]) -> type:
 
 
 def new_group(flows: tuple[str, ...], spec: TranslatorSpec, context: RunContext) -> Any:
-    """Return a `group` for the calls of a run; it has the run's context if the code reads it."""
+    """Return a `group` for the calls of a run; it has the run's context if the code reads it.
+
+    In a loop it has the aggregates of the superstep before.
+    """
     type_ = group_type(flows)
-    if spec.gives_run:
-        type_ = type("group", (type_,), {"__slots__": (), "run": context})
+    if spec.gives_run or context.aggregates:
+        names = {"__slots__": (), "_flow_names": (*flows, *context.aggregates)}
+        run = {"run": context} if spec.gives_run else {}
+        type_ = type("group", (type_,), {**names, **run, **context.aggregates})
     return type_()
 
 

@@ -66,6 +66,7 @@ def call_arrow(
         readers = {state.name: _Kept(state, groups) for state in spec.kept}
         given = Groups.with_kept(given, kept_tables(spec, readers))
         given = Groups.of_run(given, context) if spec.gives_run else given
+        given = Groups.with_kept(given, context.aggregates)
         refuse_returned(spec.translate(given, emitter.out))
     return emitter.emitted, emitter.by_key
 

@@ -122,6 +122,7 @@ class Emitter:
         group = _Namespace("input", given)
         if self._spec.gives_run:
             group.__dict__["run"] = context
+        group.__dict__.update(context.aggregates)
         return group
 
     def _emit_output(self, output: OutputSpec) -> Callable[..., None]:

@@ -4,7 +4,8 @@
                 '-> state ------------------'-> state ...
 
 The state of a superstep is settled before the next one begins. The changes of a view are what
-became of its records from the first superstep to the last.
+became of its records from the first superstep to the last. If an aggregate ends the loop, the
+messages of the last superstep are dropped.
 
 Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_loop.py).
 """
@@ -23,6 +24,7 @@ from cbp.model.dataflow.stage import TranslatorSpec
 Key = Row
 States = dict[str, dict[Key, list[Row]]]
 Inputs = Mapping[str, Sequence[Sequence[Row]]]
+Aggregates = Mapping[str, float | None]
 
 _FIRST = ("records_in",)
 """Counts of the first superstep alone: the others read messages, which are no input of the run."""
@@ -33,7 +35,7 @@ class Superstep:
     """The records that one superstep emitted; its states are settled.
 
     Attributes:
-        outputs: Output name to its records.
+        outputs: Output name to its records, and aggregate to the numbers that groups gave.
         keys: The called keys.
     """
 
@@ -46,7 +48,7 @@ def run_supersteps(
     spec: TranslatorSpec,
     state: States,
     inputs: Inputs,
-    run: Callable[[Inputs, bool], Superstep],
+    run: Callable[[Inputs, bool, Aggregates], Superstep],
     order: Callable[[Key], Any],
 ) -> Superstep:
     """Run the supersteps of one epoch; if one fails, put the states back.
@@ -54,7 +56,8 @@ def run_supersteps(
     Args:
         state: Its states, which `run` changes.
         inputs: What the first superstep reads.
-        run: Runs a superstep on inputs; the flag says whether it is the first.
+        run: Runs a superstep on inputs; the flag says whether it is the first, and the aggregates
+            are those of the one before.
         order: Gives the order in which groups are visited.
     """
     before = {name: {key: [*rows] for key, rows in by.items()} for name, by in state.items()}
@@ -72,24 +75,29 @@ def _run(
     state: States,
     before: States,
     inputs: Inputs,
-    run: Callable[[Inputs, bool], Superstep],
+    run: Callable[[Inputs, bool, Aggregates], Superstep],
     order: Callable[[Key], Any],
 ) -> Superstep:
+    aggregates: Aggregates = {one.name: None for one in spec.aggregates}
     loopbacks = [one.name for one in spec.loopbacks]
     outputs: dict[str, list[Row]] = {one.name: [] for one in spec.outputs}
     figures: Counter[str] = Counter()
     keys: set[Key] = set()
     for number in range(spec.supersteps):
-        done = run(inputs, number == 0)
+        done = run(inputs, number == 0, aggregates)
         keys.update(done.keys)
         more = Counter(done.figures)
         figures.update(more if number == 0 else {n: c for n, c in more.items() if n not in _FIRST})
-        for output in spec.emitted:
-            if output.name not in loopbacks:
+        for output in spec.outputs:
+            if not output.view and output.name not in loopbacks:
                 outputs[output.name] += done.outputs[output.name]
         messages = {name: done.outputs[name] for name in loopbacks}
         inputs = {one.name: [messages.get(one.name, [])] for one in spec.inputs}
         figures["supersteps"] += 1
+        numbers = {one.name: [n for (n,) in done.outputs[one.name]] for one in spec.aggregates}
+        aggregates = spec.aggregated(numbers)
+        if number and spec.is_converged(aggregates):
+            messages = {name: [] for name in loopbacks}
         if not any(messages.values()):
             break
     outputs |= messages

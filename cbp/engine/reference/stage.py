@@ -35,7 +35,7 @@ from cbp.engine.reference.call import (
     put_and_delete,
     record_type,
 )
-from cbp.engine.reference.loop import Superstep, run_supersteps
+from cbp.engine.reference.loop import Aggregates, Superstep, run_supersteps
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, Routed, key_of, route_records
 from cbp.engine.reference.set_aside import Aside, SetAside, by_input
 from cbp.engine.reference.views import group_changes
@@ -133,7 +133,7 @@ class ReferenceStage:
         if self.spec.supersteps > 1:
             done = run_supersteps(self.spec, self.state, inputs, run, self._visiting_order)
         else:
-            done = run(inputs, True)
+            done = run(inputs, True, {})
         self.bindings.append(self._bound)
         self.figures = done.figures
         return done.outputs
@@ -148,6 +148,7 @@ class ReferenceStage:
         epochs: Mapping[str, Sequence[int]],
         inputs: Mapping[str, Sequence[Sequence[Row]]],
         first: bool,
+        aggregates: Aggregates,
     ) -> Superstep:
         """Call the groups that the inputs reach, and settle their states.
 
@@ -155,8 +156,10 @@ class ReferenceStage:
             epochs: As in `run`.
             inputs: As in `run`.
             first: Whether timers call groups too.
+            aggregates: Those of the superstep before.
         """
-        done = _Epoch({output.name: [] for output in self.spec.outputs}, timers=first)
+        self._context = replace(self._context, aggregates=aggregates)
+        done = _Epoch(self._no_outputs(), timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
         woken = first and self._woken(self._context.time, self._aside.left_out)
         if done.figures["records_in"] or woken:
@@ -182,6 +185,10 @@ class ReferenceStage:
             "records_out": sum(map(len, done.outputs.values())),
         }
         return Superstep(done.outputs, done.keys, figures)
+
+    def _no_outputs(self) -> dict[str, list[Row]]:
+        aggregates = (one.output for one in self.spec.aggregates)
+        return {one.name: [] for one in (*self.spec.outputs, *aggregates)}
 
     def _settle_states(self, done: _Epoch) -> None:
         """Change the states, and add what became of the records of views to the outputs."""
@@ -301,7 +308,7 @@ class ReferenceStage:
         if self.set_aside_max is None:
             return
         for key in keys:
-            trial = _Epoch({output.name: [] for output in self.spec.outputs})
+            trial = _Epoch(self._no_outputs())
             try:
                 if self.spec.form == "arrow":
                     self._call_vectorised({key: self._flows(key, routed.groups[key])}, trial)

@@ -70,9 +70,10 @@ class Preparer:
         limits, bypass = self.planner.limits, self.executor.bypass
         rows = {form: limits.rows_per_task_of(form) for form in get_args(Form)}
         if not self.executor.shuffles:
-            return PhysicalLimits(self.executor.slots, rows, bypass=bypass)
-        most = limits.arranged_reads, limits.arranged_bytes
-        return PhysicalLimits(self.executor.slots, rows, *most, bypass)
+            most: tuple[int | None, int | None] = (None, None)
+        else:
+            most = limits.arranged_reads, limits.arranged_bytes
+        return PhysicalLimits(self.executor.slots, rows, *most, bypass, limits.whole_run_bytes)
 
     def maintains_outputs(self, epoch: int) -> bool:
         """Return whether a run maintains its outputs; see `RunPreparer.maintains_outputs`."""

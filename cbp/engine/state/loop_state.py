@@ -11,7 +11,8 @@ the engine reads them like any other. Two of them are merged once the newer one 
 older, without the records that are dead, so there are few of them whatever the number of
 supersteps, and each record is copied seldom.
 
-Not guaranteed: that they fit in memory. They hold what the loop changed, not what it read.
+They hold what the loop changed, not what it read. That it fits in memory is for the caller to see
+(`bytes_changed`).
 """
 
 from __future__ import annotations

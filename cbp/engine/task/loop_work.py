@@ -18,11 +18,15 @@ Writers of a task that runs a loop: what its supersteps emit is held until the l
 A message is read by the next superstep; if none follows, it is written. What became of the records
 of views is written at the end: what is left of all their changes. State of another key is seen by
 the next superstep. Any other output is written at once, superstep after superstep.
+
+What a loop holds has a bound (`EngineLimits.whole_run_bytes`): messages, records of states that it
+wrote, and changes of views. A loop that would hold more is refused while there is still memory.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +40,7 @@ from cbp.engine.columnar.arrow_types import conform
 from cbp.engine.columnar.file_slices import file_columns
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.reached_state import Room
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.broadcast import Shared
@@ -57,7 +62,7 @@ from cbp.engine.task.bucket_work import (
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
-from cbp.model.flow.changes import SIGN
+from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN
 from cbp.model.flow.schema import Schema
 
 
@@ -131,10 +136,13 @@ class LoopWork:
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
         while number < most and (number == 0 or left):
             writers.plan.faults("superstep.before")
+            writers.room.taken, writers.room.superstep = self._bytes(left), number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
             left, number = writers.take_messages(), number + 1
             self._turn()
-            writers.go_on()
+            if writers.go_on() and number > 1:
+                writers.counts["messages_dropped"] = sum(table.num_rows for table in left.values())
+                left = {}
             writers.plan.faults("superstep.after")
             if left and number < most:
                 self._keep(number, left)
@@ -174,7 +182,6 @@ class LoopWork:
             for name, state in half.states.items():
                 state.go_on_from(tables[f"gone/{at}/{name}"], tables[f"written/{at}/{name}"])
         self.writers.go_on_from(snapshot.facts, tables)
-        self.writers.go_on()
         self.writers.counts["supersteps_before"] = snapshot.supersteps
         names = (one.name for one in self.writers.plan.spec.loopbacks)
         return {name: tables[key] for name in names if (key := f"left/{name}") in tables}
@@ -208,7 +215,7 @@ class LoopWork:
             plan.spec,
             runs,
             {**half.states},
-            partial(_add, half.states),
+            partial(_add, half.states, writers.room),
             deliveries_of(plan, half.buckets, runs, shared),
             half.lookups,
         )
@@ -271,8 +278,8 @@ class LoopWork:
         return touched
 
 
-def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
-    states[name].add(rows)
+def _add(states: Mapping[str, LoopState], room: Room, name: str, rows: pa.Table) -> None:
+    states[name].add(room.take(rows))
 
 
 Int64s = npt.NDArray[np.int64]
@@ -282,17 +289,27 @@ _HASH = "_hash"
 
 @dataclass
 class LoopWriters(TaskWriters):
-    """The writers of a loop's only task; see the module header."""
+    """The writers of a loop's only task; see the module header.
 
+    Attributes:
+        room: Where what the loop holds has place.
+    """
+
+    room: Room = field(init=False)
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
     _held: dict[str, list[pa.Table]] = field(init=False)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
     _remote: dict[str, list[pa.Table]] = field(init=False)
+    _bytes_held: Counter[str] = field(init=False, default_factory=Counter)
+    _bytes_net: Counter[str] = field(init=False, default_factory=Counter)
     _bytes_written: int = field(init=False, default=0)
+    _numbers: dict[str, array[float]] = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         spec = self.plan.spec
+        self._go_on_with({one.name: None for one in spec.aggregates}, first=True)
+        self.room = Room(self.plan.stage, self.plan.limits.whole_run_bytes)
         held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
         self._outputs_of = {one.name: one for one in spec.outputs}
         self._held = {name: [] for name in sorted(held)}
@@ -302,10 +319,13 @@ class LoopWriters(TaskWriters):
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Take records of an output; write them at once unless they are held."""
+        if name in self._numbers:
+            self._numbers[name].frombytes(np.asarray(columns[0]).tobytes())
+            return
         names = self._outputs_of[name].schema.names
         records = pa.Table.from_arrays(columns, names=list(names))
         if name in self._held:
-            self._held[name].append(records)
+            self._hold(name, self.room.take(records))
             return
         super().write_output(name, columns)
         if self.can_be_saved:
@@ -320,9 +340,8 @@ class LoopWriters(TaskWriters):
         key, schema = self.plan.spec.key_of(spec), state_file_schema(spec)
         keys = [columns[spec.schema.index(name)] for name in key.names]
         hashes = hash_columns(keys, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
-        self._remote[state].append(
-            pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
-        )
+        records = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
+        self._remote[state].append(self.room.take(records))
         self.counts["state_remote"] += len(hashes)
 
     @property
@@ -333,12 +352,23 @@ class LoopWriters(TaskWriters):
     @property
     def bytes_held(self) -> int:
         """About how many bytes the tables of `saved` have."""
-        every = (*self._held.values(), *self._written_now.values())
-        return sum(int(table.nbytes) for tables in every for table in tables)
+        return self._bytes_held.total() + (self._bytes_written if self._written_now else 0)
+
+    def _hold(self, name: str, records: pa.Table) -> None:
+        self._held[name].append(records)
+        self._bytes_held[name] += int(records.nbytes)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Return what was counted, and what was written or is held, for another try of the run."""
-        facts = {"counts": dict(self.counts), "timer_us": self._timer_us}
+        aggregates = {
+            name: None if value is None else value.hex()
+            for name, value in self.plan.context.aggregates.items()
+        }
+        facts = {
+            "counts": dict(self.counts),
+            "timer_us": self._timer_us,
+            "aggregates": aggregates,
+        }
         saved = {}
         for kind, flows in (("held", self._held), ("output", self._written_now)):
             for name in (name for name, tables in flows.items() if tables):
@@ -349,12 +379,14 @@ class LoopWriters(TaskWriters):
 
     def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Take up what another try saved: write what it wrote, hold what it held."""
+        values = facts.get("aggregates", {}).items()
+        self._go_on_with({n: None if v is None else float.fromhex(v) for n, v in values})
         self.counts.update(facts["counts"])
         self.note_timer(facts["timer_us"])
         for key, table in tables.items():
             kind, _, name = key.partition("/")
             if kind == "held":
-                self._held[name] = [table]
+                self._hold(name, table)
             elif kind == "output":
                 for part in table.to_batches():
                     self.write_output(name, part.columns)
@@ -371,9 +403,32 @@ class LoopWriters(TaskWriters):
         """Return the records of a state that groups emitted for other keys in this superstep."""
         return self._take(self._remote, state)
 
-    def go_on(self) -> None:
-        """Call no more groups for their timers: only the first superstep does."""
-        self.plan = replace(self.plan, wakes=False, ages=False)
+    def go_on(self) -> bool:
+        """End a superstep; return whether an aggregate ends the loop with it."""
+        values = self.plan.spec.aggregated(self._numbers)
+        self._go_on_with(values)
+        self._drop_cancelled()
+        return self.plan.spec.is_converged(values)
+
+    def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
+        """Show a superstep the aggregates of the one before; only the first calls for timers."""
+        self._numbers = {name: array("d") for name in aggregates}
+        context = replace(self.plan.context, aggregates=aggregates)
+        self.plan = replace(self.plan, context=context)
+        if not first:
+            self.plan = replace(self.plan, wakes=False, ages=False)
+
+    def _drop_cancelled(self) -> None:
+        """Drop what cancelled out among the changes of views, once they are many.
+
+        So they take the room of what the loop changed, whatever the number of its supersteps.
+        """
+        for name in (view.changes for view in self.plan.spec.views):
+            if self._bytes_held[name] <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
+                continue
+            changes = pa.concat_tables(self._take(self._held, name))
+            self._hold(name, changes.take(pa.array(_rows_that_count(changes))))
+            self._bytes_net[name] = self._bytes_held[name]
 
     def release(self, left: Mapping[str, pa.Table]) -> None:
         """Write the messages that no superstep reads, and what became of the views."""
@@ -411,8 +466,9 @@ class LoopWriters(TaskWriters):
         numbers[order] = np.cumsum(np.diff(codes[order], prepend=codes[order[:1]]) != 0)
         return numbers
 
-    @staticmethod
-    def _take(held: dict[str, list[pa.Table]], name: str) -> list[pa.Table]:
+    def _take(self, held: dict[str, list[pa.Table]], name: str) -> list[pa.Table]:
+        if held is self._held:
+            self._bytes_held[name] = 0
         tables, held[name] = held[name], []
         return tables
 
@@ -430,3 +486,30 @@ def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
     times = np.maximum(counts[names], 0)
     left: Int64s = np.repeat(rows[firsts], times)
     return left
+
+
+def _rows_that_count(changes: pa.Table) -> Int64s:
+    """Return rows, ascending, that lead where all changes of a view lead, with later ones or not.
+
+    A record that came and went is left out. One that went first was there before the loop: if it
+    came again, both rows stay, since its first spelling counts (0.0 and -0.0 are equal).
+    """
+    (codes,) = row_codes(
+        [changes.select([n for n in changes.column_names if n not in CHANGE_COLUMNS])]
+    )
+    signs = changes.column(SIGN).to_numpy().astype(np.int64)
+    sums = np.bincount(codes, weights=signs).astype(np.int64)
+    went, came = (_first_rows(codes, rows, len(sums)) for rows in (signs < 0, signs > 0))
+    both = (went < came) & (came < len(codes))
+    rows = [
+        np.repeat(went, np.maximum(-sums, 0) + both),
+        np.repeat(came, np.maximum(sums, 0) + both),
+    ]
+    return np.sort(np.concatenate(rows))
+
+
+def _first_rows(codes: Int64s, chosen: npt.NDArray[np.bool_], many: int) -> Int64s:
+    """Return the first chosen row of each code; behind all rows if there is none."""
+    first, rows = np.full(many, len(codes)), np.flatnonzero(chosen)[::-1]
+    first[codes[rows]] = rows
+    return first

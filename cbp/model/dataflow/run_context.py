@@ -44,11 +44,13 @@ class RunContext:
         epoch: Number of the epoch, from 0.
         time: When the run was started: aware, in UTC, in whole milliseconds. It rises from epoch
             to epoch of a stage, even if the clock of the machine is set back.
+        aggregates: In a loop: the aggregates of the superstep before, `None` in the first one.
     """
 
     epoch: int = 0
     time: datetime = _BEGIN
     _frames: Mapping[str, tuple[FramingKey, ...]] = field(default_factory=dict)
+    aggregates: Mapping[str, float | None] = field(default_factory=dict)
 
     def frames(self, input_: str) -> tuple[FramingKey, ...]:
         """Return the labels of the frames that the run reads from an input, in order.

@@ -9,7 +9,8 @@ Source: CBP (SoCC'10), table 1, "Five functions control stage processing".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -22,6 +23,9 @@ from cbp.model.flow.schema import DataType, Schema
 
 Grouping = Literal["inner", "outer"]
 
+AggregateHow = Literal["sum", "min", "max"]
+"""How the numbers of an aggregate become one."""
+
 Form = Literal["groupwise", "arrow", "run", "sql"]
 """How `translate` is called: per group, on Arrow tables of many groups, on those of a whole run, on
 Spark DataFrames."""
@@ -32,6 +36,9 @@ TIMER_COLUMN = "at"
 
 CHANGES_OF = "{}_changes"
 """Name of the input by which a look-up with `wake` reads the changes of its table."""
+
+_AGGREGATED = Schema.parse("value DOUBLE NOT NULL")
+"""What groups give to an aggregate."""
 
 SECONDS_MAX = 3660 * 24 * 3600
 """Longest idle time or time limit, ten years, so that adding it to a date cannot overflow."""
@@ -267,6 +274,50 @@ class LookupSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """A number over all groups of a superstep, which all groups read in the next superstep.
+
+    Attributes:
+        how: What becomes of the numbers that the groups give.
+        ends_below: The loop ends after a superstep, but not the first, whose number is below this;
+            `None`: the number ends nothing.
+    """
+
+    name: str
+    how: AggregateHow
+    ends_below: float | None = None
+
+    @property
+    def output(self) -> OutputSpec:
+        """What groups emit to it; nothing of that is written."""
+        return OutputSpec(self.name, _AGGREGATED)
+
+    def value(self, numbers: Sequence[float]) -> float | None:
+        """Return the number over all groups; `None` for the least or greatest of nothing.
+
+        A sum does not depend on the order of the numbers, nor on how they were grouped.
+        """
+        if any(number != number for number in numbers):
+            return math.nan
+        if self.how == "sum":
+            return _exact_sum(numbers)
+        return (min if self.how == "min" else max)(numbers, default=None)
+
+    def ends(self, value: float | None) -> bool:
+        """Return whether the loop ends after a superstep with this number."""
+        return self.ends_below is not None and value is not None and value < self.ends_below
+
+
+def _exact_sum(numbers: Sequence[float]) -> float:
+    try:
+        return math.fsum(numbers)
+    except ValueError:  # both infinities
+        return math.nan
+    except OverflowError:
+        return math.copysign(math.inf, math.fsum(number * 2.0**-64 for number in numbers))
+
+
+@dataclass(frozen=True, slots=True)
 class RunnableSpec:
     """When a stage runs, and on what.
 
@@ -353,6 +404,7 @@ class TranslatorSpec:
         anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): the author's
             code is given no state, and groups with a record of this input are not called, so that
             nothing stays of them. `""`: an ordinary run.
+        aggregates: Numbers over all groups of a superstep.
     """
 
     name: str
@@ -373,6 +425,7 @@ class TranslatorSpec:
     ways: str = field(default="", compare=False)
     writes_remote: bool = False
     anew: str = ""
+    aggregates: tuple[AggregateSpec, ...] = ()
 
     @property
     def record_wise(self) -> bool:
@@ -463,8 +516,21 @@ class TranslatorSpec:
 
     @property
     def emitted(self) -> tuple[OutputSpec, ...]:
-        """Outputs that the author emits: all but the changes of views."""
-        return tuple(spec for spec in self.outputs if not spec.view)
+        """What the author emits: all outputs but the changes of views, and aggregates."""
+        outputs = (spec for spec in self.outputs if not spec.view)
+        return (*outputs, *(one.output for one in self.aggregates))
+
+    def aggregated(self, numbers: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+        """Return the value of each aggregate after a superstep.
+
+        Args:
+            numbers: What groups gave, by aggregate; one that is missing got nothing.
+        """
+        return {one.name: one.value(numbers.get(one.name, ())) for one in self.aggregates}
+
+    def is_converged(self, values: Mapping[str, float | None]) -> bool:
+        """Return whether an aggregate ends the loop after a superstep with these values."""
+        return any(one.ends(values[one.name]) for one in self.aggregates)
 
     def input(self, name: str) -> InputSpec:
         """Return the input of this name."""

@@ -22,7 +22,13 @@ from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
-from cbp.model.dataflow.stage import Computed, InputSpec, LookupSpec
+from cbp.model.dataflow.stage import (
+    AggregateSpec,
+    Computed,
+    InputSpec,
+    LookupSpec,
+    TranslatorSpec,
+)
 from cbp.model.flow.framing import FrameBy
 from cbp.model.plan.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.plan.lanes import Bypass
@@ -52,6 +58,7 @@ class PhysicalLimits:
             the tasks is at most this; `None` means no limit.
         arranged_bytes: Bytes of an increment up to which every task reads all of it.
         bypass: Which jobs run without Spark; `None` if there is no Spark.
+        loop_bytes: Bytes that a loop, or the call of a whole run, may hold; 0: unknown.
     """
 
     slots: int
@@ -59,6 +66,7 @@ class PhysicalLimits:
     arranged_reads: int | None = None
     arranged_bytes: int | None = None
     bypass: Bypass | None = None
+    loop_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +151,8 @@ class StagePlan:
         tasks_max: Maximum number of tasks of a run.
         runnable: The rule or function that says when it runs. It has no effect on a stage that
             does not lead; there, the leader's counts.
-        ways: Which ways a whole run may go, and what decides, as a text for people; empty if its
-            author says nothing of it.
+        ways: How a loop within a run, or the call of a whole run, goes and ends, and what it may
+            hold, as a text for people; empty for other stages.
     """
 
     name: str
@@ -244,7 +252,7 @@ def _stage(
         translator=spec.name,
         place=spec.place,
         form="record-wise" if spec.record_wise else spec.form,
-        ways=spec.ways,
+        ways=_loop(spec, limits),
         buckets=0 if spec.record_wise else node.buckets,
         tasks_max=_tasks_max(node, limits),
         rows_per_task=0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0),
@@ -254,6 +262,30 @@ def _stage(
         states=tuple(_states(node)),
         outputs=tuple(_outputs(dataflow, node)),
     )
+
+
+def _loop(spec: TranslatorSpec, limits: PhysicalLimits) -> str:
+    """Return a text that says how a loop within a run goes and ends; empty if there is none."""
+    if not spec.has_one_task:
+        return ""
+    where = "in one task, whose memory holds what it reads and changes"
+    words = [spec.ways] if spec.ways else []
+    if spec.supersteps > 1:
+        ends = ["no message is left", *filter(None, map(_end, spec.aggregates))]
+        words.append(
+            f"as a loop of up to {spec.supersteps:,} supersteps a run, until {' or '.join(ends)}; "
+            "what is left after that is read by the next run"
+        )
+        where = "in one task, whose memory holds its messages and what it changes"
+    words.append(f"{where}: {limits.loop_bytes:,} bytes at most" if limits.loop_bytes else where)
+    return "; ".join(words)
+
+
+def _end(aggregate: AggregateSpec) -> str:
+    if aggregate.ends_below is None:
+        return ""
+    how = {"sum": "sum", "min": "least", "max": "greatest"}[aggregate.how]
+    return f"the {how} of `{aggregate.name}` is below {aggregate.ends_below:g}"
 
 
 def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, Loopback, Output, State, Translate, by, by_sql, route
+from cbp import Aggregate, Input, Loopback, Output, State, Translate, by, by_sql, route
 from cbp.errors import DefinitionError
 from cbp.sdk.translate import spec_of
 
@@ -59,6 +59,16 @@ def test_the_number_of_supersteps_is_that_of_the_loopbacks() -> None:
         ),
         ("supersteps_unsupported", "more", {"more": Input(SCHEMA)}),
         ("supersteps_unsupported", "kept", {"kept": State(SCHEMA, expire="3 days")}),
+        ("aggregate_invalid", "moved", {"moved": Aggregate("mean")}),
+        *(
+            ("aggregate_invalid", "moved", {"moved": Aggregate("sum", ends_below=number)})
+            for number in ("1", True, float("nan"))
+        ),
+        (
+            "aggregate_without_loop",
+            "moved",
+            {"mail": Loopback(SCHEMA, route_by="k"), "moved": Aggregate("sum")},
+        ),
     ],
 )
 def test_what_a_loop_cannot_do_is_refused(

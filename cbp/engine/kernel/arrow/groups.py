@@ -74,7 +74,7 @@ class Groups:
         return groups
 
     def with_kept(self, kept: Mapping[str, Any]) -> Groups:
-        """Return the same groups with an attribute for each kept state, by its name."""
+        """Return the same groups with an attribute for each kept state, or aggregate, by name."""
         groups = Groups.__new__(Groups)
         groups.__dict__.update(self.__dict__, **kept)
         return groups

@@ -44,17 +44,19 @@ _RUN = 4
 
 @dataclass
 class Room:
-    """The memory of one call: the bytes of the records that it reads and puts.
+    """The memory of one call, or of a loop: the bytes of the records that it holds.
 
     Attributes:
         stage: The stage, for the error.
         most: How many it may take.
         taken: How many it took so far.
+        superstep: The superstep of a loop, from 1, for the error; `None` for one call.
     """
 
     stage: str
     most: int
     taken: int = 0
+    superstep: int | None = None
 
     def take(self, records: pa.Table) -> pa.Table:
         """Return the records, once there is room for them.
@@ -64,7 +66,7 @@ class Room:
         """
         self.taken += records.nbytes
         if self.taken > self.most:
-            raise RunTooLargeError(self.stage, self.most)
+            raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)
         return records
 
 

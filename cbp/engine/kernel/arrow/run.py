@@ -229,6 +229,7 @@ class VectorisedRun:
         """Call the author's code for some groups; it emits into `emission`."""
         try:
             groups = Groups.of_run(given, self.context) if self.spec.gives_run else given
+            groups = Groups.with_kept(groups, self.context.aggregates)
             refuse_returned(self.spec.translate(groups, emission.out))
             emission.check_views()
         except BaseException as exc:

@@ -19,7 +19,7 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog, remove_logs
-from cbp.errors import AuthorCodeError
+from cbp.errors import AuthorCodeError, RunTooLargeError
 from cbp.testing import check_split
 from tests.cbp.engine.epochs import NARROW, assert_same, order_free
 from tests.cbp.engine.small_limits import small_limits
@@ -29,6 +29,7 @@ from tests.loops import (
     ComponentsByEpochs,
     Fails,
     Ripples,
+    Swells,
     Tides,
     Waves,
     least_labels,
@@ -291,6 +292,27 @@ def test_a_snapshot_waits_until_it_is_worth_its_cost(tmp_path: Path) -> None:
     assert SuperstepLog(cast(Any, plan)).newest() is not None
     remove_logs(LocalFiles(), folder, "s", up_to=3)
     assert SuperstepLog(cast(Any, plan)).newest() is None
+
+
+@pytest.mark.parametrize("case", ["messages", "state"])
+def test_a_loop_without_room_is_refused_and_changes_nothing(case: str, tmp_path: Path) -> None:
+    """Before memory is gone: with its stage, superstep and bytes; with room, the same run ends."""
+    many = case == "messages"
+    dataflow = loop_of(Swells(), items="k BIGINT, n BIGINT") if many else None
+    dataflow = dataflow or loop_of(Components(), links="src BIGINT, dst BIGINT")
+    small = replace(DEFAULT_LIMITS, whole_run_bytes=100_000 if many else 3_000)
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/c", limits=small), dataflow, tmp_path / "t")
+    path = [{"src": node, "dst": node + 1} for node in range(40)]
+    driver.feed(*("s_items", [{"k": 1, "n": 12}]) if many else ("s_links", path))
+    with pytest.raises(RunTooLargeError, match="CBP_WHOLE_RUN_BYTES_MAX") as caught:
+        driver.run_until_idle()
+    details = caught.value.details
+    assert details["bytes"] > details["bytes_max"] == small.whole_run_bytes
+    assert (details["stage"], details["superstep"]) == ("stage", 10 if many else 1)
+    driver.engine = LocalEngine(cache=f"{tmp_path}/c")
+    driver.run_until_idle()
+    (figures,) = driver.figures
+    assert figures["supersteps"] > 10
 
 
 def test_a_failed_loop_leaves_nothing(tmp_path: Path) -> None:

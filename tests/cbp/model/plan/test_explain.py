@@ -22,8 +22,8 @@ from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
-from tests.flows import Ranks
-from tests.loops import Components, loop_of
+from tests.flows import Ranks as CombinedRanks
+from tests.loops import Components, Ranks, loop_of
 from tests.message_flows import Letters
 from tests.sql_forms import JoinedSql
 
@@ -201,7 +201,7 @@ def test_what_goes_to_many_and_what_is_scanned_is_told():
 def test_by_what_a_state_is_kept_and_read_is_told():
     """Only where it says so itself."""
     builder = DataflowBuilder("d")
-    builder.stage("a", Ranks(), items=builder.source("s", "k STRING, part DOUBLE, n INT"))
+    builder.stage("a", CombinedRanks(), items=builder.source("s", "k STRING, part DOUBLE, n INT"))
     (kept,) = stages_of(explain(builder.build(), ["a"], LOCAL))["a"].states
     assert kept.words.endswith("; its key has the columns whom, at; a group reads it by n")
     flow = crawl_queue()
@@ -230,6 +230,20 @@ def test_a_loop_has_one_task_and_reads_what_it_wrote():
     words = {one.input: one.words for one in stage.inputs}
     assert "1,000 supersteps" in words["news"]
     assert "supersteps" not in words["links"]
+
+
+def test_a_loop_says_how_it_ends_and_what_it_may_hold():
+    """A stage without one says nothing."""
+    flow = loop_of(Ranks(), links="src BIGINT, dst BIGINT")
+    limits = PhysicalLimits(64, loop_bytes=2 << 30)
+    said = stages_of(explain(flow, tuple(flow.stages), limits))["stage"].ways
+    assert "up to 300 supersteps" in said
+    assert "no message is left or the sum of `moved` is below 1e-09" in said
+    assert "one task" in said
+    assert "2,147,483,648 bytes at most" in said
+    assert [stage.ways for stage in stages_of(explain(chain(), ("first",), limits)).values()] == [
+        ""
+    ] * 3
 
 
 def test_tasks_are_bounded_by_buckets_and_slots():
