@@ -177,7 +177,7 @@ def assert_goes_on(engine: Any, folder: Path, killer: type[KillOnce]) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_on_a_cluster_a_loop_goes_on_after_a_kill(whole: bool, tmp_path: Path) -> None:
-    """Of a worker, and of an executor; all loops are the reference's there."""
+    """A worker is killed, and an executor; all loops are the reference's there."""
     run_fresh("tests.spark.test_loops_on_spark", tmp_path, int(whole))
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp import RunAny, Translate
+from cbp import DataflowBuilder, Input, Loopback, Output, RunAny, Translate, View
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
@@ -329,6 +329,53 @@ def test_a_failed_loop_leaves_nothing(tmp_path: Path) -> None:
         assert caught.value.code == "author_code_failed"
         assert "(7,)" in caught.value.message
     assert driver.state("stage", "calls") == []
+
+
+class Inner(Translate):
+    """Count down within a run, to the next multiple of four."""
+
+    starts = Input("k BIGINT, n BIGINT", route_by="k")
+    again = Input("k BIGINT, n BIGINT", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=50)
+    ends = Output("k BIGINT, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Go on, or end."""
+        for one in (*group.starts, *group.again, *group.on):
+            if one.n % 4:
+                out.on(key.k, one.n - 1)
+            else:
+                out.ends(key.k, one.n)
+
+
+class Outer(Translate):
+    """Begin the inner loop again below each multiple of four, and count how often."""
+
+    ends = Input("k BIGINT, n BIGINT", route_by="k")
+    again = Output("k BIGINT, n BIGINT")
+    rounds = View("k BIGINT, rounds BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Count, and go on."""
+        numbers = [one.n for one in group.ends]
+        out.rounds(key.k, len(numbers) + sum(row.rounds for row in group.rounds))
+        for n in numbers:
+            if n:
+                out.again(key.k, n - 1)
+
+
+def test_a_cycle_of_stages_goes_around_a_loop_within_a_run(tmp_path: Path) -> None:
+    """The outer loop takes an epoch for each step, the inner one a superstep."""
+    flow = DataflowBuilder("nested")
+    starts = flow.source("s_starts", "k BIGINT, n BIGINT")
+    flow.stage("inner", Inner(), starts=starts, again="outer.again")
+    flow.stage("outer", Outer(), ends="inner.ends")
+    dataflow = flow.build()
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    assert_same(dataflow, driver, [{"starts": [{"k": 1, "n": 11}, {"k": 2, "n": 5}]}])
+    rounds = {row["k"]: row["rounds"] for row in driver.state("outer", "rounds")}
+    assert rounds == {1: 3, 2: 2}
+    assert [run["supersteps"] for run in driver.figures if "supersteps" in run] == [4, 4, 4]
 
 
 def test_the_test_kit_runs_loops() -> None:
