@@ -114,6 +114,19 @@ def test_a_reader_runs_once_and_sees_the_end_alone(world: World) -> None:
     assert min(supersteps) > 12
 
 
+def test_a_loop_that_changed_nothing_lets_its_readers_know(world: World) -> None:
+    """They get an empty increment, so that they stay in step, and do no job for it."""
+    world.controller.register(graph())
+    for _ in range(2):
+        world.arrive("graph", "links", *PATH)
+        world.ticks()
+    assert epochs(world) == {"components": 2, "sizes": 2}
+    newest = {run.stage: run for run in reversed(world.store.runs("graph").items)}
+    assert newest["components"].figures["supersteps"] == 3, "links that are known go no further"
+    assert newest["sizes"].figures["records_in"] == 0
+    assert not newest["sizes"].figures.get("groups")
+
+
 def test_a_run_ends_after_its_supersteps_and_the_next_goes_on(world: World) -> None:
     """What is left comes back in the next epoch, until nothing is."""
     world.controller.register(graph("few"))
