@@ -9,6 +9,8 @@ ends when all values together have come to rest. Where values only get better, `
 reads what an edge changes; where they are sums of shares, `ResidualsArrow` does, to a declared
 error.
 
+A long run notes its values between rounds, and goes on from there if it was broken off.
+
 Links are in the order of their nodes' ids. So sums are the same to the last bit, whatever came
 when, and in every engine.
 
@@ -17,6 +19,8 @@ Source: gather, apply and scatter as in PowerGraph (OSDI'12).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -101,25 +105,33 @@ class GatherArrow(TranslateRun):
         comes = links.theirs[places]
         to, origin = at[comes], nodes.ranks[links.other[places[comes]]]
         order = np.lexsort((origin, to))
-        values = self._values(nodes.ids[every], to[order], origin[order])
+        values = self._values(
+            nodes.ids[every], to[order], origin[order], noted=tables.noted, note=out.note
+        )
         ids = nodes.ids[every]
         out.nodes(pa.table([ids[is_linked], values[is_linked]], ["node", self.value]))
         out.nodes.delete({"node": np.setdiff1d(held, ids[is_linked])})
         return ANEW
 
-    def _values(self, ids: Array, to: Int64s, origin: Int64s) -> Array:
+    def _values(
+        self, ids: Array, to: Int64s, origin: Int64s, *, noted: Any, note: Callable[..., None]
+    ) -> Array:
         """Return the values of all nodes after the last round.
 
         Args:
             ids: The nodes, ascending.
             to: Where each edge leads, as a place among them; ascending.
             origin: Where it begins.
+            noted: The values after a round of another try of the run, and its number; or nothing.
+            note: Takes them.
         """
-        values = np.asarray(self.start(ids))
+        values, first = np.asarray(self.start(ids)), 0
+        if noted:
+            values, first = array_of(noted["values"]["value"]), noted["round"]["number"][0].as_py()
         edges = np.bincount(origin, minlength=len(ids))[origin]
         starts = np.flatnonzero(np.append(True, to[1:] != to[:-1])[: len(to)])
         unite = {"sum": np.add, "least": np.minimum, "largest": np.maximum}[self.combine]
-        for _ in range(self.rounds):
+        for number in range(first, self.rounds):
             gathered = np.full(len(ids), self.nothing)
             if len(to):
                 brought = np.asarray(self.gather(values[origin], edges))
@@ -128,4 +140,9 @@ class GatherArrow(TranslateRun):
             before, values = values, np.asarray(self.apply(values, gathered)).astype(values.dtype)
             if self.rests(before, values):
                 break
+            note(partial(_noted, values, number + 1))
         return values
+
+
+def _noted(values: Array, rounds: int) -> dict[str, Any]:
+    return {"values": {"value": values}, "round": {"number": [rounds]}}

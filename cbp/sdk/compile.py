@@ -55,7 +55,7 @@ from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.output_keys import latest_by_mistakes, shared_key_mistakes
 from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
-from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table, writes_remote
+from cbp.sdk.timers import names_attribute, outer_mistakes, reads_run, reads_run_table
 
 _T = TypeVar("_T")
 
@@ -170,13 +170,14 @@ class Compiler:
             reads_run=self._reads_run(declarations, states),
             lookups=lookups,
             ways=ways if isinstance(ways := getattr(self._stage, "ways", ""), str) else "",
-            writes_remote=writes_remote(self._stage),
+            writes_remote=names_attribute(self._stage, "remote"),
             aggregates=tuple(
                 AggregateSpec(
                     name, one.how, None if one.ends_below is None else float(one.ends_below)
                 )
                 for name, one in aggregates.items()
             ),
+            notes=self._form == "run" and names_attribute(self._stage, "note"),
         )
 
     def _lookups(

@@ -114,7 +114,11 @@ class TranslateRun(Declared):
                 in the groupwise form. The results must not depend on the order of records.
             out: One function per state and view, by name, as in `TranslateArrow`: it puts
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
-                key counts.
+                key counts. `out.note(make)` says how far a long loop came: if it is time, `make()`
+                is called and the tables that it returns by name are kept until the run ends. If the
+                run is broken off, the next try is given them as `tables.noted`, which is empty
+                otherwise. That try reads the same input and state, so it must do all the rest
+                again, and can leave out only what led to the tables.
 
         Returns:
             The way that this run went, in a few words of small letters, such as `anew`; the

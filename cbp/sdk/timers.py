@@ -29,9 +29,12 @@ def reads_run(stage: object) -> bool:
     return any("run" in reads_of_a_local(f.__code__) for f in _functions(stage))
 
 
-def writes_remote(stage: object) -> bool:
-    """Return whether a method of a translator, or a function on it, names `out.<state>.remote`."""
-    return any("remote" in one.co_names for f in _functions(stage) for one in nested(f.__code__))
+def names_attribute(stage: object, name: str) -> bool:
+    """Return whether a method of a translator, or a function on it, names such an attribute.
+
+    As in `out.<state>.remote`, or `out.note`.
+    """
+    return any(name in one.co_names for f in _functions(stage) for one in nested(f.__code__))
 
 
 def reads_run_table(stage: object, texts: Iterable[str]) -> bool:

@@ -14,6 +14,8 @@ distance" (1985).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,7 +93,7 @@ class KMeansArrow(TranslateRun):
         """Keep the points, and move the centres until they are means."""
         ids, points = self._kept(tables, out)
         first = _far_apart(points, self.k)
-        centres, nearest = self._means(points, points[first])
+        centres, nearest = self._means(points, points[first], noted=tables.noted, note=out.note)
         sizes = np.bincount(nearest, minlength=len(first))
         some = np.flatnonzero(sizes)
         names = ids[first]
@@ -128,10 +130,21 @@ class KMeansArrow(TranslateRun):
         columns = [array_of(rows[name]).astype(np.float64) for name in self.names]
         return np.stack(columns, axis=1)
 
-    def _means(self, points: Floats, centres: Floats) -> tuple[Floats, Int64s]:
-        """Move centres to the means of the points that are nearest to them, until they stay."""
+    def _means(
+        self, points: Floats, centres: Floats, *, noted: Any, note: Callable[..., None]
+    ) -> tuple[Floats, Int64s]:
+        """Move centres to the means of the points that are nearest to them, until they stay.
+
+        Args:
+            noted: The centres after a round of another try of the run, and its number; or nothing.
+            note: Takes them.
+        """
+        done = 0
+        if noted:
+            columns = [array_of(noted["centres"][name]) for name in self.names]
+            centres, done = np.stack(columns, axis=1), noted["round"]["number"][0].as_py()
         nearest = _nearest(points, centres)
-        for _ in range(self.rounds):
+        for number in range(done, self.rounds):
             sizes = np.bincount(nearest, minlength=len(centres))
             sums = [np.bincount(nearest, column, len(centres)) for column in points.T]
             means = np.stack(sums, axis=1) / np.maximum(sizes, 1)[:, None]
@@ -140,7 +153,12 @@ class KMeansArrow(TranslateRun):
             centres, nearest = means, _nearest(points, means)
             if moved <= self.moved:
                 break
+            note(partial(self._noted, centres, number + 1))
         return centres, nearest
+
+    def _noted(self, centres: Floats, rounds: int) -> dict[str, Any]:
+        columns = dict(zip(self.names, centres.T, strict=True))
+        return {"centres": columns, "round": {"number": [rounds]}}
 
 
 def _far_apart(points: Floats, k: int) -> Int64s:

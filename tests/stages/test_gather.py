@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.testing import run_dataflow
 from stages.gather_arrow import GatherArrow
 from tests.cbp.engine.epochs import assert_same
+from tests.cbp.engine.task.test_loop_work import Dying
 from tests.driver import Driver
 from tests.sampling import examples
 
@@ -115,6 +118,22 @@ def test_engine_and_reference_agree_to_the_last_bit(tmp_path: Any) -> None:
     flow = flow_of(Katz())
     driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), flow, tmp_path / "t")
     assert_same(flow, driver, [{"edges": edges} for edges in epochs], source="")
+
+
+def test_another_try_goes_on_with_the_values_of_a_round(tmp_path: Any) -> None:
+    """To the last bit, wherever the tries before it died."""
+    dice = np.random.default_rng(6)
+    epochs = [
+        [{"src": s, "dst": d, "gone": False} for s, d in dice.integers(0, NODES, (9, 2)).tolist()]
+        for _ in range(2)
+    ]
+    flow, limits = flow_of(Katz()), replace(DEFAULT_LIMITS, superstep_log_ms=0)
+    engine = LocalEngine(cache=str(tmp_path / "cache"), limits=limits)
+    driver = Dying(engine, flow, tmp_path / "t", passages=[4, 1, 2])
+    assert_same(flow, driver, [{"edges": edges} for edges in epochs], source="")
+    assert driver.deaths == 3
+    assert [figures.get("notes_before") for figures in driver.figures] == [4, None]
+    assert not list(tmp_path.rglob("*.log"))
 
 
 def test_a_run_ends_after_its_rounds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.errors import DefinitionError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.testing import check_split, run_dataflow
 from stages.translators.k_means_arrow import KMeansArrow
 from stages.translators.latest import Latest
 from tests.cbp.engine.epochs import assert_same
+from tests.cbp.engine.task.test_loop_work import Dying
 from tests.driver import Driver
 from tests.sampling import examples
 
@@ -149,6 +152,19 @@ def test_clusters_are_those_of_lloyd(tmp_path: Path) -> None:
         assert actual == lloyd(points_of(days[:end]), K)
     again = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "u")
     assert_same(dataflow, again, epochs, source="")
+
+
+def test_another_try_goes_on_with_the_means_of_a_round(tmp_path: Path) -> None:
+    """To the last bit, wherever the tries before it died."""
+    dice = np.random.default_rng(2)
+    points = [{"id": n, "x": x, "y": y} for n, (x, y) in enumerate(dice.random((300, 2)).tolist())]
+    limits = replace(DEFAULT_LIMITS, superstep_log_ms=0)
+    engine = LocalEngine(cache=str(tmp_path / "cache"), limits=limits)
+    dataflow = clusters(KMeansArrow(k=5))
+    driver = Dying(engine, dataflow, tmp_path / "t", passages=[4, 2])
+    assert_same(dataflow, driver, [{"points": points}], source="")
+    assert driver.deaths == 2
+    assert [figures["notes_before"] for figures in driver.figures] == [4]
 
 
 def test_any_split_gives_the_tables_of_one_batch() -> None:

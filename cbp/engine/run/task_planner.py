@@ -12,8 +12,9 @@ number of records does not say that: one record to `ALL` calls every group of a 
 groups are only known once a task has called the author's RouteBy. But stages repeat themselves,
 so a run is expected to call as many groups as the last run with records at the same inputs.
 
-The tries of one run of a loop are known among all other runs by a digest of what they depend on
-(`_depends_on`), so that one goes on where another was broken off (`cbp.engine.task.superstep_log`).
+The tries of one run that is logged are known among all other runs by a digest of what they depend
+on (`_depends_on`), so that one goes on where another was broken off
+(`cbp.engine.task.superstep_log`).
 
 Guaranteed: only the number of tasks, and so the time of a run, depends on the estimate.
 Not guaranteed: that the first run of a kind, here or after a restart, has enough tasks.
@@ -176,7 +177,7 @@ class Planner:
             faults=faults,
             limits=self.limits,
         )
-        if spec.supersteps == 1:
+        if not spec.is_logged:
             return task
         snapshots = [self.tables.table(one.folder).snapshot for one in task.states.values()]
         generations = [shown_generation(one.txns) for one in snapshots]

@@ -8,21 +8,22 @@ says what a key is, records are read as they lie in their files: none is hashed,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState, Room
-from cbp.engine.kernel.arrow.whole_run import call_once
+from cbp.engine.kernel.arrow.whole_run import Notes, call_once
 from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
+from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.run.account import READ, WAY
@@ -81,7 +82,10 @@ class RunWork:
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
             for spec in plan.spec.kept
         }
-        operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context, room)
+        notes = self._notes(room)
+        operations, way = call_once(
+            plan.stage, plan.spec, inputs, states, plan.context, room, notes
+        )
         self.writers.counts["groups"] = 1
         self._count_ways(way, states)
         files = {name: self._files(name) for name in states}
@@ -94,6 +98,29 @@ class RunWork:
                 touched |= self._finish(name, half, files[name])
                 count_look_ups(self.writers.counts, half)
         return touched
+
+    def _notes(self, room: Room) -> Notes:
+        """Return what another try of the run noted, and what takes the notes of this one."""
+        if not self.writers.plan.spec.notes:
+            return Notes()
+        log, counts = SuperstepLog(self.writers.plan), self.writers.counts
+        before = log.newest()
+        number = 0 if before is None else before.supersteps
+        if before is not None:
+            counts["notes_before"] = before.supersteps
+            for table in before.tables.values():
+                room.take(table)
+
+        def take(make: Callable[[], Mapping[str, pa.Table]]) -> None:
+            nonlocal number
+            self.writers.plan.faults("superstep.after")
+            made = cache(make)
+            number += 1
+            if log.is_due(lambda: sum(int(table.nbytes) for table in made().values())):
+                log.put(lambda: Snapshot(number, {}, made()))
+                counts["seconds_superstep_log"] = log.spent
+
+        return Notes({} if before is None else before.tables, take)
 
     def _count_ways(self, way: str, states: Mapping[str, ReachedState]) -> None:
         """Note how the call went; see `cbp.model.run.account.ways`."""

@@ -405,6 +405,8 @@ class TranslatorSpec:
             code is given no state, and groups with a record of this input are not called, so that
             nothing stays of them. `""`: an ordinary run.
         aggregates: Numbers over all groups of a superstep.
+        notes: For a whole run: whether its code names `out.note`, so that a try of it goes on from
+            what another one noted.
     """
 
     name: str
@@ -426,6 +428,7 @@ class TranslatorSpec:
     writes_remote: bool = False
     anew: str = ""
     aggregates: tuple[AggregateSpec, ...] = ()
+    notes: bool = False
 
     @property
     def record_wise(self) -> bool:
@@ -464,6 +467,11 @@ class TranslatorSpec:
     def has_one_task(self) -> bool:
         """Whether a run has one task: its calls need all that the run reads in one process."""
         return self.supersteps > 1 or self.form == "run"
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether a try of a run can go on from where another one was broken off."""
+        return self.supersteps > 1 or self.notes
 
     @property
     def gives_run(self) -> bool:

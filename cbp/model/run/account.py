@@ -201,6 +201,8 @@ def ways(figures: Mapping[str, float]) -> list[str]:
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
         said.append(f"{many}, the first {before:,} of them by an earlier try that was broken off")
+    if "notes_before" in figures:
+        said.append("on from what an earlier try had noted before it was broken off")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})
     for state in states:
         whole, keys, records = (

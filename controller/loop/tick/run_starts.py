@@ -54,7 +54,7 @@ class RunStarts:
             self.runner.redo(RecordedRun(record, node, recorded))
             return
         last = self._last_try(stage)
-        if node.translator.supersteps > 1 and last is not None and not view.by_author:
+        if node.translator.is_logged and last is not None and not view.by_author:
             start = _as_before(start, stage, last)
         run = RunRecord(
             id=self.ids.new_id(),

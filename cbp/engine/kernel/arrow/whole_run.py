@@ -1,21 +1,24 @@
 """Calls a translator of whole runs: once, with all records that arrived, and all kept state.
 
 tables of inputs -> author -> puts and deletions of any key -> `ReachedState.settle`
+
+Its author can note how far it came (`out.note`), and is given what another try of the run noted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.kernel.arrow.emission import conformed_copy
-from cbp.engine.kernel.arrow.groups import Outputs, first_rows
+from cbp.engine.kernel.arrow.groups import Outputs, as_table, first_rows
 from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
 from cbp.engine.kernel.arrow.reached_state import ReachedOperation, Room
 from cbp.errors import is_authors
@@ -45,6 +48,29 @@ class RunTables:
             raise hidden()
         message = f"there is no input or state {name!r}; use one of {', '.join(self.__dict__)}"
         raise AttributeError(message)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """How far a call came: what another try of the run noted, and what takes new notes.
+
+    Attributes:
+        noted: Tables by name; empty if there is no other try, or it noted nothing.
+        take: Takes a function that returns such tables, which is called only if they are written.
+    """
+
+    noted: Mapping[str, pa.Table] = field(default_factory=lambda: MappingProxyType({}))
+    take: Callable[[Callable[[], Mapping[str, pa.Table]]], None] = lambda make: None
+
+    def note(self, make: Any) -> None:
+        """Note what `make` returns, if it is time for that."""
+        if not callable(make):
+            message = "out.note takes a function that returns tables by name"
+            raise TypeError(message)
+        self.take(lambda: {name: as_table(table) for name, table in make().items()})
+
+
+NO_NOTES = Notes()
 
 
 @dataclass(frozen=True)
@@ -88,6 +114,7 @@ def call_once(
     readers: Mapping[str, ReachedReader],
     context: RunContext,
     room: Room,
+    notes: Notes = NO_NOTES,
 ) -> tuple[Operations, str]:
     """Call the author; return what was put and deleted, by state, and the way that the call went.
 
@@ -95,6 +122,7 @@ def call_once(
         inputs: The records of each input, in the types that authors see.
         readers: Find the records of each kept state.
         room: Where the records that are read and put have place.
+        notes: What its author noted, and notes.
 
     Raises:
         AuthorCodeError: The author's code failed.
@@ -103,10 +131,11 @@ def call_once(
     for table in inputs.values():
         room.take(table)
     taken: Operations = {state.name: [] for state in spec.kept}
-    given: dict[str, Any] = {**inputs, **reached_tables(spec, readers)}
+    given: dict[str, Any] = {"noted": notes.noted, **inputs, **reached_tables(spec, readers)}
     if spec.gives_run:
         given["run"] = context
-    out = Outputs({state.name: _Puts(spec, state, taken[state.name], room) for state in spec.kept})
+    puts = {state.name: _Puts(spec, state, taken[state.name], room) for state in spec.kept}
+    out = Outputs({"note": notes.note, **puts})
     try:
         way = spec.translate(RunTables(given), out)
         if not (isinstance(way, str) and _WAY.fullmatch(way)):

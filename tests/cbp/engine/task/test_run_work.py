@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from cbp.errors import AuthorCodeError, CbpError, RunTooLargeError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.explain import PhysicalLimits, explain
 from cbp.model.plan.fusion import choose_leaders
+from cbp.model.run.account import ways
 from cbp.testing import check_split
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.kept_runs import merging_limits
+from tests.cbp.engine.task.test_loop_work import Dying
 from tests.driver import Driver
 from tests.sampling import examples
 
@@ -182,6 +186,62 @@ def test_a_call_without_room_is_refused_and_changes_nothing(epochs: int, tmp_pat
     driver.engine = with_room
     driver.run_until_idle()
     assert len(driver.state("stage", "held")) == 1_000
+
+
+class Rounds(TranslateRun):
+    """Count in rounds, and note how far it came."""
+
+    items = Input("k BIGINT", route_by="k")
+    rounds = View("k BIGINT, rounds BIGINT", key="k", keep=True)
+    note: Any = None
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Begin where another try was broken off."""
+        done = tables.noted["rounds"]["done"][0].as_py() if tables.noted else 0
+        begun = done
+        while done < 9:
+            done += 1
+            out.note(self.note or partial(self._noted, done))
+        keys = tables.items["k"]
+        out.rounds({"k": keys, "rounds": [done - begun] * len(keys)})
+
+    @staticmethod
+    def _noted(done: int) -> dict[str, Any]:
+        return {"rounds": {"done": [done]}}
+
+
+def test_a_call_is_given_what_another_try_noted(tmp_path: Path) -> None:
+    """It does the rest; the next run, of other input, has nothing to go on from."""
+    dataflow = dataflow_of(Rounds(), {"items": "k BIGINT"})
+    limits = replace(DEFAULT_LIMITS, superstep_log_ms=0)
+    engine = LocalEngine(cache=f"{tmp_path}/c", limits=limits)
+    driver = Dying(engine, dataflow, tmp_path / "t", passages=[6, 3])
+    for k in range(2):
+        driver.feed("s_items", [{"k": k}])
+        driver.run_until_idle()
+    rounds = {row["k"]: row["rounds"] for row in driver.state("stage", "rounds")}
+    assert rounds == {0: 9 - (5 + 2), 1: 9}
+    assert ways(driver.figures[0]) == [
+        "on from what an earlier try had noted before it was broken off"
+    ]
+    assert not list(tmp_path.rglob("*.log"))
+
+
+@pytest.mark.parametrize("wrong", [3, lambda: {"rounds": 3}, lambda: 3])
+def test_what_is_no_note_names_the_line(wrong: Any, tmp_path: Path) -> None:
+    """As any wrong record does."""
+
+    class Wrong(Rounds):
+        note = staticmethod(wrong) if callable(wrong) else wrong
+
+    limits = replace(DEFAULT_LIMITS, superstep_log_ms=0)
+    dataflow = dataflow_of(Wrong(), {"items": "k BIGINT"})
+    engine = LocalEngine(cache=f"{tmp_path}/c", limits=limits)
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    driver.feed("s_items", [{"k": 1}])
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert "test_run_work.py" in str(caught.value.details["place"])
 
 
 class Hoard(TranslateRun):
