@@ -155,22 +155,26 @@ def run_on_cluster(folder: Path, whole: bool) -> None:
         driver = Driver(engine, make(), folder / case)
         assert_same(make(), driver, epochs(5), source=source)
         print(case, flush=True)
-    for killer in (KillOnce, KillExecutor):
-        assert_goes_on(engine, folder / killer.__name__, killer)
+    for case, figure in (("bulk", "supersteps_before"), ("gather", "notes_before")):
+        for killer in (KillOnce, KillExecutor):
+            if whole or (case == "bulk") == (killer is KillOnce):
+                assert_goes_on(engine, folder / f"{case}-{killer.__name__}", killer, case, figure)
     engine.close()
     print("equal")
 
 
-def assert_goes_on(engine: Any, folder: Path, killer: type[KillOnce]) -> None:
+def assert_goes_on(
+    engine: Any, folder: Path, killer: type[KillOnce], case: str, figure: str
+) -> None:
     """A task that died after a superstep goes on from its log, and the epoch is the reference's."""
-    make, epochs, source = CASES["bulk"]
+    make, epochs, source = CASES[case]
     folder.mkdir()
     marker = folder / "struck"
     driver = Driver(engine, make(), folder / "t")
     engine.preparer.faults = AtPassage(killer("superstep.after", str(marker)), 5, [])
     assert_same(make(), driver, epochs(7)[:2], source=source)
     assert marker.exists()
-    assert [run.get("supersteps_before") for run in driver.figures] == [4, None], driver.figures
+    assert [run.get(figure) for run in driver.figures] == [4, None], driver.figures
 
 
 @pytest.mark.cluster

@@ -17,6 +17,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.model.run.account import ways
 from controller.app import Service
 from controller.settings import load_settings
+from tests.cbp.engine.task.test_run_work import Rounds
 from tests.controller.deadly_service import deadly_settings, errors, step_until
 from tests.controller.verified import verified, world_of
 from tests.controller.world import World
@@ -52,6 +53,12 @@ class FewSupersteps(Components):
 
 class Together(Components):
     """The same, of all files that wait."""
+
+    runnable = RunAny(batch=9)
+
+
+class RoundsTogether(Rounds):
+    """Rounds that are noted, of all files that wait."""
 
     runnable = RunAny(batch=9)
 
@@ -205,6 +212,36 @@ def test_another_try_goes_on_although_more_has_arrived(world: World) -> None:
     many = int(runs[1].figures["supersteps"])
     assert ways(runs[1].figures) == [
         f"{many} supersteps, the first 8 of them by an earlier try that was broken off"
+    ]
+    assert not list(Path(world.tables).rglob("_supersteps/components/*"))
+
+
+def test_a_call_that_noted_its_rounds_goes_on_although_more_has_arrived(world: World) -> None:
+    """As a loop of messages does: the try after it reads what that one read."""
+    world.engine_limits = replace(world.engine_limits, superstep_log_ms=0)
+    world.translators |= {"rounds": RoundsTogether}
+    world.restart()
+    world.controller.register(
+        {
+            "name": "graph",
+            "sources": {"items": {"schema": "k BIGINT"}},
+            "stages": {"components": {"translator": "rounds", "inputs": {"items": "items"}}},
+        }
+    )
+    world.arrive("graph", "items", (1,))
+    world.faults.to = PlannedFaults("superstep.after", passage=6)
+    with pytest.raises(Crash):
+        world.ticks()
+    world.faults.to = NO_FAULTS
+    world.restart()
+    world.controller.recover()
+    world.arrive("graph", "items", (2,))
+    world.ticks()
+    runs = world.store.runs("graph").items
+    assert [(run.epoch, dict(run.read), run.figures.get("notes_before")) for run in runs] == [
+        (1, {"items": (1,)}, None),
+        (0, {"items": (0,)}, 5),
+        (0, {"items": (0,)}, None),
     ]
     assert not list(Path(world.tables).rglob("_supersteps/components/*"))
 
