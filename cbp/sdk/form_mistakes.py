@@ -127,7 +127,6 @@ def parameters_mistake(stage: Any, form: str) -> str:
     """Return why a `translate` cannot be called; empty if it can.
 
     Args:
-        stage: The translator.
         form: Its form, or `record`.
     """
     names = _PARAMETERS[form]

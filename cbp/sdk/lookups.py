@@ -78,8 +78,6 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
     """Yield what is wrong with a declaration.
 
     Args:
-        declared: The declaration.
-        schema: Its columns.
         key: The stage's key; `None` if it has no groups.
     """
     if key is None:

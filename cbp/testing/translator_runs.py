@@ -176,7 +176,6 @@ def increment_of(lookup: LookupSpec, records: Iterable[Any]) -> list[Any]:
     """Return a whole table as an increment of its source: the records, then the marker.
 
     Args:
-        lookup: The look-up.
         records: Each is a dict by column, a tuple, or the bare value of a single column.
     """
     more = [name for name in _arriving(lookup).names if name not in lookup.schema]

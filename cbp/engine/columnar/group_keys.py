@@ -25,7 +25,6 @@ class FlowKeys:
     """The keys of one flow's records in a window.
 
     Attributes:
-        table: The key columns, one row per record.
         starts, stops: Group g has the rows `starts[g]` to `stops[g]`.
         ordered: Whether the records of one hash are sorted by key. Then all records have one
             key if the first and the last record have it.
@@ -61,7 +60,6 @@ def group_keys(flows: Sequence[FlowKeys], groups: int, schema: pa.Schema) -> tup
     """Return each group's key, and whether every record of a group has that key.
 
     Args:
-        groups: The number of groups; each has a record in some flow.
         schema: Schema of the keys; the tables of all flows are cast to it.
     """
     at = np.full(groups, -1, np.int64)

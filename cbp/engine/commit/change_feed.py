@@ -83,7 +83,6 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 
     Args:
         changes: The columns of the view and `sign`, in the order of what happened.
-        key: Columns of the view's key.
 
     Returns:
         The columns of the view and `change_type`, ordered by key; an `update_after` follows its
@@ -145,11 +144,8 @@ class ChangeFeed:
     """Writes the change files of one entry of one table.
 
     Attributes:
-        path: The table's folder.
         snapshot: The table before the entry.
         epoch: The last epoch that the entry covers; it is part of the files' names.
-        files: Writes the files.
-        limits: How many records are in memory.
     """
 
     path: str

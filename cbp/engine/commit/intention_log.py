@@ -139,7 +139,6 @@ class IntentionLog:
 
         Args:
             generation: The next generation.
-            staged: See `Files.put_if_absent`.
 
         Raises:
             LogConflictError: If another controller began a different one, or leads now.

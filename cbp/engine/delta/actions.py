@@ -38,7 +38,6 @@ class DeletionVector:
         path_or_inline: `<folder><z85 of the file's UUID>`, or the z85 of the vector itself.
         offset: Where the vector begins in its file; None if inline.
         size_bytes: Size of the serialized vector, without length and checksum.
-        cardinality: Number of dead rows.
     """
 
     storage_type: str
@@ -246,8 +245,6 @@ class CommitInfo:
     Attributes:
         in_commit_ms: The entry's time for time travel; later than that of every earlier entry.
         intention_id: Written as `userMetadata`; None in entries without a run.
-        engine: `engineInfo`, such as `cbp/1`.
-        blind_append: Whether the entry only adds files.
     """
 
     timestamp_ms: int
@@ -388,10 +385,6 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
     """Return the bytes of an entry: one action per line, `commitInfo` first.
-
-    Args:
-        actions: In any order.
-        path: Where the entry will be stored.
 
     Raises:
         InvariantError: An action holds a float, two actions of one type name the same

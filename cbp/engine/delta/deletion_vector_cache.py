@@ -46,11 +46,6 @@ class VectorCache:
     def read(self, table: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
         """Return the dead rows that a descriptor names; the result must not be modified.
 
-        Args:
-            table: Folder of the table.
-            vector: The descriptor.
-            files: The table's file system; local files by default.
-
         Raises:
             FileDamagedError: As in `read_vector`.
             FileLostError: The file is gone, and the vector is not cached.

@@ -31,10 +31,7 @@ def read_batches(
     """Yield the records of a file in order.
 
     Args:
-        path: Full path.
         columns: Names; `None` means all columns of the records but those `without`.
-        limits: How many records a batch has.
-        without: Names.
     """
     file = open_parquet(path)
     meta = file.metadata
@@ -50,14 +47,7 @@ def read_batches(
 def live_batches(
     table: str, file: AddFile, columns: Sequence[str] | None = None, *, limits: EngineLimits
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a table's file that are not dead, in order.
-
-    Args:
-        table: The table's folder.
-        file: The file, as a version of the table names it.
-        columns: As for `read_batches`.
-        limits: How many records a batch has.
-    """
+    """Yield the records of a table's file that are not dead, in order."""
     vector = file.deletion_vector
     dead = BitMap64() if vector is None else read_vector(table, vector)
     at = 0

@@ -46,11 +46,7 @@ from cbp.model.verification import Comparison
 
 @dataclass
 class IncrementTables:
-    """Reads increments from output tables; implements `IncrementReader`.
-
-    Attributes:
-        limits: How many records are read at a time.
-    """
+    """Reads increments from output tables; implements `IncrementReader`."""
 
     tables: OpenTables
     limits: EngineLimits
@@ -107,12 +103,7 @@ class IncrementTables:
 
 @dataclass
 class RecordTables:
-    """Reads records of tables; implements `RecordReader`.
-
-    Attributes:
-        cache: Folder of the index copies.
-        limits: Limits of the cache of index copies.
-    """
+    """Reads records of tables; implements `RecordReader`."""
 
     tables: OpenTables
     cache: str
@@ -196,12 +187,7 @@ class HistoryReader:
 
 @dataclass
 class WholeTables:
-    """Reads whole tables; implements `VerificationReader`.
-
-    Attributes:
-        cache: Folder of the index copies.
-        limits: Limits of their cache.
-    """
+    """Reads whole tables; implements `VerificationReader`."""
 
     tables: OpenTables
     files: Files

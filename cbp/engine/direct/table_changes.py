@@ -49,15 +49,7 @@ class TableChanges:
     """Changes tables; implements `TableAdministration`.
 
     Attributes:
-        control: Refuses stages that the engine cannot run.
-        tables: The open tables, which every part of the engine shares.
-        files: Reads and writes the files of tables.
-        cache: Folder of the index copies.
         caches: Caches that must forget a folder whose tables change.
-        now_ms: Returns the time, in milliseconds since 1970.
-        faults: Failpoints, called at every durable effect of a rewrite.
-        limits: How much of state is read and merged at a time.
-        hash_mask: Applied to every hash.
     """
 
     control: RunControl

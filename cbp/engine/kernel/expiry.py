@@ -95,7 +95,6 @@ class Expiry:
         A group has one hidden timer, or none if it has no records of the state.
 
         Args:
-            state: A state that expires.
             called: Groups that are called; the others are idle.
             wrote: Groups whose author emitted a record of the state, or put or deleted one.
         """

@@ -71,9 +71,6 @@ class GroupwiseRun:
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
         limits: How many records, and bytes of them, are Python objects at a time.
-        lookups: The tables of other stages that the groups look up, by name.
-        whole_tables: The tables whose records all groups are given, by name.
-        groups: Number of groups that were called.
     """
 
     stage: str
@@ -206,7 +203,6 @@ class GroupwiseRun:
         """Call the author for every group; return where each group's state emissions end.
 
         Args:
-            window: The groups.
             called: Which of them are called; `None` means all.
         """
         ends: list[list[int]] = [[] for _ in self._emits]
@@ -281,7 +277,6 @@ class GroupwiseRun:
         """Call one group that does not fit in memory; emitted records are processed meanwhile.
 
         Args:
-            window: The group.
             idle: Whether it is not called, but only loses what expired.
         """
         with ExitStack() as stack:

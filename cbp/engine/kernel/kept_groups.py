@@ -55,12 +55,7 @@ class KeptSource:
     """One kept state of a window.
 
     Args:
-        translator: Its translator, which declares the key.
-        state: The files of the window's buckets.
-        make: Makes records from tuples of values.
         hashes: The hash of each group, ascending.
-        keys: The key of each group.
-        key_table: The keys again, as Arrow columns.
         named: Returns the second keys that the window's inputs name; `None` if they are too few, or
             too many.
     """
@@ -248,7 +243,6 @@ class KeptGroup:
     """The records of one group before its call; a `KeptReader`.
 
     Attributes:
-        get: Returns the record with a second key; `None` if there is none.
         locate: Returns the place of the live record with a second key, [(index of the file, row)],
             or [].
     """

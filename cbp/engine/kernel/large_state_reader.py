@@ -21,12 +21,7 @@ from cbp.model.dataflow.stage import StateSpec
 
 
 class StateStream:
-    """The records of one large group of a state; see the module header.
-
-    Args:
-        make: Makes records from tuples of values.
-        limits: Tell how many records are Python objects at a time, and how they are sorted.
-    """
+    """The records of one large group of a state; see the module header."""
 
     def __init__(
         self,

@@ -36,8 +36,6 @@ class WholeGroups:
     """The records of groups that were read before they were asked for.
 
     Attributes:
-        schema: The state's columns.
-        make: Makes records from tuples of values.
         sort_key: Gives the place of a record in its group.
         parts: Returns where a group's rows lie.
     """

@@ -91,7 +91,6 @@ class Window:
     """Some groups, ready to be called; parallel lists with one entry per group.
 
     Attributes:
-        key_table: The keys again, as Arrow columns.
         states: States of which the groups keep what they emit.
         kept: States whose records stay.
         lookups: Looked-up tables of which the groups are given their records.
@@ -131,8 +130,6 @@ class WindowReader:
 
     Args:
         hashes: The hashes of the groups to call, ascending.
-        states: The states, and the looked-up tables, by name.
-        positions: The looked-up records of each state, by name.
         ranges: For every input, every state that is not kept, and every looked-up table, the rows
             of each hash.
         large: For each state, the groups that `positions` leaves out because they are too large.

@@ -32,14 +32,7 @@ _NONE = np.empty(0, np.int64)
 def located(
     folder: str, flow: str, increments: Sequence[Increment], live: Sequence[AddFile]
 ) -> list[Increment]:
-    """Return increments with the files of their table that hold their records now.
-
-    Args:
-        folder: The dataflow's folder; a local path.
-        flow: The flow, as `stage.output`.
-        increments: Increments of the flow.
-        live: The live files of the flow's table.
-    """
+    """Return increments with the files of their table that hold their records now."""
     stage, _, output = flow.partition(".")
     table = flow_table(stage, output)
     parts_by_index: dict[int, list[DataFile]] = {increment.index: [] for increment in increments}

@@ -58,7 +58,6 @@ class OutputContents:
 
     Attributes:
         live: The version's live files, in any order; they hold whole epochs.
-        limits: How many records are read at a time.
     """
 
     folder: str
@@ -99,7 +98,6 @@ class _ContentsSince:
     """The records of an output from an epoch on.
 
     Attributes:
-        whole: All records of the output.
         first: The first epoch that counts.
     """
 

@@ -10,13 +10,7 @@ from cbp.errors import CbpError, place_of
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One file that is not as it was written.
-
-    Attributes:
-        code: Code of the error that a reader of the file gets.
-        why: What is wrong.
-        next_step: How to repair it.
-    """
+    """One file that is not as it was written."""
 
     code: str
     path: str

@@ -40,7 +40,6 @@ class RecomputedEpochs:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
         before_run: Called with the id of each run before it starts; may raise to end everything.
-        now_ms: Returns the time in milliseconds since 1970.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
         origins: Returns from which dropped files increments come, for what is set aside.
         slots_max: As in `RunPlan`.
@@ -95,8 +94,6 @@ class RecomputedEpochs:
         """Prepare an epoch; return the id of its run, and the run.
 
         Args:
-            inputs: Input name to the increments to read.
-            time_ms: The time that the run gives to its author's code.
             lookups: The tables that it looks up; `None` means those of this folder as they are.
             retained: What its inputs read before, as in `RunPlan`.
             gives_back: Whether the epoch reads, in place of inputs, what this folder's table of the

@@ -67,8 +67,6 @@ class Repeat:
         An epoch that gave back what was set aside gives back what the repeated epochs set aside.
 
         Args:
-            record: The record of the epoch.
-            inputs: Input name to the increments that it read.
             lookups: The tables that it looked up, as of the moments of its record.
         """
         given_back = record.correction is not None and record.correction.gives_back

@@ -67,7 +67,6 @@ def scrub(
     """Check every file of a dataflow's folder, in the order of their names.
 
     Args:
-        folder: The dataflow's folder; a local path.
         needed: Data files of waiting increments, relative to the folder; they must exist.
         after: Begin after this path, where an earlier scrub ended.
     """

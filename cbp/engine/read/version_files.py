@@ -25,7 +25,6 @@ class LiveFile:
     """One file of a version.
 
     Attributes:
-        path: Its full path.
         dead: Numbers of its rows that are not records of the version, ascending.
     """
 
@@ -50,7 +49,6 @@ def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) 
     """Return the files of a version.
 
     Args:
-        path: Folder of the table.
         is_flow: Whether it is the table of a flow, whose files have an order.
 
     Raises:

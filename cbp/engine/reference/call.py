@@ -83,12 +83,10 @@ class Emitter:
     """Collects what one call emits.
 
     Attributes:
-        out: The object that the author calls.
         outputs: Output or loopback name to its records.
         states: State name to its records of the group's own key.
         remote: State name to records of other keys, each with its key.
         kept: Name of a kept state to what the call put and deleted, in the order of its calls.
-        bindings: (address, key) pairs of `associate`.
     """
 
     def __init__(self, spec: TranslatorSpec, key: Row | None = None) -> None:
@@ -216,10 +214,7 @@ class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
     Args:
-        spec: The translator whose code is called.
-        function: The function, such as `translate` or `urls.route_by`.
         place: `file.py:12` of the function; `spec.place` by default.
-        key: The group's key, if there is a group.
         inputs: The group's records per flow, for the message.
     """
 

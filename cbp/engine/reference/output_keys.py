@@ -27,9 +27,6 @@ class OutputKeys:
     def take(self, output: str, row: Row, called: Collection[Row]) -> None:
         """Note a record that was emitted.
 
-        Args:
-            called: The keys of the groups of the call.
-
         Raises:
             AuthorMisuse: Its key is of no called group, or was emitted before.
         """

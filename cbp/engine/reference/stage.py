@@ -57,8 +57,6 @@ class ReferenceStage:
     """One stage with its state; `run` executes one epoch.
 
     Attributes:
-        name: Name of the stage, for errors.
-        spec: The translator to execute.
         state: State name to key to the records of that key.
         bindings: Per epoch, its bindings to multicast addresses; the length is the next epoch.
         parts_of: Cuts the records of a group into the lists that its combiner is called with.
@@ -152,8 +150,6 @@ class ReferenceStage:
         """Call the groups that the inputs reach, and settle their states.
 
         Args:
-            epochs: As in `run`.
-            inputs: As in `run`.
             first: Whether timers call groups too.
         """
         done = _Epoch({output.name: [] for output in self.spec.outputs}, timers=first)
@@ -322,7 +318,6 @@ class ReferenceStage:
         Args:
             visited: All keys that are called, or of which anything expired, in visiting order.
             expired: State to the keys whose hidden timer is due.
-            done: What the calls emitted.
         """
         for timers in self.spec.expiries:
             state = self.spec.state(timers.expires)

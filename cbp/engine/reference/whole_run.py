@@ -34,10 +34,6 @@ def call_run(
 ) -> dict[str, ByKey]:
     """Call the author once.
 
-    Args:
-        inputs: The records of each input, key after key.
-        states: The records of each state, by key.
-
     Returns:
         State to key to the records that were put, with deletions among them, in order.
     """

@@ -212,9 +212,6 @@ def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
     """Return a time before which no timer of a stage is due after a run; as in `PreparedRun`.
 
     A run that looked at all timers knows it; any other keeps what was known before.
-
-    Args:
-        reported: The earliest timers that its tasks have seen or set.
     """
     if not plan.node.translator.timers:
         return None

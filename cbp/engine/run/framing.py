@@ -60,11 +60,6 @@ def frame_increment(
     """Return the segments of an output increment, and the memo after it.
 
     Args:
-        folder: The dataflow's folder; a local path.
-        increment: The increment, as its stage wrote it.
-        spec: The framed input that reads it.
-        memo: The memo of the input's FrameBy before this increment.
-        stage: The stage that reads it; used in errors.
         set_aside_max: As in `IncrementReader.frame`.
 
     Raises:
@@ -121,7 +116,6 @@ def place_in_increment(
 
     Args:
         increment: What an input reads: an increment of its flow, or a frame.
-        place: The place of a record in it.
         before: As in `Origins`: the name of a file in a frame has the increment's number,
             but not how many records the files before it have.
 

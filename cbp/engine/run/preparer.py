@@ -52,11 +52,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass
 class Preparer:
-    """Plans, executes and assembles runs; implements `RunPreparer`.
-
-    Attributes:
-        faults: Failpoints, called at every durable effect of a run.
-    """
+    """Plans, executes and assembles runs; implements `RunPreparer`."""
 
     executor: Executor
     planner: Planner

@@ -44,12 +44,7 @@ def _use_of(one: LookedUp) -> _Use:
 
 
 class OpenTables:
-    """Opens tables on first use; safe to use from several threads.
-
-    Args:
-        files: The tables' file system.
-        limits: Tell how often a table writes a checkpoint.
-    """
+    """Opens tables on first use; safe to use from several threads."""
 
     def __init__(self, files: Files, limits: EngineLimits) -> None:
         self._files, self._limits = files, limits

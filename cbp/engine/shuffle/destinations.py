@@ -102,7 +102,6 @@ class _Copies:
     """The copies of some records, collected window by window.
 
     Attributes:
-        function: Returns the destinations of a record.
         at: Index of each copy's record; ascending.
     """
 

@@ -83,7 +83,6 @@ class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
 
     Args:
-        kind: The class of the tasks.
         resident_workers: Maximum number of processes beside a local Spark that do small
             runs without a job.
         job_start_seconds: See `cbp.model.plan.lanes.Bypass`.
@@ -148,7 +147,6 @@ class SparkExecutor:
         """Run a job of a run, under the run's tag, and return what its tasks reported.
 
         Args:
-            plan: The run that the job belongs to.
             bodies: Runs the job; returns what its tasks reported, as JSON texts.
 
         Raises:

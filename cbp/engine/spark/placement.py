@@ -28,9 +28,6 @@ def homes(tasks: int, executors: Sequence[str]) -> list[str]:
 class Placement:
     """Makes RDDs of task numbers, each with the executor where it should run.
 
-    Args:
-        context: The context whose executors are used.
-
     Attributes:
         is_local: Whether tasks run on the driver's machine, in its own JVM.
     """

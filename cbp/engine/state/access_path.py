@@ -41,7 +41,6 @@ def choose_rows(*, rows: int, touched: int, spent: int) -> RowsFrom:
     """Choose the source of the rows for a look-up in a large file without a copy.
 
     Args:
-        rows: Rows of the file.
         touched: Rows of the row groups that may hold wanted rows.
         spent: Rows of this file that earlier look-ups read directly.
     """

@@ -47,7 +47,6 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
 
     Args:
         sizes: Bucket to its number of records, as far as known beforehand.
-        buckets: Number of buckets of the table.
         most: Maximum number of records of a batch; a bucket with more is alone.
     """
     batches: list[tuple[int, ...]] = []
@@ -67,7 +66,6 @@ def state_weight(records: int, *, whole: bool) -> int:
     """Return how many arrived records the state of a bucket weighs.
 
     Args:
-        records: Number of live state records.
         whole: Whether the groups of all of them are called.
     """
     return records if whole else records // _STATE_RECORDS_PER_INPUT
@@ -78,8 +76,6 @@ def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list
 
     Args:
         hashes: Ascending hashes, all in buckets of `chosen`.
-        chosen: Some neighbors, ascending.
-        buckets: Number of buckets of the table.
     """
     shift = bucket_shift(buckets)
     lows = np.array([bucket << shift for bucket in chosen[1:]], np.uint64).view(np.int64)

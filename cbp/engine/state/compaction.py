@@ -63,7 +63,6 @@ def compact(
     """Merge the files of a bucket that are worth merging; `None` if there are none.
 
     Args:
-        state: The bucket's state.
         places: Indexes of the files of one bucket.
         died: Rows that this run deleted, by file; they belong to the same commit.
     """
@@ -159,7 +158,6 @@ def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLim
 
     Args:
         live: Live rows of every file; the run itself drops a file without any.
-        rows: Physical rows of every file.
         full: Whether each file is full (`cbp.engine.storage.file_sizes`).
         limits: The lowest tier, and its fan-out.
     """

@@ -116,11 +116,9 @@ class IndexCache:
         bytes_max: Maximum number of bytes of copies on the disk after a sweep; a single copy may
             be larger.
         clock: Current time in seconds, on the clock of the files' times.
-        limits: Which files get copies, how much is held without, how state is merged.
 
     Attributes:
         held_bytes: Bytes of rows without a copy; at most `EngineLimits.held_bytes`.
-        vectors: Cache of the files' deletion vectors.
     """
 
     def __init__(
@@ -150,9 +148,7 @@ class IndexCache:
         """Return all rows of a data file.
 
         Args:
-            table: Folder of the table.
             table_id: The table's id; part of the copy's name.
-            path: The data file, relative to the table.
             size: The data file's bytes; part of the copy's name.
             rows: Physical rows of the file, as the log states them.
             copy: Whether to make a missing copy of a large file; pointless for
@@ -421,7 +417,6 @@ def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits.
 
     Args:
-        table: The rows.
         copies: Whether it is kept, so that it must not keep a larger table of which it is a part.
     """
     wide = pa.schema([f.with_type(_widen(f.type)) for f in table.schema])

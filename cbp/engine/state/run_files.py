@@ -42,7 +42,6 @@ class WrittenRun:
 
     Attributes:
         path: Path of the file, relative to the table.
-        rows: Number of its records.
     """
 
     bucket: int
@@ -59,10 +58,8 @@ class RunFiles:
         done: The files with new records, once it is closed.
 
     Args:
-        run: Id of the run and the attempt; part of the files' names.
         cache: Keeps the files' index copies; `None` means no copies.
         limits: How large a file becomes.
-        written: Receives the full paths of files that are not synced yet.
     """
 
     def __init__(

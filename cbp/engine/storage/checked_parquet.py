@@ -256,8 +256,6 @@ def open_parquet(path: str, *, mapped: bool = False, data: bytes | None = None) 
     """Open a Parquet file; it is checked as it is read.
 
     Args:
-        mapped: Read through a memory map, for a reader that reads the whole file; not for a
-            process where maps are refused.
         data: The file's bytes, if they were read already.
 
     Raises:

@@ -49,11 +49,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """The file exists already.
-
-    Attributes:
-        data: The bytes in the existing file.
-    """
+    """The file exists already."""
 
     data: bytes
 
@@ -89,7 +85,6 @@ class Files(Protocol):
         """Create a file with `data` unless it exists; missing folders are made.
 
         Args:
-            data: The file's bytes.
             what: The effect, for fault injection.
             staged: Folder of the same file system for the temporary file; `""` means beside `path`.
                 Renaming this folder makes every put fail that is staged in it, now or later.

@@ -17,9 +17,6 @@ from cbp.errors import FileDamagedError
 def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
     """Open a file for reading; never blocks.
 
-    Args:
-        buffering: As for `open`.
-
     Raises:
         FileDamagedError: It is a folder, a FIFO or a device.
         OSError: As for `open`.

@@ -178,9 +178,7 @@ def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> Fl
     """Return sorted records of the input number `at` as a kernel reads them.
 
     Args:
-        at: Number of the input.
         table: The records, in the plan's layout.
-        row_bytes: Average size of a record, in bytes.
     """
     layout, spec = plan.layout, plan.spec
     assert layout is not None
@@ -205,8 +203,6 @@ def run_batch(
     """Open the states of some neighboring buckets, do the work on them, and record the states.
 
     Args:
-        writers: The task's writers.
-        buckets: The buckets, ascending.
         start: Makes the work from the states, the looked-up tables, and what takes new state
             records.
     """
@@ -256,11 +252,6 @@ def author_work(
     """Return what calls the author's translator for all groups of a batch of buckets.
 
     Args:
-        writers: Take what the calls emit.
-        runs: The records of its inputs.
-        states: Its states, of the batch.
-        write_state: Takes new state records.
-        lookups: The looked-up tables.
         among: Returns those of the hashes of groups with a due timer that are called; `None` means
             all.
     """
@@ -329,7 +320,6 @@ def woken_groups(
     """Return the groups to call for their timers; `None` if the run does not look for any.
 
     Args:
-        states: Its states, of some buckets.
         note: Takes the earliest timer that is not due, in microseconds since 1970.
     """
     if not plan.wakes or not plan.spec.timers:
@@ -352,7 +342,6 @@ class AgingWork:
 
     Attributes:
         start: Makes the work from what takes new records of states.
-        write_state: Takes new records of a state, which ascend by hash.
         busy: Hashes of groups that the work may call.
     """
 

@@ -30,7 +30,6 @@ class OutputFile:
     Attributes:
         flow: The flow, as `stage.output`.
         path: Path of the file, relative to the dataflow's folder.
-        rows: Number of its records.
         buckets: Number of buckets by which its messages are sorted; 0 if they are not.
     """
 
@@ -55,7 +54,6 @@ class NewStateFile:
     """A new run file with new records of a state.
 
     Attributes:
-        bucket: The bucket that the file belongs to.
         path: Path of the file, relative to the state's table.
         rows: Number of its records.
     """
@@ -74,7 +72,6 @@ class MergedFile:
     Attributes:
         replaces: Paths of the files that it replaces. If a merge writes several files, the first
             one names them.
-        bytes_dropped: Bytes of the files that it replaces.
     """
 
     state: str
@@ -123,8 +120,6 @@ class Failed:
     """A coded error; the only message of a task that failed, beside `ProcessChanged`.
 
     Attributes:
-        type: Name of the error's class.
-        message: Text of the error.
         details: JSON values without secrets.
     """
 
@@ -171,7 +166,6 @@ class SetAside:
     Attributes:
         sequence: Its place among the records of the input, as the shuffle numbers them.
         key: The key of its group, as JSON; `None` for a record that is a group of its own.
-        record: The record, as JSON.
         error: The error of a record that is a group of its own; `None` for the record of a group.
     """
 

@@ -47,8 +47,6 @@ class LeftOutGroups:
     """The groups that one task leaves out of its run.
 
     Attributes:
-        writers: Of the task; their plan names the groups.
-        reports: Takes the records of these groups.
         packed: See `arrivals`.
     """
 
@@ -102,12 +100,7 @@ class LeftOutGroups:
     def failing(
         self, buckets: tuple[int, ...], runs: Sequence[FlowRun], cache: IndexCache
     ) -> list[GroupFailed]:
-        """Return the groups that fail among those of some buckets.
-
-        Args:
-            buckets: The buckets, ascending.
-            runs: Their records, as `left` returned them.
-        """
+        """Return the groups that fail among those of some buckets."""
         trials = _Trials(self.writers, buckets, runs, cache, self.others)
         aside = self.writers.plan.set_aside
         assert aside is not None
@@ -126,8 +119,6 @@ class RoutedRecords:
     Every task reads and routes the whole increment, and the first one reports.
 
     Attributes:
-        writers: Of the task.
-        reports: Takes the records.
         unrouted: Gets the number of records of each input that are set aside here.
     """
 

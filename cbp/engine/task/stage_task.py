@@ -105,11 +105,7 @@ def counting_bytes(
 
 @dataclass
 class StageTask:
-    """One task of a run.
-
-    Attributes:
-        writers: The task's writers, and the counts of its work.
-    """
+    """One task of a run."""
 
     plan: TaskPlan
     part: int
@@ -254,7 +250,6 @@ class StageTask:
         """Run a batch without the groups that are left out; return the groups that fail.
 
         Args:
-            runs: Their records.
             failed: Groups that failed before: this task is done again, and only looks for more.
         """
         others = left_out.left(runs)

@@ -70,8 +70,6 @@ class TaskState:
     """The state files of one task.
 
     Args:
-        part: The task's number; part of the file names.
-        attempt: The task's attempt; part of the file names.
         done: List to which reports of the results are added.
         written: List to which the full paths of files that are not synced yet are added.
         counts: Gets `state_written`, `state_removed`, `state_remote` and `bytes_read`.
@@ -98,7 +96,6 @@ class TaskState:
         """Return the run files of a bucket; none of them is written yet.
 
         Args:
-            bucket: The state's bucket.
             cache: Where index copies are kept; `None` means that no copies are made.
             suffix: Distinguishes these files from others of this task and bucket.
         """
@@ -200,9 +197,6 @@ class TaskState:
 
 class RemoteWrites:
     """The remote writes of one task to one state; see the module header.
-
-    Attributes:
-        rows: Number of records taken so far.
 
     Args:
         key: The columns of the state that hold the stage's key.

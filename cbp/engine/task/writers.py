@@ -80,11 +80,8 @@ class TaskWriters:
 
     Attributes:
         plan: The run's plan, with translator instances of this task's own.
-        part: The task's number.
-        attempt: Unique id of the task's attempt; part of the file names.
         emitted: What the author emits between two writes.
         counts: Figures of the task's work, by name.
-        state: Writer of the state files.
         done: Reports of what was written so far.
     """
 

@@ -265,12 +265,7 @@ def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _shapes(module: ModuleType, authors: Collection[str]) -> _Shapes:
-    """Return, by global, a value that stays equal as long as the global is not changed.
-
-    Args:
-        module: A module of an author.
-        authors: The names of all such modules.
-    """
+    """Return, by global, a value that stays equal as long as the global is not changed."""
     left = [LOOKED_AT_MAX]
     return {
         name: _shape_of(value, left, authors)

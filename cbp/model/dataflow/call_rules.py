@@ -98,10 +98,6 @@ def refuse_view_row(view: str, *_: object, **__: object) -> None:
 def refuse_twice(view: str, key: object) -> NoReturn:
     """Refuse the second record of one key of a view, or of a kept state in SQL.
 
-    Args:
-        view: Name of the view or the state.
-        key: Values of its key, in its order.
-
     Raises:
         AuthorMisuse: Always.
     """
@@ -199,8 +195,6 @@ class Watches:
 
         Args:
             function: The function. The translator holds it, so its identity does not change.
-            name: Name of the function, such as `urls.route_by`.
-            place: `file.py:12` of the function.
         """
         watch = self._by_function.get(id(function))
         if watch is None:

@@ -92,12 +92,7 @@ EVERY_EPOCH = PublishPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """Sources and stages of one dataflow, by name; see the module's invariant.
-
-    Attributes:
-        publish: When its tables show the results of its runs.
-        sinks: What is published outside of its folder, by name.
-    """
+    """Sources and stages of one dataflow, by name; see the module's invariant."""
 
     name: str
     sources: Mapping[str, SourceNode]

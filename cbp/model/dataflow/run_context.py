@@ -91,7 +91,6 @@ def context_of(
     """Return the context of a run.
 
     Args:
-        time: The recorded time of the run.
         inputs: Maps each input to the increments that the run reads, in order.
     """
     frames = {

@@ -44,8 +44,6 @@ class Computed:
     Attributes:
         function: `record -> value`, or a tuple of values for a key of several columns;
             deterministic and free of side effects.
-        types: Types of the values, in order.
-        place: `file.py:12` of the function.
         many: For a `route_by`: whether the function returns destinations, one or a list
             (`cbp.model.dataflow.routing`), instead of exactly one key.
         sql: Spark SQL expressions for the values, one per type; `function` then returns the

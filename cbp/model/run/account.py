@@ -56,10 +56,8 @@ class LookedUpTable:
     """A table that a run looked up.
 
     Attributes:
-        stage: The stage that looked it up.
         table: The view or state, as `stage.state`; `""` if no stage of today looks it up.
         epoch: The newest epoch of the table that was read; -1 if it had none.
-        version: The version of the table that was read.
     """
 
     stage: str
@@ -76,7 +74,6 @@ class Change:
     Attributes:
         rows_added: Rows in new files, including files of a compaction.
         rows_deleted: Rows deleted from files that stay.
-        compaction: Whether only the layout changed.
     """
 
     table: str
@@ -122,8 +119,6 @@ def looked_up(
     """Return the tables that a run looked up, in the order of its record.
 
     Args:
-        intention: The record of the run.
-        stages: The stages of the dataflow, as they are now.
         only: The stage that looked them up; `""` means every stage of the run.
     """
     tables = []
@@ -147,10 +142,8 @@ def reason(
     """Return why a run ran: its Runnable answered, a state was corrected, or a timer was due.
 
     Args:
-        node: The stage that leads the run.
         read: Maps inputs to the indexes of increments that were read.
         remove: Maps inputs to the indexes of increments that were removed from the queues.
-        correction: The note of a run that is a correction.
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
     """
@@ -224,13 +217,9 @@ def consumed(
     """Return the increments that a run read or removed, by input and index.
 
     Args:
-        node: The stage that leads the run.
-        read: As in `reason`.
-        remove: As in `reason`.
         known: Maps (flow, index) to the increments that are still known.
         frames: Maps framed inputs to notes on the frames that the run took, since the number of
             a frame is not the index of an increment.
-        files: As in `reason`.
     """
     consumed_inputs = []
     for spec in node.translator.inputs:

@@ -57,7 +57,6 @@ class Backoff:
 
         Args:
             failures: At least the number of failures before the pause.
-            end: When it ends.
         """
         most = max((self.seconds(failures), *self.delays[:failures]))
         return Rest(end - timedelta(seconds=most), end)

@@ -113,9 +113,7 @@ class Places:
         """Choose which run gets a place now.
 
         Args:
-            active: All runs under way.
             waiting: Dataflows of the runs that could start, longest waiting first.
-            now: Aware, in UTC.
 
         Returns:
             A position in `waiting`; `None` if no run gets a place.
@@ -134,10 +132,8 @@ class Places:
         """Choose which small run gets the express place now; call it once `next` gives none.
 
         Args:
-            active: All runs under way.
             waiting: Dataflows of the runs that could start and read at most `express_bytes`,
                 longest waiting first.
-            now: Aware, in UTC.
 
         Returns:
             A position in `waiting`; `None` if no run gets it.
@@ -152,7 +148,6 @@ class Places:
         """Choose which run gets the narrow place now.
 
         Args:
-            active: All runs under way.
             waiting: Dataflows of the runs that gave way and could start, first to give way first.
 
         Returns:
@@ -182,7 +177,6 @@ class Places:
             active: All runs under way.
             waiting: Dataflows of the runs that could start and got no place.
             narrow: Dataflows of the runs that could start and did not get the narrow place.
-            now: Aware, in UTC.
 
         Returns:
             The run, and the dataflow to which it gives way; `None` if no run has to.

@@ -66,18 +66,12 @@ class StageView:
     """Everything that decides whether one stage may run.
 
     Attributes:
-        epoch: Number of the next run.
         waiting_since: When it could first have run, or last started; orders the starts.
-        priority: How much that time counts.
-        running: Whether a run of it is under way.
         work: That run, for `cbp.model.schedule.places`; `None` if it began just now.
         active: Whether the dataflow and the stage should run.
-        paused_because: Why it is not active, in words.
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it is inactive only until its last run is finished.
         retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
-        failed_because: Why the last run failed, if it failed.
-        gave_way: How often runs of its next epoch gave way.
         wiring: Maps input names to flow names.
         members: Stages that run in its epochs, itself included (`cbp.model.plan.fusion`);
             empty if it runs alone.
@@ -177,7 +171,6 @@ class _Case:
         position: Place of its component in the order of the dataflow.
         decision: What it would read, if it can run.
         reason: Why it does not start; `""` if it does.
-        kind: Kind of the reason.
         behind: The stage before it that keeps it waiting.
         idle: Whether it lacks only input.
         writers: Maps each input to the stage whose runs write it; sources are left out.
@@ -201,9 +194,7 @@ def decide(
     """Choose the runs to start now, and explain why the other stages wait.
 
     Args:
-        stages: The stages of all dataflows.
         now: Aware, in UTC.
-        places: The limits on runs, over all dataflows.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
     cases = {view.id: _judged(view, now) for view in stages}

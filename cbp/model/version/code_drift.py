@@ -31,8 +31,6 @@ def drift(
     """Return the differences, one mistake per stage; empty if runs can go on.
 
     Args:
-        registered: The shape at registration.
-        loaded: The shape of the loaded translators.
         code: Whether to compare code too, besides tables, keys and inputs.
     """
     plan = compare_versions(registered if code else without_codes(registered), loaded)

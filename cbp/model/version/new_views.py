@@ -40,7 +40,6 @@ def fates_of_views(
     """Return how each new view of a stage gets its first records, by view; see the module header.
 
     Args:
-        before, after: The two versions of the stage.
         rebuilt: Whether the stage is rebuilt; otherwise it keeps its state.
     """
     made = flows_made_views(before, after)
@@ -58,7 +57,6 @@ def view_mistakes(
     """Yield a mistake for each view that another version's records do not fit.
 
     Args:
-        before, after: Its two versions.
         rebuilt: Whether it is rebuilt; otherwise it keeps what it has.
     """
     for state in sorted(before.states.keys() & after.states.keys()):

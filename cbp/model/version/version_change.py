@@ -192,7 +192,6 @@ def compare_versions(
     """Return the change of every source and stage, and every reason to refuse it.
 
     Args:
-        before, after: The two versions.
         past: Maps flows that only earlier versions had to their last columns. Their increments
             still exist, and a flow that comes back continues after them.
         never_ran: Stages without an epoch, whose state is empty.

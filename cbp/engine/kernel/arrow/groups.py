@@ -47,7 +47,6 @@ class Groups:
     """Some complete groups; see `cbp.sdk.forms.TranslateArrow`.
 
     Args:
-        keys: The keys, one row per group.
         flows: Input, state or looked-up table to its records and offsets; there is one offset more
             than groups.
         whole_tables: Tables of which every group is given all records, and kept states.
@@ -83,7 +82,6 @@ class Groups:
         """Return some of the groups, without some of their flows.
 
         Args:
-            numbers: The groups, ascending.
             hidden: Names of the flows that are left out.
         """
         some = {}
@@ -202,7 +200,6 @@ def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
     """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there.
 
     Args:
-        keys: The keys of the groups, one row each.
         wanted: Keys with the same column types, in any order.
     """
     wanted = wanted.rename_columns(keys.column_names)

@@ -40,7 +40,6 @@ class KeptOperations:
 
     Attributes:
         second: The second keys, one row per record.
-        groups: The group of each.
         puts: The records; `None` if those with these keys are deleted.
     """
 
@@ -70,9 +69,6 @@ class KeptCall:
     """One kept state of a call.
 
     Args:
-        translator: Its translator, which declares the key.
-        state: The files of the call's buckets.
-        keys: The keys of the groups, one row each.
         hashes: The hash of each group, ascending.
     """
 
@@ -117,10 +113,6 @@ class KeptCall:
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
         """Find live records by their keys.
-
-        Args:
-            groups: The group of each wanted record.
-            second: Its second key, one row each.
 
         Returns:
             The rows of `second` whose record exists, ascending, and where these records lie.
@@ -254,7 +246,6 @@ class CalledRecords:
 
     Attributes:
         kept: The state of the whole call.
-        called: Numbers of these groups.
     """
 
     kept: KeptCall

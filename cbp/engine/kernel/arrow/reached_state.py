@@ -47,9 +47,7 @@ class Room:
     """The memory of one call: the bytes of the records that it reads and puts.
 
     Attributes:
-        stage: The stage, for the error.
         most: How many it may take.
-        taken: How many it took so far.
     """
 
     stage: str
@@ -74,7 +72,6 @@ class ReachedOperation:
 
     Attributes:
         keys: The columns of the stage's key and of the second key, one row per record.
-        puts: The records; `None` if those with these keys are deleted.
     """
 
     keys: pa.Table
@@ -86,7 +83,6 @@ class ReachedState:
     """One kept state of a run; a `ReachedReader`.
 
     Attributes:
-        translator: Its translator, which declares the key.
         hash_mask: The bits of a hash that count.
         room: Where the records that are read have place.
         reads: How its author read it: `whole` reads of all records, `keys` that were asked for, and
@@ -151,8 +147,6 @@ class ReachedState:
         """Apply puts and deletions, and write what they change; the last one of a key counts.
 
         Args:
-            operations: In order.
-            write_output: Takes changes of a view.
             write_state: Takes new records, which ascend by hash within a half.
         """
         if not operations:

@@ -89,14 +89,7 @@ def read_calls(
     woken: Woken | None = None,
     whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> tuple[Int64s, Iterator[Call]]:
-    """Return the hashes of a bucket to call (ascending), and the calls for them.
-
-    Args:
-        runs: The inputs' records.
-        states: The states, and the tables that are looked up, by name.
-        limits: How many records come in a call.
-        whole_tables: Tables of which every group is given all records, by name.
-    """
+    """Return the hashes of a bucket to call (ascending), and the calls for them."""
     hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries, woken=woken)
     read = (*spec.replaced, *spec.looked_up)
     flows = [*(run.hashes for run in runs), *(state_rows[one.name].hashes for one in read)]
@@ -116,9 +109,7 @@ class CallReader:
 
     Attributes:
         positions: The looked-up records of each state that is not kept, by name.
-        hashes: The hashes to call, ascending.
         ranges: For every input, every such state and every looked-up table, the rows of each hash.
-        whole_tables: Tables of which every group is given all records, by name.
     """
 
     spec: TranslatorSpec

@@ -51,7 +51,6 @@ class CallSettler:
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
         context: What the engine knows of the run; its time is that from which state ages.
-        groups: Number of groups that were called.
     """
 
     spec: TranslatorSpec
@@ -70,7 +69,6 @@ class CallSettler:
         """Return what takes the emissions of groups with these keys.
 
         Args:
-            keys: Keys of the groups, one row each.
             copies: Whether emitted records are copied; see `Emission`.
         """
         return Emission(self.spec, keys, self._write, copies=copies)
@@ -163,10 +161,6 @@ class VectorisedRun:
 
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
-        limits: Tell how many records come in a call.
-        lookups: The tables of other stages that the groups look up, by name.
-        whole_tables: The tables of which every group is given all records, by name.
-        groups: Number of groups that were called.
     """
 
     stage: str

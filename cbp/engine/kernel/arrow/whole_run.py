@@ -91,11 +91,6 @@ def call_once(
 ) -> tuple[Operations, str]:
     """Call the author; return what was put and deleted, by state, and the way that the call went.
 
-    Args:
-        inputs: The records of each input, in the types that authors see.
-        readers: Find the records of each kept state.
-        room: Where the records that are read and put have place.
-
     Raises:
         AuthorCodeError: The author's code failed.
         RunTooLargeError: There is no room for all records.

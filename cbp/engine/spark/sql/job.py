@@ -185,7 +185,6 @@ class SqlJob:
 
     Args:
         sessions: One per part; not used by others meanwhile.
-        parts: See `parts_of`.
     """
 
     def __init__(

@@ -43,7 +43,6 @@ class PartRun:
     """One run of a part's plan.
 
     Attributes:
-        part: The part's number among the tasks of the run.
         job: Id in the names of the scratch files that its tasks share.
     """
 
