@@ -19,13 +19,7 @@ from typing import Any
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, Dataflow, PublishPolicy
-from cbp.model.dataflow.nodes import (
-    BUCKETS_DEFAULT,
-    UNSAID,
-    FileBatch,
-    SourceNode,
-    StageNode,
-)
+from cbp.model.dataflow.nodes import BUCKETS_DEFAULT, UNSAID, FileBatch, SourceNode, StageNode
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.retention import NO_WISH, RetentionWish

@@ -31,14 +31,7 @@ from cbp.model.dataflow.stage import (
 )
 from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema, is_name
-from cbp.sdk.declare import (
-    Input,
-    Loopback,
-    Output,
-    State,
-    View,
-    place_of,
-)
+from cbp.sdk.declare import Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     parameters_mistake,
     record_wise_mistakes,
@@ -58,16 +51,7 @@ _T = TypeVar("_T")
 
 Declaration = Input | Loopback | Output | State | Lookup
 
-_RESERVED = (
-    "associate",
-    "form",
-    "key",
-    "record_wise",
-    "runnable",
-    "spec",
-    "reserved",
-    "translate",
-)
+_RESERVED = ("associate", "form", "key", "record_wise", "runnable", "spec", "reserved", "translate")
 """Attributes of every translator or of `out`, which a flow of the same name would hide."""
 
 _SHOWN = 100
@@ -298,13 +282,7 @@ class Compiler:
             self._fail(code, name, message)
         tolerance, not_compared = self._options.closeness(name, declared, schema, key)
         return OutputSpec(
-            name,
-            schema,
-            key,
-            declared.history,
-            tolerance,
-            not_compared,
-            latest_by=latest_by,
+            name, schema, key, declared.history, tolerance, not_compared, latest_by=latest_by
         )
 
     def _hidden_timers(

@@ -65,9 +65,7 @@ def run_mistakes(
 
 
 def sql_mistakes(
-    inputs: Sequence[InputSpec],
-    declarations: Mapping[str, Any],
-    queries: Mapping[str, Any] | None,
+    inputs: Sequence[InputSpec], declarations: Mapping[str, Any], queries: Mapping[str, Any] | None
 ) -> Iterator[FormMistake]:
     """Find what does not fit in a translator that is given as queries.
 

@@ -239,11 +239,7 @@ def age_ms(given: str) -> int:
 
 
 def expiry_mistakes(
-    states: Sequence[StateSpec],
-    inputs: Sequence[InputSpec],
-    *,
-    key: Schema,
-    names: Collection[str],
+    states: Sequence[StateSpec], inputs: Sequence[InputSpec], *, key: Schema, names: Collection[str]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the name of a state that cannot expire, with the code and the message."""
     outer = next((one.name for one in states if one.grouping == "outer"), None)

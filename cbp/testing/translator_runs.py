@@ -76,12 +76,7 @@ def run_epochs(
     spec = spec_of(translator() if isinstance(translator, type) else translator)
     increments = increments_of(spec, epochs, lookups)
     result = run_dataflow(
-        _one_stage(spec),
-        increments,
-        at_once=at_once,
-        close=close,
-        parts_of=parts_of,
-        times=times,
+        _one_stage(spec), increments, at_once=at_once, close=close, parts_of=parts_of, times=times
     )
     return result.of_stage(_STAGE)
 

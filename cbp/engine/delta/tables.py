@@ -63,14 +63,7 @@ from cbp.errors import (
 )
 from cbp.model.flow.schema import Schema
 
-__all__ = [
-    "ENGINE",
-    "FENCE",
-    "ManagedTable",
-    "create_table",
-    "open_table",
-    "release",
-]
+__all__ = ["ENGINE", "FENCE", "ManagedTable", "create_table", "open_table", "release"]
 
 _OWN_FOLDERS = frozenset(("_change_data", "_delta_log", "_runs", "_vectors"))
 _logger = logging.getLogger(__name__)
@@ -130,10 +123,7 @@ def create_table(
 
 
 def open_table(
-    path: str,
-    files: Files,
-    *,
-    checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries,
+    path: str, files: Files, *, checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries
 ) -> ManagedTable:
     """Open a managed table.
 

@@ -11,12 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.commit.table_entries import (
-    horizon,
-    live_files,
-    shown_epoch,
-    shown_generation,
-)
+from cbp.engine.commit.table_entries import horizon, live_files, shown_epoch, shown_generation
 from cbp.engine.commit.table_versions import version_at, version_showing
 from cbp.engine.outputs.locate import located
 from cbp.engine.read.columns import read_columns

@@ -35,11 +35,7 @@ def look_up(
 
 
 def rows_that_fit(
-    runs: Sequence[FlowRun],
-    states: Mapping[str, BucketState],
-    *,
-    rows_max: int,
-    bytes_max: int,
+    runs: Sequence[FlowRun], states: Mapping[str, BucketState], *, rows_max: int, bytes_max: int
 ) -> int:
     """Return how many records fit in `bytes_max`, judged by the flow with the widest rows.
 

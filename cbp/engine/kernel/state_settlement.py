@@ -60,11 +60,7 @@ class StateSettlement:
             self._write_changes(spec, died, died_groups, columns, settled.groups)
 
     def settle_kept(
-        self,
-        source: KeptSource,
-        window: Window,
-        operations: list[Row | Deletion],
-        ends: list[int],
+        self, source: KeptSource, window: Window, operations: list[Row | Deletion], ends: list[int]
     ) -> None:
         """Write what the groups of a window put into a kept state, or deleted from it.
 

@@ -75,11 +75,7 @@ class Repeat:
         )
         self._recomputed.record(
             replace(
-                record,
-                run=run,
-                outputs=prepared.outputs,
-                changes=prepared.changes,
-                generation=0,
+                record, run=run, outputs=prepared.outputs, changes=prepared.changes, generation=0
             )
         )
 

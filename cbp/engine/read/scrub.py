@@ -49,12 +49,7 @@ from cbp.engine.read.missing_files import (
 from cbp.engine.storage.checked_json import parsed
 from cbp.engine.storage.checked_parquet import check_parquet
 from cbp.engine.storage.files import Files
-from cbp.errors import (
-    CbpError,
-    FileDamagedError,
-    FileLostError,
-    NotFoundError,
-)
+from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError
 from cbp.errors.counts import format_count
 
 _DATA_FILE = re.compile(r"[\w.=-]+\.parquet\b")

@@ -296,10 +296,7 @@ class ReferenceEngine:
         return outputs
 
     def _compute_anew(
-        self,
-        name: str,
-        inputs: dict[str, list[list[Row]]],
-        read: Mapping[str, Sequence[Increment]],
+        self, name: str, inputs: dict[str, list[list[Row]]], read: Mapping[str, Sequence[Increment]]
     ) -> set[Row] | None:
         """Give an epoch that reads a replacement all records that count of its groups.
 

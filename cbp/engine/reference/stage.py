@@ -220,10 +220,7 @@ class ReferenceStage:
         return parts
 
     def _run_records(
-        self,
-        part: TranslatorSpec,
-        inputs: Mapping[str, Sequence[Sequence[Row]]],
-        done: _Epoch,
+        self, part: TranslatorSpec, inputs: Mapping[str, Sequence[Sequence[Row]]], done: _Epoch
     ) -> None:
         for input_ in part.inputs:
             for arrival, row in enumerate(chain(*inputs.get(input_.name, ()))):

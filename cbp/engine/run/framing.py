@@ -28,14 +28,7 @@ from cbp.errors import (
 )
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.attributes import record_class
-from cbp.model.flow.framing import (
-    Keyed,
-    Refused,
-    Segment,
-    extend_runs,
-    framing_keys,
-    segments,
-)
+from cbp.model.flow.framing import Keyed, Refused, Segment, extend_runs, framing_keys, segments
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
 SLICES_MAX = 50_000

@@ -14,12 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cbp.engine.commit.table_entries import (
-    horizon,
-    live_files,
-    shown_epoch,
-    shown_generation,
-)
+from cbp.engine.commit.table_entries import horizon, live_files, shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement

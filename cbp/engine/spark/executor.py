@@ -54,11 +54,7 @@ from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import ended_worker
-from cbp.engine.workers.shipping import (
-    refuse_unsendable,
-    ship_with_fingerprints,
-    with_differences,
-)
+from cbp.engine.workers.shipping import refuse_unsendable, ship_with_fingerprints, with_differences
 from cbp.errors import (
     CbpError,
     CodeNotLoadedError,

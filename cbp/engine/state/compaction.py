@@ -131,10 +131,7 @@ def _in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
 
 
 def _live(
-    files: Sequence[IndexedFile],
-    dead: Sequence[BitMap64],
-    span: tuple[int, int, int],
-    most: int,
+    files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int], most: int
 ) -> Iterator[pa.Table]:
     """Yield the live rows of one file in a range of places by hash, `most` places at a time."""
     i, first, last = span

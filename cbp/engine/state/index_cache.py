@@ -165,14 +165,7 @@ class IndexCache:
         return indexed
 
     def reader(
-        self,
-        table: str,
-        table_id: str,
-        path: str,
-        *,
-        size: int,
-        rows: int,
-        wanted: Int64s | None,
+        self, table: str, table_id: str, path: str, *, size: int, rows: int, wanted: Int64s | None
     ) -> StateRows:
         """Return the cheapest reader for one look-up of these hashes; see `access_path`.
 

@@ -144,12 +144,7 @@ def shared_records(
     if not any(spool.arrived(spool.layout.tag(flow)) for flow in spool.layout.shared):
         return None
     shared = Shared(
-        plan.spec,
-        spool,
-        part=part,
-        tasks=plan.tasks,
-        buckets=plan.buckets,
-        files=plan.bindings,
+        plan.spec, spool, part=part, tasks=plan.tasks, buckets=plan.buckets, files=plan.bindings
     )
     counts["bytes_broadcast"] = shared.bytes
     counts["bytes_bindings"] = shared.bytes_bindings

@@ -37,13 +37,7 @@ from cbp.engine.state.pending_deletes import write_deletes
 from cbp.engine.state.run_files import RunFiles, WrittenRun, state_file_schema
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task.reports import (
-    DeletedRows,
-    DroppedFile,
-    MergedFile,
-    NewStateFile,
-    TaskReport,
-)
+from cbp.engine.task.reports import DeletedRows, DroppedFile, MergedFile, NewStateFile, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.flow.schema import Schema
 
@@ -177,12 +171,7 @@ class TaskState:
         return self.files(state, bucket, cache, f"-from{self._part}.{number}")
 
     def _compact(
-        self,
-        name: str,
-        state: BucketState,
-        bucket: int,
-        died: Mapping[int, Any],
-        files: RunFiles,
+        self, name: str, state: BucketState, bucket: int, died: Mapping[int, Any], files: RunFiles
     ) -> None:
         merged = compact(state, state.places(bucket), died)
         if merged is not None:

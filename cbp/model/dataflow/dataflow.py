@@ -28,11 +28,7 @@ from cbp.model.dataflow.node_mistakes import (
     stage_mistakes,
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
-from cbp.model.dataflow.reading_together import (
-    TOGETHER,
-    sources_cut_anywhere,
-    stages_together,
-)
+from cbp.model.dataflow.reading_together import TOGETHER, sources_cut_anywhere, stages_together
 from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec

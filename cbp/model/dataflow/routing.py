@@ -71,12 +71,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.errors import (
-    AuthorCodeError,
-    DestinationInvalidError,
-    RouteFlowError,
-    RouteKeyError,
-)
+from cbp.errors import AuthorCodeError, DestinationInvalidError, RouteFlowError, RouteKeyError
 
 
 class KeyMismatch(TypeError):

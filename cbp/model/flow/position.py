@@ -125,11 +125,7 @@ class Position:
         }
         newest = tuple(Increment.from_json(increment) for increment in value["newest"])
         return cls(
-            value["dataflow"],
-            stages,
-            newest,
-            value.get("punctuations", 0),
-            value.get("version", 1),
+            value["dataflow"], stages, newest, value.get("punctuations", 0), value.get("version", 1)
         )
 
 

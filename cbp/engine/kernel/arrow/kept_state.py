@@ -195,10 +195,7 @@ class KeptCall:
         new = np.flatnonzero((rows >= 0) & ~same)
         order = new if is_ordered else new[_in_order(take_rows(second, new), groups[new])]
         return KeptTableChanges(
-            died.at(by_group),
-            died_groups[by_group],
-            take_rows(puts, rows[order]),
-            groups[order],
+            died.at(by_group), died_groups[by_group], take_rows(puts, rows[order]), groups[order]
         )
 
     def _only_new(self, operations: Sequence[KeptOperations]) -> KeptOperations | None:

@@ -85,11 +85,7 @@ class Queries:
 
 
 def mistakes_of(
-    session: SparkSession,
-    stage: str,
-    spec: TranslatorSpec,
-    results: Results,
-    texts: Sequence[str],
+    session: SparkSession, stage: str, spec: TranslatorSpec, results: Results, texts: Sequence[str]
 ) -> list[Mistake]:
     """Return a mistake for each result that would not be the same when its run is repeated."""
     by_result = {
