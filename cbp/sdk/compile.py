@@ -58,11 +58,7 @@ _SHOWN = 100
 
 
 class Compiler:
-    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once.
-
-    Args:
-        record_wise: Whether every record is its own group.
-    """
+    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once."""
 
     def __init__(
         self, stage: Any, *, form: Form, reserved: tuple[str, ...], record_wise: bool

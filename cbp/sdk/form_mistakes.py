@@ -122,11 +122,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 
 def parameters_mistake(stage: Any, form: str) -> str:
-    """Return why a `translate` cannot be called; empty if it can.
-
-    Args:
-        form: Its form, or `record`.
-    """
+    """Return why a `translate` cannot be called; empty if it can."""
     names = _PARAMETERS[form]
     try:
         inspect.signature(stage.translate).bind(*names)
@@ -161,11 +157,7 @@ SUPERSTEPS_MAX = 1_000_000
 def supersteps_mistakes(
     inputs: Sequence[InputSpec], states: Sequence[StateSpec]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of what is wrong with the supersteps of a translator.
-
-    Args:
-        inputs: Its inputs, loopbacks included.
-    """
+    """Yield name, code and message of what is wrong with the supersteps of a translator."""
     loopbacks = [spec for spec in inputs if spec.loopback]
     for spec in loopbacks:
         number = spec.supersteps

@@ -35,11 +35,7 @@ def writes_remote(stage: object) -> bool:
 
 
 def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
-    """Return whether a translator in SQL reads the table `run`, in queries or by `frames.run`.
-
-    Args:
-        stage: The translator; its methods can have queries, too.
-    """
+    """Return whether a translator in SQL reads the table `run`, in queries or by `frames.run`."""
     every = [*map(str, texts), *(text for f in _functions(stage) for text in texts_of(f.__code__))]
     return reads_run(stage) or any(_RUN.search(_COMMENT.sub(" ", text)) for text in every)
 

@@ -57,11 +57,7 @@ class FlowKeys:
 
 
 def group_keys(flows: Sequence[FlowKeys], groups: int, schema: pa.Schema) -> tuple[pa.Table, bool]:
-    """Return each group's key, and whether every record of a group has that key.
-
-    Args:
-        schema: Schema of the keys; the tables of all flows are cast to it.
-    """
+    """Return each group's key, and whether every record of a group has that key."""
     at = np.full(groups, -1, np.int64)
     groups_so_far = schema.empty_table()
     pure = True

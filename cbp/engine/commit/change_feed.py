@@ -161,11 +161,7 @@ class ChangeFeed:
     def write_difference(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
     ) -> tuple[ChangeFile, ...]:
-        """Write how two live sets of the table differ, by reading the rows that differ; durable.
-
-        Args:
-            before, after: Path to file; all files and vectors exist.
-        """
+        """Write how two live sets of the table differ, by reading the rows that differ; durable."""
         sides = [*self._sides(before, after)]
         rows = sum(len(rows) for _, rows, _ in sides)
         return self._write(self._net(lambda: self._rows(sides), rows))

@@ -59,9 +59,6 @@ class NamedFiles:
         """Return the newest epoch that a version shows, and the files it and later ones name.
 
         The epoch is -1 if the version shows no epoch of the generation.
-
-        Args:
-            generation: The generation in which the table counts epochs now.
         """
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():

@@ -274,9 +274,6 @@ def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]
 
     The repetition must use that timestamp. A later one (other stages were published meanwhile)
     would show half of the publication to readers as of a time in between.
-
-    Args:
-        tables: The tables that the publication changes, by path, refreshed.
     """
     last = intentions[-1]
     begun = [

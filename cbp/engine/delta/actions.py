@@ -143,11 +143,7 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A data file that is no longer live; or one that stays, with a newer deletion vector.
-
-    Attributes:
-        deletion_vector: The vector that the file had until then.
-    """
+    """A data file that is no longer live; or one that stays, with a newer deletion vector."""
 
     path: str
     partition_values: Mapping[str, str | None] = field(hash=False)
@@ -192,11 +188,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFile:
-    """A file of changes for readers of the change data feed; no part of what the table shows.
-
-    Attributes:
-        path: Relative to the table.
-    """
+    """A file of changes for readers of the change data feed; its path is relative to the table."""
 
     path: str
     partition_values: Mapping[str, str | None] = field(hash=False)
@@ -317,11 +309,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Identity, columns and settings of a table.
-
-    Attributes:
-        schema: Delta's JSON text of the columns.
-    """
+    """Identity, columns (as Delta's JSON text) and settings of a table."""
 
     id: str
     schema: str

@@ -52,11 +52,7 @@ _Z85_DIGITS = {char: digit for digit, char in enumerate(_Z85)}
 
 @dataclass(frozen=True, slots=True)
 class VectorsFile:
-    """A file of vectors that is not written yet.
-
-    Attributes:
-        path: Relative to the table.
-    """
+    """A file of vectors that is not written yet; its path is relative to the table."""
 
     path: str
     data: bytes

@@ -42,11 +42,7 @@ class FolderCache(Protocol):
 
 @dataclass
 class TableChanges:
-    """Changes tables; implements `TableAdministration`.
-
-    Attributes:
-        caches: Caches that must forget a folder whose tables change.
-    """
+    """Changes tables; implements `TableAdministration`."""
 
     control: RunControl
     tables: OpenTables

@@ -30,11 +30,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A file to remove, and the reason in words.
-
-    Attributes:
-        path: Relative to the table.
-    """
+    """A file to remove, relative to the table, and the reason in words."""
 
     path: str
     bytes: int

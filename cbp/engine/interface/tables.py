@@ -119,11 +119,7 @@ class TableAdministration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The point to which a roll-back takes a table.
-
-    Attributes:
-        epoch: The last epoch that the table shows afterwards; -1 if none.
-    """
+    """The point to which a roll-back takes a table; `epoch` is -1 if it shows none afterwards."""
 
     dataflow: str
     epoch: int

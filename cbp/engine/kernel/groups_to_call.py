@@ -82,11 +82,7 @@ def look_up_large(
 
 
 def large_group_ranges(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
-    """Return how many records each group has in its large part, as ranges that begin at 0.
-
-    Args:
-        groups: Called groups that are large in a state, by hash.
-    """
+    """Return how many records each group has in its large part, as ranges that begin at 0."""
     sizes = np.zeros(len(hashes), np.int64)
     for hash_, group in groups.items():
         sizes[np.searchsorted(hashes, hash_)] = group.rows

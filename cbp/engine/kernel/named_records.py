@@ -100,11 +100,7 @@ def _has(schema: Schema, columns: Schema) -> bool:
 
 
 class NamedRecords:
-    """The records of one kept state that the inputs of a window name.
-
-    Args:
-        read: Reads records; `None` if they are read when an author asks for them.
-    """
+    """The records of one kept state that the inputs of a window name."""
 
     def __init__(
         self,

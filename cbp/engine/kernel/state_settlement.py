@@ -62,11 +62,7 @@ class StateSettlement:
     def settle_kept(
         self, source: KeptSource, window: Window, operations: list[Row | Deletion], ends: list[int]
     ) -> None:
-        """Write what the groups of a window put into a kept state, or deleted from it.
-
-        Args:
-            operations: The puts and deletions, group after group, in the order of the window.
-        """
+        """Write what the groups of a window put into a kept state, or deleted from it."""
         spec = source.spec
         changes = settle_kept(source, operations, ends)
         source.state.kill(changes.died)

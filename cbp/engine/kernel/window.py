@@ -286,11 +286,7 @@ class WindowReader:
     def _state(
         self, spec: StateSpec, ranges: Ranges, start: int, stop: int, group: LargeGroup | None
     ) -> tuple[Source, pa.Table]:
-        """Return a state's records, ordered within each group, and their keys.
-
-        Args:
-            group: A large group that must be read as a whole because keys share its hash.
-        """
+        """Return a state's records, ordered within each group, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         origin = self._positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first

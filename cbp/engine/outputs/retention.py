@@ -47,7 +47,7 @@ def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
 def expired_change(
     table: str, live: Sequence[AddFile], kept: KeptFlow, *, now_ms: int
 ) -> TableChange | None:
-    """Return the change by which a run drops an output's old records; `None` if none are dropped."""
+    """Return the change by which a run drops an output's old records; `None` if it drops none."""
     gone = expired(live, kept, now_ms=now_ms).gone
     if not gone:
         return None

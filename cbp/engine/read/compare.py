@@ -68,11 +68,7 @@ Counting = Callable[[int], None]
 def column_names(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of a table's compared records, and those that name a difference.
-
-    Args:
-        comparison: Which table is compared, and how.
-    """
+    """Return the columns of a table's compared records, and those that name a difference."""
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED.names, ("key", "record")
     if comparison.kind == "state":

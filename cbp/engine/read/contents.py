@@ -95,11 +95,7 @@ class OutputContents:
 
 @dataclass(frozen=True, slots=True)
 class _ContentsSince:
-    """The records of an output from an epoch on.
-
-    Attributes:
-        first: The first epoch that counts.
-    """
+    """The records of an output from the epoch `first` on."""
 
     whole: Contents
     first: int
@@ -122,11 +118,7 @@ class _ContentsSince:
 
 @dataclass(frozen=True, slots=True)
 class ListedContents:
-    """Records in memory, such as those of the reference engine.
-
-    Attributes:
-        listed: Records by epoch; a state is one list.
-    """
+    """Records in memory, by epoch, as of the reference engine; a state is one list."""
 
     listed: Sequence[Sequence[Row]]
 

@@ -179,11 +179,7 @@ def _tables(there: Collection[str]) -> list[str]:
 def _snapshot(
     table: str, files: Files, runs: list[RunEntry]
 ) -> tuple[Snapshot | None, Damage | None]:
-    """Return the newest version of a table, or the damage that makes it unreadable.
-
-    Args:
-        runs: Gets the entries that publish runs.
-    """
+    """Return the newest version of a table, or the damage that makes it unreadable."""
     try:
         return DeltaLog(table, files).snapshot(visit=partial(_note, runs)), None
     except NotFoundError as error:

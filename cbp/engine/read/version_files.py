@@ -22,11 +22,7 @@ from cbp.errors import FileLostError, NotFoundError, VersionGoneError
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """One file of a version.
-
-    Attributes:
-        dead: Numbers of its rows that are not records of the version, ascending.
-    """
+    """One file of a version; `dead`: numbers of its rows that are no records of it, ascending."""
 
     path: str
     dead: npt.NDArray[np.int64]

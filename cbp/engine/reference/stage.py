@@ -147,11 +147,7 @@ class ReferenceStage:
         inputs: Mapping[str, Sequence[Sequence[Row]]],
         first: bool,
     ) -> Superstep:
-        """Call the groups that the inputs reach, and settle their states.
-
-        Args:
-            first: Whether timers call groups too.
-        """
+        """Call the groups that the inputs reach, and settle their states."""
         done = _Epoch({output.name: [] for output in self.spec.outputs}, timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
         woken = first and self._woken(self._context.time, self._aside.left_out)

@@ -99,11 +99,7 @@ def refused_records(plan: RunPlan) -> Iterator[SetAside]:
 
 @dataclass(frozen=True, slots=True)
 class SetAsideTable:
-    """The records of a stage that are set aside when a run begins.
-
-    Attributes:
-        records: Its records, in the order in which they came.
-    """
+    """The records of a stage that are set aside when a run begins, in the order of arrival."""
 
     path: str
     live: tuple[AddFile, ...]

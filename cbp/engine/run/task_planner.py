@@ -87,11 +87,7 @@ def _kind(plan: RunPlan) -> _Kind:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans the tasks of runs; safe to use from several threads.
-
-    Attributes:
-        reach: How many groups earlier runs of each kind called; the preparer updates it.
-    """
+    """Plans the tasks of runs; safe to use from several threads."""
 
     executor: Executor
     tables: OpenTables
@@ -209,9 +205,6 @@ def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> st
     """Return a digest of what the supersteps of a run depend on; `""` if that is not all known.
 
     It is the same for each try of a run, before and after a publication of the runs before it.
-
-    Args:
-        generations: Those that the tables of its states show.
     """
     spec, made = task.spec, _made(plan)
     if not spec.code or not made:

@@ -99,11 +99,7 @@ def destinations(text: str) -> Iterator[str | int | tuple[str, ...]]:
 
 @dataclass
 class _Copies:
-    """The copies of some records, collected window by window.
-
-    Attributes:
-        at: Index of each copy's record; ascending.
-    """
+    """The copies of some records, collected window by window."""
 
     spec: TranslatorSpec
     input: InputSpec

@@ -187,11 +187,7 @@ def slot_expressions(
     place: FlowLayout,
     checked: Callable[[str, DataType], str] = lambda value, _: value,
 ) -> list[str]:
-    """Return an expression for every slot; slots that the flow does not use are null.
-
-    Args:
-        checked: Takes the expression of a value and its type; returns the expression to use.
-    """
+    """Return an expression for every slot; slots that the flow does not use are null."""
     sources = place.sources()
     return [
         f"{checked(_read(sources[slot]), type_)} AS {slot}"

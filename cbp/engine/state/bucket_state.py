@@ -63,11 +63,7 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
 
 
 def state_weight(records: int, *, whole: bool) -> int:
-    """Return how many arrived records the state of a bucket weighs.
-
-    Args:
-        whole: Whether the groups of all of them are called.
-    """
+    """Return how many arrived records the state of a bucket weighs."""
     return records if whole else records // _STATE_RECORDS_PER_INPUT
 
 

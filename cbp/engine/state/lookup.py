@@ -246,11 +246,7 @@ class IndexedFile:
         return rows[~np.isin(rows, rows_of(dead))]
 
     def others(self, gone: Int64s) -> Int64s:
-        """Return the hashes that are not in `gone`; a hash of several rows comes several times.
-
-        Args:
-            gone: Ascending and unique.
-        """
+        """Return the hashes not in `gone` (ascending, unique); a hash of several rows comes often."""
         spans = [self.span(hash_) for hash_ in gone.tolist()]
         starts = [0, *(last for _, last in spans)]
         stops = [*(first for first, _ in spans), len(self.hashes)]

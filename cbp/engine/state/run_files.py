@@ -38,11 +38,7 @@ def state_file_schema(spec: StateSpec) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRun:
-    """A written run file.
-
-    Attributes:
-        path: Path of the file, relative to the table.
-    """
+    """A written run file; its path is relative to the table."""
 
     bucket: int
     path: str

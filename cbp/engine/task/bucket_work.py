@@ -170,11 +170,7 @@ def flow_runs(plan: TaskPlan, spool: Spool, buckets: Sequence[int]) -> list[Flow
 
 
 def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> FlowRun:
-    """Return sorted records of the input number `at` as a kernel reads them.
-
-    Args:
-        table: The records, in the plan's layout.
-    """
+    """Return sorted records of the input number `at` as a kernel reads them."""
     layout, spec = plan.layout, plan.spec
     assert layout is not None
     assert spec.key is not None
@@ -195,12 +191,7 @@ def run_batch(
     cache: IndexCache,
     start: Callable[[dict[str, BucketState], Lookups, WriteState], BucketWork],
 ) -> None:
-    """Open the states of some neighboring buckets, do the work on them, and record the states.
-
-    Args:
-        start: Makes the work from the states, the looked-up tables, and what takes new state
-            records.
-    """
+    """Open the states of some neighboring buckets, do the work on them, and record the states."""
     plan, of = writers.plan, writers.plan.buckets
     states = {name: BucketState(table, cache, buckets, of) for name, table in plan.states.items()}
     lookups = looked_up(plan, buckets, cache)
@@ -312,11 +303,7 @@ def woken_groups(
     states: Mapping[str, BucketState],
     note: Callable[[int | None], None] = lambda at_us: None,
 ) -> Woken | None:
-    """Return the groups to call for their timers; `None` if the run does not look for any.
-
-    Args:
-        note: Takes the earliest timer that is not due, in microseconds since 1970.
-    """
+    """Return the groups to call for their timers; `None` if the run does not look for any."""
     if not plan.wakes or not plan.spec.timers:
         return None
     timers = [states[one.name] for one in plan.spec.timers]

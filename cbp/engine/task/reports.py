@@ -117,11 +117,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A coded error; the only message of a task that failed, beside `ProcessChanged`.
-
-    Attributes:
-        details: JSON values without secrets.
-    """
+    """A coded error; the only message of a task that failed, beside `ProcessChanged`."""
 
     type: str
     message: str

@@ -44,11 +44,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass
 class LeftOutGroups:
-    """The groups that one task leaves out of its run.
-
-    Attributes:
-        packed: See `arrivals`.
-    """
+    """The groups that one task leaves out of its run."""
 
     writers: TaskWriters
     reports: SetAsideReports
@@ -117,9 +113,6 @@ class RoutedRecords:
     """Sets records aside that have no key, or no order, since the author's function fails on them.
 
     Every task reads and routes the whole increment, and the first one reports.
-
-    Attributes:
-        unrouted: Gets the number of records of each input that are set aside here.
     """
 
     writers: TaskWriters

@@ -247,11 +247,7 @@ class StageTask:
         left_out: LeftOutGroups,
         failed: Sequence[GroupFailed],
     ) -> list[GroupFailed]:
-        """Run a batch without the groups that are left out; return the groups that fail.
-
-        Args:
-            failed: Groups that failed before: this task is done again, and only looks for more.
-        """
+        """Run a batch without the groups that are left out; return the groups that fail."""
         others = left_out.left(runs)
         if failed:
             return left_out.failing(buckets, others, cache)

@@ -60,11 +60,7 @@ _Shapes = Mapping[str, Hashable]
 
 
 class ProcessWatch:
-    """Compares this process with what it was before; used by one thread.
-
-    Attributes:
-        by_loading, by_calls: Whether loading an author's code has changed it; whether calls have.
-    """
+    """Compares this process with what it was before; used by one thread."""
 
     def __init__(self) -> None:
         self._descriptors, self._process = _open_descriptors(), os.getpid()

@@ -497,11 +497,7 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
 def _option_mistakes(
     source: SourceNode, named: Mapping[str, tuple[str, Sequence[str]]]
 ) -> Iterator[Mistake]:
-    """Find options that name no column, or one of another type.
-
-    Args:
-        named: Option to the column that it names (`""`: none) and the types that it can have.
-    """
+    """Find options that name no column, or one of another type."""
     where = f"sources.{source.name}.options"
     types = {field.name: field.type.kind for field in source.schema.fields}
     for option, (name, allowed) in named.items():

@@ -88,11 +88,7 @@ def context_of(
     time: datetime,
     inputs: Mapping[str, Iterable[Increment]] = MappingProxyType({}),
 ) -> RunContext:
-    """Return the context of a run.
-
-    Args:
-        inputs: Maps each input to the increments that the run reads, in order.
-    """
+    """Return the context of a run."""
     frames = {
         one.name: (
             ()

@@ -461,11 +461,7 @@ def is_ready_rule(function: object) -> bool:
 
 
 def can_start(rule: Any, fed: Collection[str], inputs: Sequence[str]) -> bool:
-    """Return whether a ready-made rule can start a run if only some inputs have increments.
-
-    Args:
-        fed: Inputs that can have an increment.
-    """
+    """Return whether a ready-made rule can start a run if only some inputs have increments."""
     if isinstance(rule, RunAny):
         return bool(fed)
     if isinstance(rule, Phases):

@@ -293,9 +293,6 @@ class RunnableSpec:
         """Return whether a first run is possible if only these inputs ever have an increment.
 
         Always true for an author's function, since it can decide anything.
-
-        Args:
-            fed: Inputs that can have an increment before the first run.
         """
         return self.by_author or can_start(self.function, fed, inputs)
 

@@ -160,11 +160,7 @@ def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
 
 
 def increments_dropped(generations: Sequence[Generation]) -> dict[str, list[range]]:
-    """Return, by source, the increments that roll-backs took out of the queues and that stay out.
-
-    Args:
-        generations: As in `closes_dropped`.
-    """
+    """Return, by source, the increments that roll-backs took out of the queues for good."""
     ranges: dict[str, list[range]] = {}
     for one in generations:
         if kept_positions(generations, one.number, [one.position]):

@@ -177,11 +177,7 @@ class UnitPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dataflow's physical plan; units in the order of the stages.
-
-    Attributes:
-        lanes: Which processes carry out its jobs, and up to which size, as a text for people.
-    """
+    """A dataflow's physical plan; units in the order of the stages."""
 
     dataflow: str
     sources: Mapping[str, str]

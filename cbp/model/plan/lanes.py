@@ -66,11 +66,7 @@ class Bypass:
         return self.job_start_seconds * (1 / START_SHARE - 1)
 
     def takes(self, tasks: int, seconds: float) -> bool:
-        """Return whether a job that needs no shuffle bypasses Spark.
-
-        Args:
-            seconds: Estimated seconds of its work; see `work_seconds`.
-        """
+        """Return whether a job that needs no shuffle bypasses Spark."""
         return 0 < tasks <= self.tasks_max and seconds < self.seconds_max
 
     def records_max(self, form: str, tasks: int) -> int:

@@ -185,11 +185,7 @@ def reason(
 
 
 def ways(figures: Mapping[str, float]) -> list[str]:
-    """Return how a loop or the call of a whole run went, and what of states it read, in words.
-
-    Args:
-        figures: Figures of the run; there is nothing to say if it made no such call.
-    """
+    """Return how a loop or the call of a whole run went, and what of states it read, in words."""
     said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")

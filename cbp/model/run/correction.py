@@ -198,11 +198,7 @@ def correction_rows(
 def corrected_records(
     schema: Schema, correction: Correction, records: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what a checked correction makes of the records of its key.
-
-    Args:
-        records: The key's records now, with all columns of the state.
-    """
+    """Return what a checked correction makes of the records of its key."""
     empty = {**dict.fromkeys(schema.names), **correction.key}
     made = [dict(record) for record in records]
     for op, named, _ in _steps((correction,)):

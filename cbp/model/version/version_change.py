@@ -126,11 +126,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """The effects of a new version on a dataflow.
-
-    Attributes:
-        refused: Why the change cannot be made; empty if it can.
-    """
+    """The effects of a new version on a dataflow."""
 
     sources: Mapping[str, NodeChange]
     stages: Mapping[str, NodeChange]

@@ -79,11 +79,7 @@ class Groups:
         return groups
 
     def only(self, numbers: Int64s, *, hidden: Collection[str]) -> Groups:
-        """Return some of the groups, without some of their flows.
-
-        Args:
-            hidden: Names of the flows that are left out.
-        """
+        """Return some of the groups, without some of their flows."""
         some = {}
         for name in self._flows:
             if name not in hidden:
@@ -197,11 +193,7 @@ class Outputs:
 
 
 def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
-    """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there.
-
-    Args:
-        wanted: Keys with the same column types, in any order.
-    """
+    """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there."""
     wanted = wanted.rename_columns(keys.column_names)
     if wanted.num_rows == keys.num_rows and wanted.equals(keys):
         return np.arange(wanted.num_rows)

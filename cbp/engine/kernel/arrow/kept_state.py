@@ -66,11 +66,7 @@ class KeptTableChanges:
 
 
 class KeptCall:
-    """One kept state of a call.
-
-    Args:
-        hashes: The hash of each group, ascending.
-    """
+    """One kept state of a call."""
 
     def __init__(
         self,
@@ -239,11 +235,7 @@ class KeptCall:
 
 @dataclass(frozen=True, slots=True)
 class CalledRecords:
-    """The records of the groups whose author is called; a `KeptTableReader`.
-
-    Attributes:
-        kept: The state of the whole call.
-    """
+    """The records of the groups whose author is called; a `KeptTableReader`."""
 
     kept: KeptCall
     called: Int64s

@@ -44,11 +44,7 @@ _RUN = 4
 
 @dataclass
 class Room:
-    """The memory of one call: the bytes of the records that it reads and puts.
-
-    Attributes:
-        most: How many it may take.
-    """
+    """The memory of one call: the bytes of the records that it reads and puts."""
 
     stage: str
     most: int
@@ -144,11 +140,7 @@ class ReachedState:
         write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
-        """Apply puts and deletions, and write what they change; the last one of a key counts.
-
-        Args:
-            write_state: Takes new records, which ascend by hash within a half.
-        """
+        """Apply puts and deletions, and write what they change; the last one of a key counts."""
         if not operations:
             return
         key = self.translator.key_of(self.spec)

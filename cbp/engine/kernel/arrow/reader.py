@@ -64,11 +64,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """The records of one flow; group g has the rows `starts[g]:stops[g]`.
-
-    Attributes:
-        calling: The rows that call their group, ascending.
-    """
+    """The records of one flow; group g has the rows `starts[g]:stops[g]`."""
 
     name: str
     table: pa.Table

@@ -66,19 +66,11 @@ class CallSettler:
         self._kept: dict[str, KeptCall] = {}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
-        """Return what takes the emissions of groups with these keys.
-
-        Args:
-            copies: Whether emitted records are copied; see `Emission`.
-        """
+        """Return what takes the emissions of groups with these keys."""
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:
-        """Write the states of a call's groups, and count the groups that were called.
-
-        Args:
-            emission: What was emitted for `call.called_keys`.
-        """
+        """Write the states of a call's groups, and count the groups that were called."""
         self.groups += len(call.groups) if call.called is None else len(call.called)
         timers: Mapping[str, Timers] = {}
         if call.called is not None:
@@ -157,11 +149,7 @@ class CallSettler:
 
 @dataclass
 class VectorisedRun:
-    """One bucket of a run; see the module header. `run` is called once.
-
-    Attributes:
-        write_state: Called with new records of a state, as tables that ascend by hash.
-    """
+    """One bucket of a run; see the module header. `run` is called once."""
 
     stage: str
     spec: TranslatorSpec

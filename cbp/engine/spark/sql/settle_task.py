@@ -160,11 +160,7 @@ class SettleTask:
 
 @dataclass
 class _ArrivedResults:
-    """The results of some buckets, which Spark has computed already.
-
-    Attributes:
-        results: State or output to its records.
-    """
+    """The results of some buckets, which Spark has computed already."""
 
     stage: str
     settler: CallSettler
