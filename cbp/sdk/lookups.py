@@ -4,7 +4,7 @@ customers = Lookup("customer STRING, name STRING", by="customer")
 
 How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
 groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
-`cbp.engine.task.whole_tables`.
+`cbp.engine.task.writers`.
 """
 
 from __future__ import annotations

@@ -11,14 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.commit.table_entries import horizon, live_files, shown_epoch, shown_generation
+from cbp.engine.commit.garbage_collection import paths_of
+from cbp.engine.commit.table_entries import (
+    horizon,
+    live_at,
+    live_files,
+    shown_epoch,
+    shown_generation,
+)
 from cbp.engine.commit.table_versions import version_at, version_showing
 from cbp.engine.outputs.locate import located
 from cbp.engine.read.columns import read_columns
 from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
 from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
 from cbp.engine.read.pages import PageReader
-from cbp.engine.read.state_copy import copy_state
 from cbp.engine.run.framing import frame_increment
 from cbp.engine.run.set_aside import read_set_aside
 from cbp.engine.run.table_cache import OpenTables
@@ -27,6 +33,7 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import set_aside_table, stage_tables, state_table
+from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
 from cbp.model.dataflow.stage import InputSpec
@@ -156,7 +163,7 @@ class HistoryReader:
     ) -> dict[str, TableVersion]:
         """Return the newest versions of a stage's tables as of a time; see `TableHistory.shown`."""
         return {
-            name: version_at(self.tables.table(f"{folder}/{name}"), name, dataflow, at_ms)
+            name: version_at(self.tables.table(f"{folder}/{name}"), name, at_ms)
             for name in stage_tables(node)
         }
 
@@ -194,16 +201,27 @@ class WholeTables:
     ) -> tuple[TableChange, ...]:
         """Copy the records of versions of tables; see `VerificationReader.take_over`."""
         return tuple(
-            copy_state(
-                self.tables.table(f"{folder}/{name}").log.snapshot(version),
-                name,
-                records,
-                folder=folder,
-                into=into,
-                files=self.files,
-            )
-            for name, version in tables.items()
+            self._copied(folder, name, version, records, into) for name, version in tables.items()
         )
+
+    def _copied(
+        self, folder: str, table: str, version: int, records: Sequence[Intention], into: str
+    ) -> TableChange:
+        """Copy a table's files: garbage collection knows nothing about recomputations."""
+        snapshot, files = self.tables.table(f"{folder}/{table}").log.snapshot(version), self.files
+        live, vectors = dict(snapshot.live), None
+        if records:
+            live, vectors = live_at(folder, table, snapshot, records, files=files)
+        if vectors is not None:
+            vectors.write(f"{into}/{table}", files)
+        for name in sorted(paths_of(live.values())):
+            source, target = f"{folder}/{table}/{name}", f"{into}/{table}/{name}"
+            if files.exists(target):
+                continue  # the vectors that were just written
+            if not files.exists(source):
+                raise NotFoundError(kind="file", name=source)
+            files.write_durable(target, files.read(source))
+        return TableChange(table, adds=tuple(add.to_json() for add in live.values()))
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None

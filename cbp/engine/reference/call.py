@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 from cbp.engine.columnar.kept_records import Bound, Deletion, KeptRecords, KeptShape, kept_shape
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, bound_key, emitted_row, own_row, unify
-from cbp.engine.reference.output_keys import OutputKeys
-from cbp.engine.reference.views import ViewKeys
+from cbp.engine.reference.views import OutputKeys, ViewKeys
 from cbp.errors import author_cause, author_line, is_authors
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.read_once import Once

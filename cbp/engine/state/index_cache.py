@@ -3,7 +3,7 @@
 A copy has the rows of its file in the file's order, which is by `_hash`. So a mapped copy answers
 `searchsorted` by touching a few pages, while a reader of Parquet decodes each row group that has a
 wanted key. The rows of small files are held in memory without a copy. A large file that has no copy
-yet is read by row groups while that is cheaper (`access_path.py`). A copy is only a cache:
+yet is read by row groups while that is cheaper (`lookup.py`). A copy is only a cache:
 
 - It belongs to one data file. Its name holds table id, path and size, and data files
   never change. The content holds the name too: if a copy of another file has this
@@ -48,7 +48,6 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import as_type
 from cbp.engine.delta.deletion_vector_cache import VectorCache
-from cbp.engine.state.access_path import choose_rows, is_small
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
 from cbp.engine.state.copies import (
     CopyDamagedError,
@@ -57,7 +56,15 @@ from cbp.engine.state.copies import (
     note_dropped,
     write_copy,
 )
-from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
+from cbp.engine.state.lookup import (
+    IndexedFile,
+    Int64s,
+    RowGroups,
+    StateRows,
+    ascending,
+    choose_rows,
+    is_small,
+)
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import map_is_refused
@@ -167,7 +174,7 @@ class IndexCache:
     def reader(
         self, table: str, table_id: str, path: str, *, size: int, rows: int, wanted: Int64s | None
     ) -> StateRows:
-        """Return the cheapest reader for one look-up of these hashes; see `access_path`.
+        """Return the cheapest reader for one look-up of these hashes; see `choose_rows`.
 
         Raises:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.

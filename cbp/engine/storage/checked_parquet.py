@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from cbp.engine.storage.regular_files import open_regular
+from cbp.engine.storage.files import open_regular
 from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import (
     FileDamagedError,

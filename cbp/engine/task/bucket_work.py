@@ -4,7 +4,7 @@
 
 What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
 plan in SQL. A batch reads the buckets of looked-up tables that lie beside its own (`looked_up`);
-`cbp.engine.task.whole_tables` reads the tables whose records are all given to every group.
+`cbp.engine.task.writers` reads the tables whose records are all given to every group.
 
 Ages for groups that had records before their state began to expire.
 

@@ -26,8 +26,7 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.read.damages import Damage, ScrubbedFile
-from cbp.engine.read.scrub import scrub
+from cbp.engine.read.scrub import Damage, ScrubbedFile, scrub
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError

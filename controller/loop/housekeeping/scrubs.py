@@ -17,7 +17,7 @@ from typing import Literal
 
 import structlog
 
-from cbp.engine.read.damages import Damage
+from cbp.engine.read.scrub import Damage
 from cbp.errors import CbpError, FileDamagedError, InvariantError
 from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.records.job_table import JobTable

@@ -30,7 +30,7 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.interface.runs import LookedUp, looked_up_tables
 from cbp.engine.read.contents import contents_since
-from cbp.engine.read.repeat import Repeat
+from cbp.engine.read.recomputed_epochs import Repeat
 from cbp.engine.storage.table_names import carried_tables
 from cbp.errors import NotFoundError
 from cbp.model.author.code_fingerprint import Code

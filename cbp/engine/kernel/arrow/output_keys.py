@@ -6,7 +6,7 @@ epoch. So it is enough that a group emits only its own key, and no key twice.
 
 Guaranteed: exact within one `take`. Not guaranteed: if a group is too large for a window, its keys
 are compared with those of earlier parts by hash. The oracle's counterpart, record by record, is
-`cbp/engine/reference/output_keys.py`.
+`cbp/engine/reference/views.py`.
 """
 
 from __future__ import annotations
