@@ -8,7 +8,7 @@ from threading import Lock
 import httpx
 import pyarrow as pa
 
-from cbp.engine.read.columns import column_schema
+from cbp.engine.read.increments import column_schema
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.dataflow import Dataflow

@@ -61,12 +61,12 @@ def page_of(batches: Iterable[pa.RecordBatch], offset: int, limit: int) -> list[
     """Return at most `limit` records, starting at `offset`."""
     rows: list[dict[str, Any]] = []
     for batch in batches:
-        if len(rows) >= limit:
-            break
         if offset >= batch.num_rows:
             offset -= batch.num_rows
             continue
         part = pa.Table.from_batches([batch.slice(offset, limit - len(rows))])
         rows += part.to_pylist(maps_as_pydicts="strict")
         offset = 0
+        if len(rows) >= limit:
+            break
     return rows

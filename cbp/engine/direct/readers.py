@@ -20,10 +20,9 @@ from cbp.engine.commit.table_entries import (
     shown_generation,
 )
 from cbp.engine.commit.table_versions import version_at, version_showing
-from cbp.engine.outputs.locate import located
-from cbp.engine.read.columns import read_columns
 from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
-from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
+from cbp.engine.read.increments import located, read_columns, read_records, recalled
+from cbp.engine.read.lookup import look_up, read_state_rows
 from cbp.engine.read.pages import PageReader
 from cbp.engine.run.framing import frame_increment
 from cbp.engine.run.set_aside import read_set_aside
