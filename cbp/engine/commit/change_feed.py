@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation

@@ -31,8 +31,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import AddFile, ChangeFile, RemoveFile, difference
-from cbp.engine.delta.deletion_vector_cache import VectorCache
-from cbp.engine.delta.deletion_vectors import VectorsFile, pack_vectors
+from cbp.engine.delta.deletion_vectors import VectorCache, VectorsFile, pack_vectors
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.state.bucket_state import LiveFile

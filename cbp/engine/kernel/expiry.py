@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cbp.engine.columnar.group_keys import span_rows
+from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.kernel.window import Source, Window
 from cbp.model.dataflow.expiry import expires_at

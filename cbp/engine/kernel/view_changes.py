@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.group_keys import positive_zeros
-from cbp.engine.columnar.groups import Int64s
+from cbp.engine.columnar.groups import Int64s, positive_zeros
 from cbp.engine.columnar.row_codec import Row, encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema

@@ -19,8 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.group_keys import FlowKeys, group_keys, positive_zeros
-from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, key_rows
+from cbp.engine.columnar.groups import (
+    FlowKeys,
+    FlowRun,
+    Int64s,
+    Ranges,
+    group_keys,
+    key_rows,
+    positive_zeros,
+)
 from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import named_by

@@ -25,8 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.group_keys import FlowKeys
-from cbp.engine.columnar.groups import FlowRun, Ranges
+from cbp.engine.columnar.groups import FlowKeys, FlowRun, Ranges
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.broadcast import Rows, Shared, SharedFlow, expand
 from cbp.engine.storage.external_sort import order_by_columns

@@ -47,7 +47,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import as_type
-from cbp.engine.delta.deletion_vector_cache import VectorCache
+from cbp.engine.delta.deletion_vectors import VectorCache
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
 from cbp.engine.state.copies import (
     CopyDamagedError,

@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from cbp.engine.columnar.group_keys import span_rows
+from cbp.engine.columnar.groups import span_rows
 from cbp.engine.delta.deletion_vectors import live_in, rows_of
 from cbp.engine.state.copies import CopyDamagedError, Guard
 from cbp.engine.state.second_key_order import SecondOrder

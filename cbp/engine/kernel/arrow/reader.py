@@ -17,8 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.group_keys import FlowKeys, group_keys, positive_zeros
-from cbp.engine.columnar.groups import FlowRun, Ranges, group_ranges, window_ends
+from cbp.engine.columnar.groups import (
+    FlowKeys,
+    FlowRun,
+    Ranges,
+    group_keys,
+    group_ranges,
+    positive_zeros,
+    window_ends,
+)
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.expiry import called_groups
 from cbp.engine.kernel.arrow.groups import Groups, author_schema
