@@ -88,8 +88,6 @@ class EmailChannel:
     Args:
         smtp_url: `smtp://user:password@host:587` (STARTTLS if the server offers it, and always
             with a password) or `smtps://...`.
-        sender: The address in From.
-        recipients: The addresses in To.
         service_url: Where this service is reached; base of the links.
     """
 

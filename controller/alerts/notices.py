@@ -40,7 +40,6 @@ class Standing:
     """An alert that holds.
 
     Attributes:
-        since: When it was first seen.
         sent_at: When it was last sent; `None` if it has not held for long enough.
     """
 
@@ -74,7 +73,6 @@ def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
     """Return which alerts hold, and since when; nothing is sent.
 
     Args:
-        book: What was known before.
         alerts: All that hold now; each key comes once.
         now: Aware, in UTC.
     """
@@ -92,10 +90,8 @@ def decide(
     """Return what to remember about these alerts, and what to send now.
 
     Args:
-        book: What the previous call returned.
         alerts: All that hold now; each key comes once.
         now: Aware, in UTC.
-        limits: When alerts are sent.
     """
     standing = dict(observe(book, alerts, now).standing)
     notices: list[Notice] = []

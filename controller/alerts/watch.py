@@ -50,8 +50,6 @@ class AlertWatch:
     Args:
         health: Returns the health of every dataflow; may take a while.
         channels: Where notices go; there may be none.
-        limits: When they are sent.
-        clock: Returns the time.
     """
 
     def __init__(

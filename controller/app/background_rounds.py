@@ -29,7 +29,6 @@ class Rounds:
         name: Name of the work, for the log.
         work: Does the work for one dataflow; calls `stopping` from time to time if it takes long.
         executor: One thread per piece of work; nobody waits for it.
-        places: How many pieces run at a time.
     """
 
     def __init__(

@@ -77,21 +77,10 @@ class LeaderDuties:
 
     Args:
         settings: `tick_seconds`, `scan_seconds` and `settle_seconds`.
-        store: Names the dataflows.
-        drop_folder: Takes in files.
         controller: Is woken; says which dataflows are held.
         now: The machine's clock, by which the scheduler goes.
-        scan_threads: Threads that list.
-        fetch_threads: Threads that fetch objects of buckets.
-        sinks: Publishes to sinks.
-        sink_threads: Threads that do so.
-        stopped: Set once the service stops.
 
     Attributes:
-        scans: The listings under way.
-        cleans: The cleanings under way.
-        fetches: The fetches of objects under way.
-        publications: The passes over sinks under way.
         scheduler: Exists while this instance leads.
     """
 

@@ -106,9 +106,6 @@ class DropFolder:
         settle_seconds: How long a file must be unchanged; see `listing`.
         reader: Reads files; by default in the calling thread, without time limits.
         stuck_readers: Returns the readers that make no progress.
-        keep: How long finished files stay.
-        tables: Folders that may hold the Delta tables which sources read.
-        buckets: Locations that may hold the objects which sources take in.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
 
     Attributes:
@@ -282,7 +279,6 @@ class DropFolder:
 
         Args:
             name: The client's name for the file, kept as evidence only.
-            stream: Is read to its end.
             key: Identifies the request; a request that was carried out is not repeated. `""` means
                 no key.
 
@@ -308,9 +304,7 @@ class DropFolder:
 
         Args:
             record, dataflow, source: As for `upload`.
-            claim: Id of the quarantined claim.
             mended: The file to admit in its place, read to its end; `None` means the file as it is.
-            author: The person or token that decides, and the reason.
 
         Raises:
             NotFoundError: There is no such source, or no such claim of it.

@@ -119,7 +119,6 @@ class Identities:
         """Return whether each of some files is new, given all accepted files.
 
         Args:
-            place: Their source.
             files: Claims with digests, in the order of their records. Those that are accepted count
                 as earlier files for those after them. Another instance that leads by now may have
                 accepted a claim.

@@ -77,7 +77,6 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        names: Names the parts of the increment, which exist.
         gone: Parts with records that it takes back.
     """
 
@@ -273,9 +272,6 @@ class Intake:
         """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
 
         Args:
-            place: The claim's source.
-            claim: An open claim.
-            path: The claimed copy.
             stopping: Called while the file is read; returns whether to stop.
             pending: The files before it that are accepted, but not in the store yet.
 
@@ -345,9 +341,7 @@ class Intake:
         """Return what a file would change that replaces another; changes nothing.
 
         Args:
-            place: Their source.
             claim: Of the file; it is recorded nowhere.
-            path: The file.
             earlier: Id of the claim of the file that it would replace.
 
         Raises:

@@ -84,7 +84,6 @@ class Decided:
     """The outcome of a decision.
 
     Attributes:
-        claim: The quarantined claim, as it is now.
         readmitted: The claim of the file that was admitted in its place; `None` if none was.
         repeated: Whether an earlier request had decided the same.
     """
@@ -99,7 +98,6 @@ class _Note:
     """A decision, as it is written beside the file.
 
     Attributes:
-        claim: Id of the quarantined claim.
         readmitted_as: Id of the claim of the file in its place; `""` for `discard`.
         mended: Whether that file came with the request.
     """

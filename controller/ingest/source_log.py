@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,7 +49,6 @@ class ArrivedFile:
         claim: Id of the claim that brought it.
         sequence: Order of the claim within its source.
         path: Original name, as evidence.
-        bytes: Size of the original.
         notes: See `controller.ingest.formats.bad_lines`.
         key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: See `ClaimRecord.same_as`.
@@ -86,32 +85,14 @@ class ArrivedFile:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "claim": self.claim,
-            "sequence": self.sequence,
-            "sha256": self.sha256,
-            "path": self.path,
-            "bytes": self.bytes,
-            "notes": dict(self.notes),
-            **({"key": self.key} if self.key else {}),
-            **({} if self.same_as is None else {"same_as": dict(self.same_as)}),
-            **({} if self.records is None else {"records": self.records}),
-        }
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        absent = {"key": "", "same_as": None, "records": None}
+        return {n: one for n, one in values.items() if n not in absent or one != absent[n]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ArrivedFile:
         """Read what `to_json` wrote."""
-        return cls(
-            claim=value["claim"],
-            sequence=value["sequence"],
-            sha256=value["sha256"],
-            path=value["path"],
-            bytes=value["bytes"],
-            notes=value["notes"],
-            key=value.get("key", ""),
-            same_as=value.get("same_as"),
-            records=value.get("records"),
-        )
+        return cls(**{one.name: value[one.name] for one in fields(cls) if one.name in value})
 
 
 @dataclass(frozen=True, slots=True)

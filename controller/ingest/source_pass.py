@@ -85,7 +85,6 @@ class _Left:
     """What is left of a listing.
 
     Attributes:
-        until: It may be used until then.
         markers: Whether it may have a marker that closes frames.
     """
 
@@ -99,7 +98,6 @@ class _Group:
     """Files of one source that were read one by one, and are settled together.
 
     Attributes:
-        pending, known: What was read.
         waiting: Each file's claim, its path, and its stamp from before it was read.
         since: When the first of them was read.
     """
@@ -114,11 +112,6 @@ class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
     Args:
-        ports: What ingestion uses of the outside.
-        intake: Reads claimed files and settles them.
-        claims: The claims of all sources.
-        finished: Compares files with what was read of them.
-        watch: Knows which files were renamed in.
         on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
             cannot be closed.

@@ -82,7 +82,6 @@ class Uploads:
 
         Args:
             path: The file's name, as evidence.
-            stream: Is read to its end.
             key: As for `receive`.
             before_claim: Called with the claim once the file is durable, before the claim is.
             asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
@@ -223,9 +222,7 @@ class ReplacementRequests:
         readers of the source can follow.
 
         Args:
-            name: The name of both files.
             stream: The new file, read to its end; `None`: the earlier one is taken back.
-            author: The person or token that asks, and the reason.
             key: Identifies the request, as for an upload.
 
         Raises:

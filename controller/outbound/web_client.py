@@ -27,7 +27,6 @@ def outbound_client(
     """Return a client; a context manager that closes its connections.
 
     Args:
-        rules: Judge the addresses.
         seconds: Longest time for each step: to connect, to send, to wait for bytes.
         ca: Whose certificates are trusted; by default those that the system trusts.
     """

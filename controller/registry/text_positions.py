@@ -50,7 +50,6 @@ class TextPositions:
 
     Args:
         text: JSON or YAML; may be damaged, then only a few places are known.
-        content_type: The text's media type.
     """
 
     def __init__(self, text: str, content_type: str) -> None:

@@ -53,7 +53,6 @@ class TranslatorInfo:
     """What an author of a document needs to know to name a translator.
 
     Attributes:
-        description: The docstring of its class.
         parameters: Parameter name -> its declaration, such as `key: str`.
         spec: Its inputs, outputs and states; `None` if they depend on parameters without default.
     """
@@ -77,7 +76,6 @@ class Registry:
         allowed_packages: Names of distributions, in any usual spelling, in addition to this
             one, whose translators are always allowed.
         entry_points: Where to search for translators; by default the installed entry points.
-        files: Translators of plain files.
     """
 
     def __init__(
@@ -239,7 +237,6 @@ class Registry:
         Translator files stay as they are loaded, unless that does not fit.
 
         Args:
-            document: The document.
             fits: Returns whether the loaded code is the registered version's. If not, or if it
                 cannot be compiled, files that have changed on disk are loaded: an instance that
                 takes over may have loaded them before they were registered by another one.

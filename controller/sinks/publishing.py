@@ -60,10 +60,6 @@ class SinkWork:
     """One pass over one sink.
 
     Attributes:
-        record, flows: The dataflow.
-        node: The sink, as the document says it.
-        row: The sink, as the store has it.
-        target: Where it publishes.
         generations: All generations of the dataflow, ascending.
     """
 
@@ -85,8 +81,6 @@ class SinkPublishing:
     """Publishes; different threads may call it for different sinks.
 
     Args:
-        make_target: Returns the target of a sink, by the operator's choice.
-        mirrors: Replaces mirrors of views.
         pass_seconds: How long one pass takes at most, but for one increment.
         draw: Returns a random number from 0 to 1 that shortens pauses.
     """
@@ -184,10 +178,6 @@ class SinkPublishing:
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
     ) -> bool:
         """Make one pass over a sink; return whether more waits.
-
-        Args:
-            dataflow, sink: Names.
-            stopping: Asked between two increments.
 
         Raises:
             LeaseLostError: If this instance no longer leads.

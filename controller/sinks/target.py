@@ -47,8 +47,6 @@ class Target(Protocol):
         """Publish an increment with records, durably and once, however often it is called.
 
         Args:
-            note: The sink's note.
-            shipment: The increment.
             batches: Its records; not read if it is published already.
 
         Returns:

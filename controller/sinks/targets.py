@@ -28,9 +28,7 @@ class Targets:
     """Makes targets; safe to use from several threads.
 
     Attributes:
-        files: Files of the local file system, and of what is mounted there.
         service_url: Where this service is reached; base of links.
-        rules: Judge the addresses of webhooks.
         cleaned: Folders whose drafts of killed writers were removed since this process began.
     """
 

@@ -31,10 +31,9 @@ from controller.ingest.drop_folder import DropFolder
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
-from controller.loop.housekeeping.scrubs import Scrubs
+from controller.loop.housekeeping.scrubber import Scrubs
 from controller.loop.operations.amendments import Amendments
-from controller.loop.operations.give_back_jobs import GiveBackJobs
-from controller.loop.operations.rollback_jobs import RollbackJobs
+from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader

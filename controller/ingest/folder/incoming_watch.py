@@ -110,7 +110,6 @@ class IncomingWatch:
         """Watch a folder from now on; may be called again, also after the folder was made anew.
 
         Args:
-            dataflow: Whose listing is woken.
             root: For a folder below an `incoming` folder: that one.
         """
         with self._lock:

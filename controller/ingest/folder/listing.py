@@ -85,7 +85,6 @@ class Unclaimed:
     """One name that stays in `incoming`.
 
     Attributes:
-        name: As evidence.
         why: What it is, and what its producer can do.
         since: When it was last changed, aware and in UTC; `None` if it is unknown.
     """
@@ -105,7 +104,6 @@ class UnclaimedFiles:
     """All names that stay in one `incoming`.
 
     Attributes:
-        count: How many there are.
         oldest: The oldest of them, at most `SHOWN_MAX`.
     """
 
@@ -171,9 +169,7 @@ class Listed:
         ignored: Number of names that are not regular files.
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
-        to_seal: A manifest that is complete now and must be sealed before any claim.
         closes: Ids of sealed markers, oldest first; they come before anything eligible.
-        unclaimed: Names that stay, and why.
         seen: When each file was listed first as it is.
     """
 
@@ -213,7 +209,6 @@ class Listings:
 
     Args:
         settle_seconds: 0 when producers only ever rename complete files into place.
-        watch: Knows which files were renamed in.
     """
 
     def __init__(
@@ -482,8 +477,6 @@ def announced_claims(
     """Return the open claims that belong to manifests, by the file's name.
 
     Args:
-        manifests: The sealed manifests.
-        claims: All open claims of the source.
         copies: Ids of the claims whose file is in `claimed`.
         listed_paths: Names of the files in `incoming`. If a name is there as well, a claimed copy
             of that name is an older file.
@@ -503,9 +496,7 @@ def gather_files(
     """Return where the files of a manifest are; `None` if one of them is still being written.
 
     Args:
-        manifest: A sealed manifest.
         claimed: Open claims whose files are in `claimed`, by the file's name.
-        listed: The newest listing.
 
     Returns:
         Those claims; the files in `incoming` that are to be claimed, in the manifest's order; and

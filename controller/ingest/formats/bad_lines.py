@@ -218,7 +218,6 @@ class BadLines:
 
         Args:
             build: Returns a batch; `None` after it noted at least one of the rows.
-            numbers: Line of each.
 
         Returns:
             `None` if nothing is to be yielded.
@@ -292,9 +291,6 @@ class Reading:
 
     Attributes:
         schema, options: What its source declares.
-        limits: What it may cost.
-        notes: Collects remarks.
-        bad: Collects wrong lines.
         file: Its name as it was dropped.
     """
 

@@ -113,7 +113,6 @@ class ClaimedContent:
     """One pass over a file; a context manager that closes it.
 
     Args:
-        path: The claimed copy.
         stopping: Called at every read; returns whether to stop reading.
         worked: Called with the number of bytes that were read, and that were decoded.
 
@@ -374,8 +373,6 @@ class _Codec:
     """A compression whose files consist of members.
 
     Attributes:
-        name: As messages name it.
-        magic: What each member begins with.
         make: Returns the stream of one member.
     """
 

@@ -49,10 +49,7 @@ class CsvColumns:
     """Parses blocks of one file.
 
     Args:
-        options: The source's.
-        builder: Of the source's batches, from text.
         places: Position in the file of each declared column; `None` for one that it lacks.
-        width: Number of the file's columns.
     """
 
     def __init__(

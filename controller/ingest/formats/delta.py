@@ -90,7 +90,6 @@ class ChangeGroup:
     """The part of a table that is read for one increment.
 
     Attributes:
-        table: Id of the table.
         first, last: The versions whose changes are read; both ends included.
         partitions: The table's partition columns at these versions.
         snapshot: Whether it is all rows of version `last` instead, each as an insert.
@@ -190,8 +189,6 @@ class ChangedRows:
         partition: Values of the partition columns, as text.
         size, rows: Bytes and rows of the file, as the log says; `UNKNOWN` if it does not.
         change: What became of all the rows; `""` if each row says it.
-        dead: Rows that are left out.
-        only: If set, no other rows are taken.
         read, taken: How many rows `keep` was given, and has returned.
     """
 
@@ -374,10 +371,6 @@ _NAMES = {
 
 def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the changed rows with the source's schema, in the order of the table's versions.
-
-    Args:
-        content: The claimed file.
-        reading: With the table's folder, without links, in its options.
 
     Raises:
         FileRejectedError: `format_mismatch`, a `delta_...` rule, or what `read_parquet` raises.

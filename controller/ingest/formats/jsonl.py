@@ -179,7 +179,6 @@ class JsonColumns:
 
         Args:
             text: Whole lines; the last one without its LF.
-            count: Number of them.
         """
         if not self._parses:
             return None

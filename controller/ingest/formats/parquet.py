@@ -66,9 +66,7 @@ class Int96Columns:
     """Judges the columns of a file that hold INT96, in step with its reader.
 
     Args:
-        present: Columns that are read.
         open_: Opens the file once more, for times of INT96 in a unit.
-        batch_rows: Rows that are read at a time.
     """
 
     def __init__(
@@ -181,7 +179,6 @@ class Bounds:
 
     Attributes:
         as_dictionaries: Paths of columns that are read as dictionaries.
-        batch_rows: Rows that are read at a time.
     """
 
     as_dictionaries: tuple[str, ...]
@@ -233,7 +230,6 @@ class _PageTotals:
     """Totals over the page headers of a file.
 
     Args:
-        limits: What a file may hold.
         uncounted: Bytes that the size of a chunk can lack (`header_bytes_uncounted`).
     """
 
@@ -357,9 +353,6 @@ def read_parquet(
     """Hash the file, then yield its records in order, up to the first wrong one.
 
     Args:
-        content: The claimed copy, or a file of a table.
-        reading: What is known of it.
-        keep: Takes rows out before they are checked.
         line: Number of rows before those of this file, from which wrong ones are counted.
         aside: Columns of the file that are left out, whatever the rules are.
 

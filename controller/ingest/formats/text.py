@@ -67,11 +67,9 @@ def text_blocks(
     """Cut decompressed bytes into blocks of lines.
 
     Args:
-        chunks: The bytes.
         encoding: One of `ENCODINGS`.
         lines_alone: Whether no line changes how others are read; else wrong lines are not put
             aside.
-        line_bytes_max: Longest line.
         bad: Collects the lines that are not text; a blank line replaces each in the block.
 
     Raises:
@@ -106,7 +104,6 @@ def line_batches(
     """Yield the records of a block whose lines are parsed one by one.
 
     Args:
-        reading: Gets the wrong lines.
         parse: Returns the records of some lines, and the line of each; from the lines and the
             number of the first.
         build: Returns a batch of records; see `BadLines.sound`.
@@ -145,8 +142,6 @@ class _Decoder:
     """Decodes lines of one file.
 
     Args:
-        line_bytes_max: Longest line.
-        bad: Collects the lines that are not text.
         encoding: One of `ENCODINGS`.
         aside: Whether such a line is put aside, even the first.
     """

@@ -50,10 +50,7 @@ class PartWriter:
 
     Args:
         folder: The source's folder of increments; a local path.
-        index: Index of the increment.
-        claim: Id that names the files.
         keys: The keys of which the files have an index (`cbp.engine.columnar.key_index`).
-        first: Number of the first part.
     """
 
     def __init__(

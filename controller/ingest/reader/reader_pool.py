@@ -383,11 +383,7 @@ class _Watch:
             raise OSError(ETIMEDOUT, message, self._request.path)
 
     def stuck(self, now: float) -> StuckReader | None:
-        """Return what is known of the reader if it is stuck; called from any thread.
-
-        Args:
-            now: Seconds by the pool's clock.
-        """
+        """Return what is known of the reader if it is stuck; called from any thread."""
         limits, silent = self._request.limits, now - self._moved[0]
         if silent < limits.silent_seconds_shown:
             return None

@@ -53,7 +53,6 @@ class Column:
     """One column as a sample suggests it.
 
     Attributes:
-        type: As a schema spells it.
         nullable: Whether a record of the sample lacks it.
         zoneless: Whether it has times without a zone.
         doubts: What the author should look at.

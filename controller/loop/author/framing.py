@@ -67,9 +67,7 @@ class Framer:
     """Frames what arrived; every method may be called from any thread.
 
     Args:
-        threads: Carries out pieces of work.
         wake: Called when a piece of work has ended.
-        places: Concurrent pieces of work.
         seconds_max: Time limit of one output increment; 0 means no limit.
         origin: Returns from which file, and which line, the record is from that an error's details
             name; in words.

@@ -45,7 +45,6 @@ class PunctuationLog:
         """Make a punctuation durable; repeating it for the same one succeeds.
 
         Args:
-            punctuation: The next one.
             staged: As in `Files.put_if_absent`.
 
         Raises:
@@ -113,7 +112,6 @@ class Punctuations:
         Args:
             flow: `source` or `stage.output`.
             key: Idempotency key; a request with a known key gets the first answer.
-            reason: What asks for the punctuation.
             input_: `stage.input`, the only input that is closed; `""` means all.
 
         Raises:
@@ -163,11 +161,7 @@ class Punctuations:
             self._current.discard(dataflow)
 
     def inputs(self, record: DataflowRecord, flow: str) -> list[str]:
-        """Return the framed inputs that read a flow, as `stage.input`.
-
-        Raises:
-            NotFoundError: If there is no such flow.
-        """
+        """Return the framed inputs that read a flow, as `stage.input`; raises `NotFoundError`."""
         dataflow = self._catalog.compiled(record)
         if flow not in dataflow.flows():
             raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")

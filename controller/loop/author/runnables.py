@@ -64,7 +64,6 @@ class RunnableAnswers:
     """Calls Runnables; used by one thread at a time, except `forget` and `stop`.
 
     Args:
-        threads: Carries out the calls.
         wake: Called when an answer came too late for its tick.
         seconds_max: Time limit of one answer; 0 means no limit.
     """

@@ -51,11 +51,7 @@ class TimedCall:
 
 
 class TimedCalls:
-    """The open questions; every method may be called from any thread.
-
-    Args:
-        threads: Carries out the calls.
-    """
+    """The open questions; every method may be called from any thread."""
 
     def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
         self._threads, self._clock = threads, clock

@@ -76,8 +76,6 @@ class LastCollection:
 
     Attributes:
         at: When it ended; aware, in UTC.
-        by: What began it.
-        files, bytes: What it removed from tables.
     """
 
     at: datetime
@@ -90,26 +88,14 @@ class Housekeeping:
     """Collects garbage; called by one thread.
 
     Args:
-        store: Holds the connectors.
-        garbage: Collects its tables.
-        catalog: The compiled dataflows.
-        publisher: Knows the records that tables do not show yet.
-        parked: The runs that wait to be finished.
-        keeping: Knows what must be kept of outputs.
-        punctuations: The punctuations of framed flows.
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
         held: Returns the dataflows that are being changed or amended; they are skipped.
-        retention: How long old versions of a table stay readable.
         rebuilding: Knows since when stages are rebuilt: the tables before stay readable as well, up
             to the retention's number of versions.
-        inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.
         records_kept: Records of a stage that are kept, although a position replaces them.
         scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
         epochs: Returns dataflow -> how many epochs it has committed, as the last tick saw it.
-
-    Attributes:
-        scrubbing: The scrubber.
     """
 
     def __init__(
@@ -191,11 +177,7 @@ class Housekeeping:
         )
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return what `look` found before.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
+        """Collect a dataflow now; return what `look` found before. Raises `NotFoundError`."""
         with self._exclusion.hold(name, _COLLECTED):
             garbage = self.look(name)
             self._kept_at[name] = self._store.epochs().get(name, 0)

@@ -9,8 +9,12 @@ the metrics show it. No stage stops for it; a run stops only when it reads the d
 Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
 later has read everything.
 
+A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows. Both
+keep their findings in one place, so that `ready`, state and metrics agree.
+
 Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
-changed except the note.
+changed except the note. At most one requested scrub of a dataflow is under way; a second request
+returns that one (tests/controller/loop/housekeeping/test_scrubs.py).
 Absent on purpose: how a file is checked (`cbp.engine.read.scrub`).
 """
 
@@ -20,9 +24,9 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -30,11 +34,12 @@ from cbp.engine.read.damages import Damage, ScrubbedFile
 from cbp.engine.read.scrub import scrub
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
-from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError
+from cbp.errors import CbpError, FileDamagedError, FileLostError, InvariantError, NotFoundError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Rest
+from controller.loop.records.job_table import JobTable
 from controller.loop.runs.isolation import Trouble
-from controller.store.base import DataflowRecord
+from controller.store.base import DataflowRecord, Store
 
 DAMAGES_MAX = 1_000
 """Damages of one dataflow that reads may note; a round finds the others."""
@@ -42,6 +47,8 @@ RATE_BYTES = 2 << 20
 STEP_BYTES = 8 << 20
 _BETWEEN = timedelta(hours=1)
 _FOLDER = ".scrub"
+
+Status = Literal["never", "running", "whole", "damaged", "failed"]
 
 _log = structlog.get_logger(__name__)
 
@@ -71,8 +78,6 @@ class Scrubbing:
     """Reads on at each step; `step` is called by one thread, other methods by any.
 
     Args:
-        root: Folder of all dataflows.
-        dataflows: Returns the dataflows.
         needed: Returns the files of a dataflow that something waits for.
         round_seconds: Time within which a round ends; 0 means that nothing is read.
         executor: Carries out the reading; a step begins when the one before has ended.
@@ -243,7 +248,6 @@ class Scrubbing:
 
         Args:
             damages: The findings, by path.
-            now: When the reading ended.
             since: When it began: what reads met after that stays.
         """
         with self._taking:
@@ -297,3 +301,123 @@ def _progress_of(value: Mapping[str, Any]) -> Progress:
         ended_at=datetime.fromisoformat(ended_at) if ended_at else None,
         damages={damage.path: damage for damage in damages},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """The progress or the result of a scrub.
+
+    Attributes:
+        status: `never`: no complete reading was ever noted for this dataflow.
+        by: What began it: a request, or the background scrubber.
+        began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
+        files_total, bytes_total: How much there was when it began; 0 if it is not known.
+        seconds: How long a requested scrub has taken.
+    """
+
+    dataflow: str
+    status: Status
+    by: Literal["request", "idle work"]
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    files_total: int = 0
+    bytes_total: int = 0
+    damages: tuple[Damage, ...] = ()
+    error: CbpError | None = None
+    seconds: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is no longer running."""
+        return self.status != "running"
+
+
+class Scrubs:
+    """Starts scrubs and reports their progress; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        scrubbing: Scrubbing,
+        clock: Callable[[], datetime],
+        executor: Executor,
+    ) -> None:
+        self._store, self._scrubbing, self._clock = store, scrubbing, clock
+        self._executor = executor
+        self._asked: JobTable[Scrub] = JobTable(most=None)
+
+    def note(self, error: FileDamagedError) -> None:
+        """Add the damage that a read met to the findings; a failure is logged."""
+        try:
+            self._scrubbing.note(error)
+        except CbpError as failure:
+            _log.warning("read.damage_not_noted", error=failure.as_dict())
+
+    def start(self, name: str) -> Scrub:
+        """Start to read a dataflow's folder; returns at once. Raises `NotFoundError`."""
+        record = self._store.dataflow(name)
+        scrub = Scrub(name, "running", "request", self._clock())
+        known = self._asked.begin(name, scrub)
+        if known is not scrub:
+            return known
+        try:
+            self._executor.submit(self._read, record)
+        except RuntimeError:  # no thread can be started, or the service stops
+            self._asked.forget(name)
+            raise
+        return scrub
+
+    def show(self, name: str) -> Scrub:
+        """Return the last requested scrub, or the background scrubber's if that is newer.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        self._store.dataflow(name)
+        return self.last(name)
+
+    def last(self, name: str) -> Scrub:
+        """Like `show`, for a dataflow that is known to exist."""
+        progress = self._scrubbing.progress(name)
+        asked = self._asked.get(name)
+        damages = tuple(sorted(progress.damages.values(), key=lambda damage: damage.path))
+        if asked is not None and (
+            not asked.ended
+            or asked.status == "failed"
+            or progress.ended_at is None
+            or asked.ended_at == progress.ended_at
+        ):
+            # A read may have met damage since.
+            judged: Status = "damaged" if damages and asked.status == "whole" else asked.status
+            ended_at = asked.ended_at or progress.ended_at
+            return replace(asked, status=judged, damages=damages, ended_at=ended_at)
+        status: Status = "damaged" if damages else "whole"
+        if progress.ended_at is None and not damages:
+            status = "never"
+        figures = (progress.began_at, progress.ended_at, progress.files, progress.bytes)
+        return Scrub(name, status, "idle work", *figures, damages=damages)
+
+    def _read(self, record: DataflowRecord) -> None:
+        name, damages, began = record.name, dict[str, Damage](), self._clock()
+        files = bytes_ = 0
+        try:
+            files_total, bytes_total = self._scrubbing.size(record)
+            self._asked.show(name, files_total=files_total, bytes_total=bytes_total)
+            for looked in self._scrubbing.looks(record):
+                if looked.damage is not None:
+                    damages[looked.damage.path] = looked.damage
+                files, bytes_ = files + 1, bytes_ + looked.bytes
+                self._asked.show(name, files=files, bytes=bytes_)
+            self._scrubbing.take(name, damages, now := self._clock(), since=began)
+        except CbpError as error:
+            _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
+            self._asked.show(name, status="failed", error=error)
+        except Exception as unforeseen:
+            _log.exception("scrub.failed", dataflow=name)
+            unexpected = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
+            self._asked.show(name, status="failed", error=unexpected)
+        else:
+            self._asked.show(name, status="damaged" if damages else "whole", ended_at=now)

@@ -47,10 +47,6 @@ _log = structlog.get_logger(__name__)
 class Terms:
     """Begins the terms of one instance; see the header.
 
-    Args:
-        store: Knows which instance leads.
-        root: Folder of all dataflows.
-
     Attributes:
         folder: Where puts of this term are staged; `""` before the first term: no other instance
             can lead.

@@ -89,7 +89,6 @@ class Amendments:
                 closes made since then.
             without: Files, or increments, that are left out; see
                 `controller.loop.recovery.named_files`.
-            pause: Leave the dataflow paused.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
@@ -185,7 +184,6 @@ class Amendments:
         Runs under way are waited for. The stage may be paused; a correction does not start it.
 
         Args:
-            stage: The stage that keeps the state.
             corrections: The new records of each corrected key.
             why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there

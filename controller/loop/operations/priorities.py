@@ -26,11 +26,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass
 class Priorities:
-    """Sets priorities; safe to use from several threads of the instance that leads.
-
-    Attributes:
-        holds: Its lock keeps the folder from being deleted meanwhile.
-    """
+    """Sets priorities; safe to use from several threads of the instance that leads."""
 
     store: Store
     files: Files

@@ -32,8 +32,6 @@ def rebuild_missing(
 
     Args:
         store: The store; it may be empty.
-        files: Access to the folders.
-        tables_root: The folder above them.
         register: Takes a document and brings back what its folder holds.
         only: Bring back these and no others; empty means all.
         on_dataflow: Called with each name before its dataflow is brought back.

@@ -84,7 +84,6 @@ class Versions:
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
-        arrivals: Where increments come from.
         most: Dataflows that may be registered; requests at the same time may pass it by a few.
         change_seconds: How long a change waits for the runs under way.
     """

@@ -99,7 +99,6 @@ class Swap(Protocol):
 
         Args:
             record: The dataflow; none of its runs is under way.
-            planned: The version.
             run: Unique id, for names of files.
 
         Raises:
@@ -113,7 +112,6 @@ class Changes:
 
     Args:
         prepare: Makes the drop folders of a dataflow; idempotent.
-        new_id: Returns unique ids.
         set_aside: Returns what a stage has set aside, as published.
     """
 
@@ -210,8 +208,6 @@ class Changes:
         """Let a new version take over; no run is active, and nothing arrives.
 
         Args:
-            document: The new version.
-            after: The new version, compiled.
             swap: Finds other tables to show in place of all; no choice fills any.
 
         Raises:

@@ -35,12 +35,7 @@ from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, St
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The plan and the graph of a dataflow.
-
-    Attributes:
-        picture: The graph for a terminal.
-        mermaid, dot: The graph for other programs.
-    """
+    """The plan and the graph of a dataflow."""
 
     plan: Plan
     picture: str

@@ -42,7 +42,6 @@ class Reach:
     """How far back one can go in a dataflow.
 
     Attributes:
-        sources: What is kept of each source.
         oldest_position: The oldest position that is kept; a roll-back goes no further back. `None`:
             no position was put yet, so that the records since the start are kept.
     """

@@ -59,13 +59,7 @@ class _Begun:
 
 
 class Rebuilding:
-    """Finds rebuilds under way; safe to use from several threads.
-
-    Args:
-        catalog: Knows which stages run together.
-        descriptions: Have what each version queued.
-        snapshots: Finds the tables as they were.
-    """
+    """Finds rebuilds under way; safe to use from several threads."""
 
     def __init__(self, catalog: Catalog, descriptions: Descriptions, snapshots: Snapshots) -> None:
         self._catalog, self._descriptions, self._snapshots = catalog, descriptions, snapshots

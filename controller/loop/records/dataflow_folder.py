@@ -46,7 +46,6 @@ class Claimed:
 
     Attributes:
         before: Whether it was described before; then it may hold tables of an earlier life.
-        description: The newest description in it.
     """
 
     before: bool

@@ -188,7 +188,6 @@ class Descriptions:
         A version is adopted once; later code is compared with the adopted codes.
 
         Args:
-            loaded: Its document as compiled now.
             staged: As in `Files.put_if_absent`.
         """
         shape = with_codes(self.of(record).shape or loaded, loaded)
@@ -274,7 +273,6 @@ class Descriptions:
         """Make a new version durable: the step by which it takes over.
 
         Args:
-            description: The description of its next version.
             staged: As in `Files.put_if_absent`.
 
         Raises:

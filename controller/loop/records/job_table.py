@@ -57,8 +57,6 @@ class JobTable(Generic[J]):
         """Add a job, in place of an ended one of that id.
 
         Args:
-            id_: Names the job.
-            job: What is shown of it at first.
             refuse: Called with the id and the value of each other job under way; raises if the new
                 one has to wait for it.
 

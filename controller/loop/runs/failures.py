@@ -69,7 +69,6 @@ class Failures:
         draw: Returns a random number from 0 to 1 that shortens pauses.
         newer_files: Returns the files of a run's code that have changed on disk since they were
             loaded.
-        dropped_files: Finds where the records are from on which a run failed.
     """
 
     def __init__(

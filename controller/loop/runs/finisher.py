@@ -30,7 +30,7 @@ from cbp.engine.interface.runs import PreparedRun
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
-from controller.loop.counts.run_counts import LaneCounts, RunCounts
+from controller.loop.counts.run_counts import RunCounts
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
@@ -72,7 +72,6 @@ class Finisher:
         parked: ParkedRuns,
         term: CurrentTerm,
         isolation: Isolation,
-        lane_counts: LaneCounts,
         run_counts: RunCounts,
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
@@ -81,7 +80,7 @@ class Finisher:
         self._retry, self._draw, self._catalog = retry, draw, catalog
         self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
         self._parked, self._term, self._isolation = parked, term, isolation
-        self._lane_counts, self._run_counts = lane_counts, run_counts
+        self._run_counts = run_counts
 
     def begin(self) -> None:
         """Begin a term as leader: drop everything kept of an earlier term."""
@@ -103,7 +102,6 @@ class Finisher:
         """Make the record of a prepared run, and finish the run; see `finish`.
 
         Args:
-            prepared: What it wrote.
             begins: When its phases began, as figures.
         """
         name = run.record.name
@@ -150,7 +148,6 @@ class Finisher:
             self._park(run, error)
             return False
         self._parked.remove(run.id)
-        self._lane_counts.add(record.name, intention.figures)
         seconds = self._seconds() - began
         self._run_counts.commit(record.name, intention.figures, seconds)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))

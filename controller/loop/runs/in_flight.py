@@ -49,14 +49,11 @@ class Work:
 
     Attributes:
         run: Id of the run; `""` for work that is not a run.
-        since: When it was submitted.
         seconds_max: Its time limit; 0 means no limit.
         give_up: Called with the work when it is given up; `None` if it is never given up.
-        cancelled_at: When it was asked to stop.
         late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
         gives_way_to: The dataflow that it was cancelled for; `""` if there is none.
-        recording: Whether it is being recorded.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
     """
@@ -85,7 +82,6 @@ class InFlight:
     """The work in flight; every method may be called from any thread.
 
     Args:
-        executor: Carries out the work.
         wake: Called when a piece of work has ended.
         stop: Asks the engine to stop a run; returns at once.
 

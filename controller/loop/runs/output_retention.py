@@ -24,15 +24,10 @@ from controller.store.base import DataflowRecord
 
 @dataclass(frozen=True, slots=True)
 class OutputRetention:
-    """Computes what must be kept of outputs; reads only.
-
-    Attributes:
-        log: Returns the intention log of a folder.
-        sinks: Knows what sinks have not published.
-    """
+    """Computes what must be kept of outputs; reads only."""
 
     catalog: Catalog
-    log: Callable[[str], IntentionLog]
+    open_log: Callable[[str], IntentionLog]
     sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:
@@ -56,7 +51,7 @@ class OutputRetention:
         }
         if not wishes:
             return {}
-        log = self.log(record.folder)
+        log = self.open_log(record.folder)
         oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
         kept = {
             flow: kept_flow(

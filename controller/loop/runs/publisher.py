@@ -56,9 +56,6 @@ class Publisher:
     """Keeps records until they are published; safe to use from several threads.
 
     Args:
-        tables: Publishes a stage's records.
-        catalog: Knows the publish policies.
-        log: Returns the intention log of a folder.
         begins: Returns two things: stage -> its first epoch under the record's version, and the
             time in milliseconds when that version took over.
     """
@@ -68,10 +65,11 @@ class Publisher:
         *,
         tables: TablePublisher,
         catalog: Catalog,
-        log: Callable[[str], IntentionLog],
+        open_log: Callable[[str], IntentionLog],
         begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]],
     ) -> None:
-        self._tables, self._catalog, self._log, self._begins = tables, catalog, log, begins
+        self._tables, self._catalog = tables, catalog
+        self._open_log, self._begins = open_log, begins
         self._lock = threading.Lock()
         self._waiting_by_dataflow: defaultdict[str, _Unpublished] = defaultdict(_Unpublished)
 
@@ -216,7 +214,7 @@ class Publisher:
             # Everything is published before a new version takes over.
             begins, at_ms = self._begins(record)
             new = epoch > begins.get(stage, 0)
-            log = self._log(record.folder)
+            log = self._open_log(record.folder)
             records, applied = _unpublished(log, record.name, stage, epoch) if new else ((), 0)
             published = records[0].epoch if records else epoch
             if published > begins.get(stage, 0) and not applied:

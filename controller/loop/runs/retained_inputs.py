@@ -41,8 +41,6 @@ class RetainedInputs:
         """Refuse to replace files of a source if a reader cannot follow.
 
         Args:
-            name: The dataflow.
-            source: The source.
             rebuild: Whether stages that cannot follow are to wait for a rebuild.
 
         Raises:

@@ -44,8 +44,6 @@ class Runner:
     """Executes runs; every method may be called from any thread.
 
     Args:
-        keeping: Knows what must be kept of outputs.
-        retained: Finds what inputs have read, for a run that reads a replacement.
         seconds_max: Time limit of a run whose stage has none; 0 means no limit.
     """
 

@@ -41,7 +41,6 @@ class Starving:
         """Return the work that goes on, with the starving runs marked.
 
         Args:
-            active: The work in flight.
             asked_to_end: How many pieces of work were asked to end so far. One of them may have
                 ended between two calls and is then missing in `active`.
         """

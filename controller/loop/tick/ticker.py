@@ -64,16 +64,11 @@ class TickSteps:
 class Ticker:
     """Decides what runs, and starts it.
 
-    Args:
-        holds: Its lock is held during a tick.
-        steps: Do the parts of a tick.
-
     Attributes:
         waits: Stage -> why it did not start when its dataflow was last looked at.
         looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
         epochs: Returns dataflow -> how many epochs it has committed.
         stopping: Whether the service stops; then no more runs start.
-        steps: As given.
     """
 
     def __init__(

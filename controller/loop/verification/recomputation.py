@@ -90,7 +90,6 @@ class Cut:
         limits: Leading stage -> the number of its epochs in the snapshot; a stage without an
             entry has no limit.
         ends: Source -> the number of its increments that the recomputation reads.
-        punctuations: The punctuations of all flows.
         not_run: Stage -> why its tables are undecided: it has not run, and input waits for it.
     """
 
@@ -210,9 +209,7 @@ class Recomputation:
         """Make all tables again, in a scratch folder, and return them.
 
         Args:
-            cut: How far to go.
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-            watched: The observer.
 
         Raises:
             InputNotRetainedError: If an increment of a source is gone.
@@ -325,13 +322,8 @@ class Recomputation:
 
     def _punctuations(self) -> Iterator[Punctuation]:
         dropped = closes_dropped(self.open_log(self.subject.record.folder).generations)
-        cursor = None
-        while True:
-            page = self.store.punctuations(self.subject.record.name, cursor=cursor)
-            yield from (one for one in page.items if one.number not in dropped)
-            cursor = page.cursor
-            if cursor is None:
-                return
+        made = punctuations_since(self.store, self.subject.record.name, 0)
+        return (one for one in made if one.number not in dropped)
 
     def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
         """Raise an error for a punctuation whose flow is split differently in a recomputation."""

@@ -34,11 +34,7 @@ from cbp.engine.interface.readers import Contents
 from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
-from cbp.errors import (
-    CbpError,
-    NotFoundError,
-    RunCancelledError,
-)
+from cbp.errors import CbpError, NotFoundError, RunCancelledError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import home_of
 from cbp.model.verification import (
@@ -58,6 +54,7 @@ from controller.loop.records.correction_log import read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.description_log import Descriptions
 from controller.loop.records.job_table import KEPT_MAX, JobTable
+from controller.loop.runs.failures import describe_error
 from controller.loop.runs.in_flight import GIVE_UP_SECONDS, InFlight
 from controller.loop.verification.errors import (
     DataflowUnsettledError,
@@ -152,8 +149,6 @@ class Verifications:
     """Starts verifications and reports their progress; safe to use from several threads.
 
     Args:
-        executor: Carries them out, each in a thread that nothing waits for.
-        retained: Returns the increments of a flow that can still be read.
         reference_records_max: Records of input up to which the reference engine is used.
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
     """
@@ -223,7 +218,7 @@ class Verifications:
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
-        self._keep(replace(job.shown, status="failed", error=_described(cut_off)))
+        self._keep(replace(job.shown, status="failed", error=describe_error(cut_off)))
         self._executor.submit(self._guarded, job, subject)
         return job.shown
 
@@ -364,7 +359,7 @@ class Verifications:
             if job.stop.is_set() and isinstance(cause, RunCancelledError):
                 status = job.why
             else:
-                error = _described(cause)
+                error = describe_error(cause)
                 _log.warning("verification.failed", dataflow=subject.record.name, exc_info=cause)
         timer.cancel()
         self._clean(scratch)
@@ -533,10 +528,3 @@ def _after(seconds: float, call: Callable[..., object], *arguments: object) -> t
     timer.daemon = True
     timer.start()
     return timer
-
-
-def _described(error: Exception) -> dict[str, object]:
-    if isinstance(error, CbpError):
-        return dict(error.as_dict())
-    message = f"{type(error).__name__}: {error}"
-    return {"error_code": "unexpected", "message": message, "details": {}}
