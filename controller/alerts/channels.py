@@ -42,12 +42,7 @@ class Channel(Protocol):
     name: str
 
     def send(self, notices: Sequence[Notice]) -> None:
-        """Send notices (at least one).
-
-        Raises:
-            OSError: The receiver could not be reached.
-            RuntimeError: The receiver refused.
-        """
+        """Send notices; raises `OSError` if not reached, `RuntimeError` if they are refused."""
         ...
 
 

@@ -220,10 +220,7 @@ class Service:
     def lead(self) -> None:
         """Take the lease and recover, without an API: for commands that write like a leader.
 
-        Waits for the present lease to run out; `stop` releases it.
-
-        Raises:
-            LeaseLostError: If another controller leads.
+        Waits for the present lease to run out; `stop` releases it. Raises `LeaseLostError`.
         """
         deadline = self._seconds() + 2 * self.settings.lease_seconds
         self.leadership.begin()

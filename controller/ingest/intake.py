@@ -130,13 +130,10 @@ class Intake:
         self.identities, self._replacements = Identities(ports.store), Replacements(ports)
 
     def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
-        """Index the log entries that the store lacks; return how many.
+        """Index the log entries that the store lacks; return how many. Raises `FileDamagedError`.
 
         Args:
             to_the_end: Check that no entry follows a gap; lists the log.
-
-        Raises:
-            FileDamagedError: An entry is damaged, or missing; those before it are indexed.
         """
         log = self.log(place)
         known: dict[str, ClaimRecord] | None = None

@@ -265,11 +265,7 @@ class SourceLog:
         return digested(data, self._path(entry.increment.index))
 
     def _parsed(self, data: bytes, start: int) -> list[SourceEntry]:
-        """Return the entries of a file that was put at `start`.
-
-        Raises:
-            FileDamagedError: It is not what was put.
-        """
+        """Return the entries of a file that was put at `start`; raises `FileDamagedError`."""
         path = self._path(start)
         entries = list(self._entries(data, path, start))
         promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1

@@ -85,11 +85,7 @@ class Controller:
     # what exists
 
     def validate(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
-        """Check a document like `register`, and change nothing.
-
-        Raises:
-            DataflowInvalidError: Listing every mistake with its place.
-        """
+        """Check a document like `register`, and change nothing; raises `DataflowInvalidError`."""
         dataflow = self._usable(self.registry.compile(document, duplicates))
         if refused := list(self._parts.given.refused(dataflow)):
             raise DataflowInvalidError(dataflow.name, refused)
@@ -242,10 +238,7 @@ class Controller:
     def pause_stage(self, dataflow: str, stage: str) -> None:
         """Start no more runs of one stage, for example of a cycle that does not drain; idempotent.
 
-        `resume` of the stage, or of the dataflow, lets it run again.
-
-        Raises:
-            NotFoundError: If there is no such stage.
+        `resume` of the stage, or of the dataflow, lets it run again. Raises `NotFoundError`.
         """
         self._store.pause_stage(
             dataflow, self._parts.catalog.leader(dataflow, stage), PAUSED_BY_HAND

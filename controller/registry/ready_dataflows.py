@@ -42,14 +42,11 @@ class ReadyDataflow:
 def load_ready(
     points: Iterable[tuple[importlib.metadata.EntryPoint, str]], name: str | None = None
 ) -> list[ReadyDataflow]:
-    """Load the ready dataflows, by name.
+    """Load the ready dataflows, by name; raises `NotFoundError`.
 
     Args:
         points: Entry points of allowed packages, each with its package.
         name: Only this one; `None` means all.
-
-    Raises:
-        NotFoundError: If none has this name.
     """
     offered = {point.name: (point, package) for point, package in points}
     if name is not None and name not in offered:

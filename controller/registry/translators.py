@@ -215,10 +215,7 @@ class Registry:
     def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
         """Read and check a document; see `cbp.sdk.dataflow_from_document`.
 
-        Translator files that have changed on disk are loaded first.
-
-        Raises:
-            DataflowInvalidError: Listing every mistake with its place.
+        Translator files that have changed on disk are loaded first. Raises `DataflowInvalidError`.
         """
         self.translator_files.refresh()
         return dataflow_from_document(document, self._resolve_current, duplicates=duplicates)

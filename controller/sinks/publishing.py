@@ -177,11 +177,7 @@ class SinkPublishing:
     def publish(
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Make one pass over a sink; return whether more waits.
-
-        Raises:
-            LeaseLostError: If this instance no longer leads.
-        """
+        """Make one pass over a sink; return whether more waits. Raises `LeaseLostError`."""
         # Of before the pass: what changes while it goes on is looked at by the next one.
         revision = self._revisions.get(dataflow)
         record, compiled = self._catalog.find(dataflow)

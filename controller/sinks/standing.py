@@ -155,11 +155,7 @@ def choices_of(node: SinkNode, standing: Standing) -> tuple[str, ...]:
 
 
 def require_choosing(dataflow: Dataflow, row: SinkRecord, choice: str | None) -> None:
-    """Refuse a choice that a sink does not wait for.
-
-    Raises:
-        SinkChoiceError: With what it waits for.
-    """
+    """Refuse a choice that a sink does not wait for; raises `SinkChoiceError`."""
     node = dataflow.sinks.get(row.sink)
     choices = () if node is None else choices_of(node, standing_of(row))
     if choice is not None and choice not in choices:

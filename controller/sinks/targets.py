@@ -44,14 +44,10 @@ class Targets:
     def make(
         self, record: DataflowRecord, dataflow: Dataflow, sink: SinkNode, choice: str
     ) -> Target:
-        """Return the target of a sink.
+        """Return the target of a sink; raises `SinkPlaceError` or `SinkSecretError`.
 
         Args:
             choice: What an operator chose; `""`: nothing.
-
-        Raises:
-            SinkPlaceError: If the settings do not allow it.
-            SinkSecretError: If the secret of a webhook cannot be read.
         """
         if sink.to == "webhook":
             secret = self.places.secret(sink)

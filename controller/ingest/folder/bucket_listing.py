@@ -174,13 +174,10 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note that objects were claimed; durable when it returns.
+        """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
 
         Args:
             claimed: At least one; each with its key relative to the location.
-
-        Raises:
-            LogConflictError: Another controller takes in objects of this source.
         """
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))

@@ -225,11 +225,7 @@ class Listings:
         self._read: dict[Candidate, Manifest] = {}
 
     def look(self, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None) -> Listed:
-        """List the folder once; arguments as for `scan_folder`.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
+        """List the folder once; arguments as for `scan_folder`. Raises `OSError`."""
         now = self._clock()
         renamed = self._watch.renamed_in(self._folder)  # before the listing
         scanned = scan_folder(self._folder, unfinished, enter)
@@ -328,15 +324,12 @@ class Listings:
 def scan_folder(
     folder: Path, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None
 ) -> Scanned:
-    """Look at every name in a folder; opens no file.
+    """Look at every name in a folder; opens no file. Raises `OSError`.
 
     Args:
         unfinished: Ends of names that are not whole yet.
         enter: Called with each folder below it before that is listed, so that a watch misses
             nothing; `None` if folders below are not listed.
-
-    Raises:
-        OSError: The folder cannot be read.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:

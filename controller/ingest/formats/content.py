@@ -178,11 +178,7 @@ class ClaimedContent:
         return os.pread(self._file.fileno(), count, max(0, self.size - count))
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes and hash them; `b""` at the end.
-
-        Raises:
-            IntakeStoppedError: If the service is stopping.
-        """
+        """Return the next bytes and hash them; `b""` at the end. Raises `IntakeStoppedError`."""
         self.go_on()
         try:
             data = self._file.read(count)

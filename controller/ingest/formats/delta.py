@@ -327,11 +327,7 @@ def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
 
 @contextmanager
 def _rejected(table: str) -> Iterator[None]:
-    """Turn errors of reading a table into rejections.
-
-    Raises:
-        OSError: The table is away as a whole: perhaps its disk is not mounted.
-    """
+    """Turn errors of reading a table into rejections; `OSError` if the whole table is away."""
     try:
         yield
     except FileRejectedError:
@@ -343,11 +339,7 @@ def _rejected(table: str) -> Iterator[None]:
 
 
 def gone(table: str, what: str) -> FileRejectedError:
-    """Return the rejection where a file of a table is gone.
-
-    Raises:
-        OSError: The table is away as a whole.
-    """
+    """Return the rejection of a gone file; raises `OSError` if the whole table is away."""
     if not os.path.isdir(f"{table}/{LOG}"):
         raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
     message = (

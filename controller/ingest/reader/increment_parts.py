@@ -73,11 +73,7 @@ class PartWriter:
         self._open: _Part | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write all batches.
-
-        Raises:
-            OSError: The device is full or failed.
-        """
+        """Write all batches; raises `OSError`."""
         self.gather(batches)
         self._write_row_group()
 

@@ -225,12 +225,7 @@ class Suggestion:
 
 
 def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
-    """Return what a file suggests.
-
-    Raises:
-        FileRejectedError: It is not a file that a source can have.
-        OSError: It cannot be read.
-    """
+    """Return what a file suggests; raises `FileRejectedError` or `OSError`."""
     limits = IngestLimits()
     made = _suggested(path, limits, records)
     zoneless = [column.name for column in made.columns if column.zoneless]

@@ -191,14 +191,11 @@ class Framer:
         wanted: Callable[[], bool],
         begins: Callable[[InputSpec], None] = lambda spec: None,
     ) -> None:
-        """Frame what waits at a stage, step by step, as long as that is wanted.
+        """Frame what waits at a stage, step by step, as long as that is wanted; raises `CbpError`.
 
         Args:
             wanted: Asked before each step, and again before the step is recorded.
             begins: Called with the input of each step.
-
-        Raises:
-            CbpError: On an author's error, or damaged data.
         """
         for spec in node.translator.framed:
             while wanted():

@@ -210,11 +210,7 @@ class Scrubbing:
             self._remember(name, progress)
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
-        """Check every file of a dataflow, as fast as the result is iterated.
-
-        Raises:
-            CbpError: If its folder cannot be read.
-        """
+        """Check every file of a dataflow, as fast as the result is iterated; raises `CbpError`."""
         return scrub(record.folder, self._files, needed=self._needed(record))
 
     def size(self, record: DataflowRecord) -> tuple[int, int]:

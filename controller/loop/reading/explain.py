@@ -67,12 +67,7 @@ class Explaining:
         self._preparer, self._history, self._descriptions = preparer, history, descriptions
 
     def plan(self, name: str) -> Explanation:
-        """Explain a dataflow.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Explain a dataflow; raises `NotFoundError` or `DataflowInvalidError`."""
         record, dataflow = self._catalog.find(name)
         leaders = tuple(self._catalog.units(record))
         return Explanation(

@@ -77,12 +77,7 @@ class Lineages:
         self._store, self._catalog = store, catalog
 
     def of(self, run_id: str) -> Lineage:
-        """Return the lineage of a run.
-
-        Raises:
-            NotFoundError: If there is no such run.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Return the lineage of a run; raises `NotFoundError` or `DataflowInvalidError`."""
         run = self._store.run(run_id)
         record, _ = self._catalog.find(run.dataflow)
         units = self._catalog.units(record)

@@ -117,10 +117,7 @@ class StageFacts:
 
         Corrections look nothing up, so the records before them are read too, up to
         `RECORDS_EXAMINED`. Empty if none of these looked anything up, or if a record is damaged;
-        recovery says so.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
+        recovery says so. Raises `NotFoundError`.
         """
         record, node = self._catalog.stage(dataflow, stage)
         if not node.translator.lookups:

@@ -90,11 +90,7 @@ class Catalog:
         self._compared: dict[str, _Compared] = {}
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
-        """Return the dataflow of a record.
-
-        Raises:
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Return the dataflow of a record; raises `DataflowInvalidError`."""
         made_from = record.version, record.created_at
         with self._lock:
             cached = self._compiled.get(record.name)

@@ -129,11 +129,7 @@ class Description:
 
     @classmethod
     def from_json(cls, value: Any) -> Description:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: If it is not a description, or has another format.
-        """
+        """Read what `to_json` wrote; raises `InvariantError`."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             message = f"a description cannot be read: expected one of format {FORMAT}"
             raise InvariantError(message)
@@ -170,11 +166,7 @@ class Descriptions:
         return self._read(f"{folder}/{FOLDER}/{names[-1]}") if names else None
 
     def of(self, record: DataflowRecord) -> Description:
-        """Return the description of a record's version.
-
-        Raises:
-            InvariantError: If it cannot be read.
-        """
+        """Return the description of a record's version; raises `InvariantError`."""
         key = record.version, record.created_at
         cached = self._cache.get(record.folder)
         if cached is None or cached[0] != key:
@@ -270,13 +262,10 @@ class Descriptions:
         )
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
-        """Make a new version durable: the step by which it takes over.
+        """Make a new version durable: the step by which it takes over; raises `LogConflictError`.
 
         Args:
             staged: As in `Files.put_if_absent`.
-
-        Raises:
-            LogConflictError: If another controller has put this number, or leads now.
         """
         path = path_of(folder, description.version)
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
