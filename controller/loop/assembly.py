@@ -44,8 +44,7 @@ from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.housekeeping.scrubber import Scrubbing, Scrubs
-from controller.loop.leadership.current_term import CurrentTerm
-from controller.loop.leadership.terms import Terms
+from controller.loop.leadership.terms import CurrentTerm, Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
@@ -61,23 +60,20 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.records.sink_reads import SinkReads
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.failures import Failures
+from controller.loop.runs.failures import Failures, RetryPolicy
 from controller.loop.runs.finisher import Finisher, ParkedRuns
-from controller.loop.runs.in_flight import InFlight, RunPhases
+from controller.loop.runs.in_flight import InFlight, RunPhases, Starving
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.output_retention import OutputRetention
+from controller.loop.runs.output_retention import OutputRetention, SinkReads
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.loop.runs.retry import RetryPolicy
 from controller.loop.runs.runner import Runner
-from controller.loop.runs.starvation import Starving
 from controller.loop.runs.threads import Here
 from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains

@@ -30,7 +30,7 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
 from controller.loop.counts.run_counts import Counts
-from controller.loop.operations.rebuild import rebuild_missing
+from controller.loop.operations.registration import rebuild_missing
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
@@ -176,7 +176,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store lacks; see `operations.rebuild`.
+        """Register dataflows that a folder describes and the store lacks; see `rebuild_missing`.
 
         Args:
             only: Bring back these and no others; by default all.

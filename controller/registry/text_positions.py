@@ -20,7 +20,7 @@ from itertools import islice
 import yaml
 
 from cbp.errors import DataflowInvalidError, Mistake
-from controller.registry.yaml_events import read_events
+from controller.registry.text import read_events
 
 Place = tuple[int, int]
 

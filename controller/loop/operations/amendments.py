@@ -21,7 +21,7 @@ from cbp.errors import DataflowBusyError, DefinitionError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections, GivenBack
 from controller.loop.recovery.past_position import Tell, untold

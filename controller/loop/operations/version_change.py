@@ -45,9 +45,9 @@ from cbp.model.version.shape import DataflowShape, shape_of
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from controller.loop.leadership.terms import Terms
+from controller.loop.operations.priorities import read_priorities
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Description, Descriptions
-from controller.loop.records.priority_file import read_priorities
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store

@@ -25,11 +25,10 @@ from cbp.model.schedule.places import ActiveRun
 from cbp.model.schedule.rest import rests_until
 from cbp.model.schedule.scheduler import Schedule, Start
 from cbp.model.schedule.waiting import Wait
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.recovery.redo import Recovery
-from controller.loop.runs.in_flight import InFlight, StageId
+from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.starvation import Starving
 from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
