@@ -51,7 +51,6 @@ class WebhookChannel:
 
     Args:
         url: May have secrets in its path and query.
-        service_url: Where this service is reached; base of the links.
     """
 
     def __init__(self, url: str, *, service_url: str) -> None:
@@ -83,7 +82,6 @@ class EmailChannel:
     Args:
         smtp_url: `smtp://user:password@host:587` (STARTTLS if the server offers it, and always
             with a password) or `smtps://...`.
-        service_url: Where this service is reached; base of the links.
     """
 
     def __init__(

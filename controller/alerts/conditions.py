@@ -26,8 +26,6 @@ class DataflowHealth:
         reason: Why it is not `ok`, in words; names the stages.
         lag_seconds: Age of the oldest increment that a stage has not processed; `None` if none
             waits.
-        quarantined: Maps each source to its files in quarantine.
-        set_aside: Maps each stage to the records that it has set aside.
     """
 
     dataflow: str
@@ -46,8 +44,6 @@ class Alert:
         key: Two alerts with one key are the same; the later one has newer words.
         size: Rises if it gets worse: a larger one is sent again.
         summary: One sentence that says what happened.
-        detail: The reason, as the service gives it.
-        action: What to do, with the command.
     """
 
     key: str

@@ -57,12 +57,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to send.
-
-    Attributes:
-        status: `firing`, `resolved`, or `test`.
-        since: When the alert was first seen.
-    """
+    """Something to send."""
 
     status: Literal["firing", "resolved", "test"]
     alert: Alert
@@ -70,12 +65,7 @@ class Notice:
 
 
 def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
-    """Return which alerts hold, and since when; nothing is sent.
-
-    Args:
-        alerts: All that hold now; each key comes once.
-        now: Aware, in UTC.
-    """
+    """Return which alerts hold, and since when; nothing is sent."""
     standing: dict[str, Standing] = {}
     for alert in alerts:
         before = book.standing.get(alert.key)
@@ -87,12 +77,7 @@ def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
 def decide(
     book: Book, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
 ) -> tuple[Book, tuple[Notice, ...]]:
-    """Return what to remember about these alerts, and what to send now.
-
-    Args:
-        alerts: All that hold now; each key comes once.
-        now: Aware, in UTC.
-    """
+    """Return what to remember about these alerts, and what to send now."""
     standing = dict(observe(book, alerts, now).standing)
     notices: list[Notice] = []
     for key, one in standing.items():

@@ -45,12 +45,7 @@ class Delivery:
 
 
 class AlertWatch:
-    """See the module header.
-
-    Args:
-        health: Returns the health of every dataflow; may take a while.
-        channels: Where notices go; there may be none.
-    """
+    """See the module header."""
 
     def __init__(
         self,

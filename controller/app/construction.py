@@ -60,8 +60,6 @@ def drop_folder_for(
     Args:
         settings: `drop_root`, `settle_seconds`, and the limits and the retention of files.
         readers: Processes that read files; without them the calling thread reads.
-        on_accept: Called when an increment was accepted.
-        on_close: Called with dataflow, source and key when a marker closes a frame.
         limits: Limits that are not settings; `None` means the defaults.
     """
     return DropFolder(

@@ -77,16 +77,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaderDuties:
-    """Begins with `begin`, and ends with `end` and `wait`; may begin again.
-
-    Args:
-        settings: `tick_seconds`, `scan_seconds` and `settle_seconds`.
-        controller: Is woken; says which dataflows are held.
-        now: The machine's clock, by which the scheduler goes.
-
-    Attributes:
-        scheduler: Exists while this instance leads.
-    """
+    """Begins with `begin`, and ends with `end` and `wait`; may begin again."""
 
     def __init__(
         self,
@@ -153,11 +144,7 @@ class LeaderDuties:
             scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the reading of files to end; return whether none is still under way.
-
-        Args:
-            timeout: In seconds.
-        """
+        """Wait `timeout` seconds for the reading of files; return whether none is under way."""
         until = self._seconds() + timeout
         return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 
@@ -409,12 +396,7 @@ class DueListings:
                 self._polled.discard(name)
 
     def due(self, revisions: Mapping[str, int], held: Collection[str]) -> list[str]:
-        """Return the dataflows to list now, by name; those that are held are listed later.
-
-        Args:
-            revisions: Of all dataflows, by name.
-            held: During a version change files wait, to be checked by the new version.
-        """
+        """Return the dataflows to list now, by name; those that are held are listed later."""
         with self._lock:
             turn = next_in_turn(list(revisions), self._turn)
             self._turn = turn[-1] if turn else ""
@@ -427,13 +409,7 @@ class DueListings:
 
 
 class Rounds:
-    """Hands the work of dataflows to threads; safe to use from several threads.
-
-    Args:
-        name: Name of the work, for the log.
-        work: Does the work for one dataflow; calls `stopping` from time to time if it takes long.
-        executor: One thread per piece of work; nobody waits for it.
-    """
+    """Hands the work of dataflows to threads; safe to use from several threads."""
 
     def __init__(
         self,

@@ -31,14 +31,7 @@ _WHY = "this process only reads"
 
 
 class ReadingService:
-    """The parts, connected.
-
-    Args:
-        ask: Asks the service for a part of its present state; called by one thread at a time.
-
-    Attributes:
-        api: The application; only routes marked `read_anywhere` are right here.
-    """
+    """The parts, connected."""
 
     def __init__(self, settings: Settings, ask: Callable[[Part], bytes]) -> None:
         answers = Answers(ask)

@@ -69,14 +69,7 @@ class Service:
 
     Args:
         limits: Limits of the controller that are not settings.
-        now: The machine's clock, aware and in UTC.
         seconds: Returns seconds that never go back: for the lease, the clock and a stop.
-
-    Attributes:
-        clock: Returns the service's time, aware and in UTC.
-        controller: The controller, which runs the dataflows.
-        alerts: Sends alerts about failures that need a person.
-        run_feed: Exports traces and lineage of runs that ended.
     """
 
     def __init__(

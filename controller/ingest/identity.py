@@ -91,12 +91,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
 
 @dataclass(frozen=True, slots=True)
 class NamedContent:
-    """What is compared of a file that has no claim yet.
-
-    Attributes:
-        path: Its name, as evidence.
-        sha256: Hex digest of its content.
-    """
+    """What is compared of a file that has no claim yet."""
 
     path: str
     sha256: str

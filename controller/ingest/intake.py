@@ -130,11 +130,7 @@ class Intake:
         self.identities, self._replacements = Identities(ports.store), Replacements(ports)
 
     def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
-        """Index the log entries that the store lacks; return how many. Raises `FileDamagedError`.
-
-        Args:
-            to_the_end: Check that no entry follows a gap; lists the log.
-        """
+        """Index the entries that the store lacks; return how many. Raises `FileDamagedError`."""
         log = self.log(place)
         known: dict[str, ClaimRecord] | None = None
         count = 0
@@ -268,10 +264,6 @@ class Intake:
     ) -> Pending | Known | None:
         """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
 
-        Args:
-            stopping: Called while the file is read; returns whether to stop.
-            pending: The files before it that are accepted, but not in the store yet.
-
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
             DiskFullError, DropFolderError: The claim stays open and the file stays claimed.
@@ -336,10 +328,6 @@ class Intake:
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
         """Return what a file would change that replaces another; changes nothing.
-
-        Args:
-            claim: Of the file; it is recorded nowhere.
-            earlier: Id of the claim of the file that it would replace.
 
         Raises:
             FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
@@ -438,8 +426,6 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
     """Check a file against what was said of it before.
 
     Args:
-        claim: Has the size, and the digest of an upload.
-        sha256: The digest of what was read.
         promise: What a manifest promised, if it names the file.
 
     Raises:

@@ -85,7 +85,6 @@ class Decided:
 
     Attributes:
         readmitted: The claim of the file that was admitted in its place; `None` if none was.
-        repeated: Whether an earlier request had decided the same.
     """
 
     claim: ClaimRecord
@@ -99,7 +98,6 @@ class _Note:
 
     Attributes:
         readmitted_as: Id of the claim of the file in its place; `""` for `discard`.
-        mended: Whether that file came with the request.
     """
 
     action: Action

@@ -120,11 +120,6 @@ class Replacements:
     ) -> Difference:
         """Return what a new file has beside the one before it, and what it lacks.
 
-        Args:
-            new: Full paths of the new file's parts.
-            earlier: Id of the claim that it replaces.
-            waiting: By id, claims that are accepted with it, before it, and what they brought.
-
         Raises:
             FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.
         """

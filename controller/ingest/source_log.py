@@ -46,12 +46,7 @@ class ArrivedFile:
     """One file of an increment.
 
     Attributes:
-        claim: Id of the claim that brought it.
-        sequence: Order of the claim within its source.
-        path: Original name, as evidence.
-        notes: See `controller.ingest.formats.bad_lines`.
         key: The Idempotency-Key of its upload; `""` if there is none.
-        same_as: See `ClaimRecord.same_as`.
         records: Number of its records, which follow those of the file before it. `None` for the
             only file of an increment: all records are its own.
     """
@@ -97,11 +92,7 @@ class ArrivedFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """One accepted increment.
-
-    Attributes:
-        files: What it was made of, in the order of its records; at least one.
-    """
+    """One accepted increment."""
 
     increment: Increment
     files: tuple[ArrivedFile, ...]
@@ -182,12 +173,7 @@ class SourceLog:
                 raise LogConflictError(path)
 
     def since(self, index: int) -> Iterator[SourceEntry]:
-        """Yield the entries from `index` on, in order, up to the first that is absent.
-
-        Raises:
-            FileDamagedError: An entry is damaged.
-            FileLostError: See `groups_since`.
-        """
+        """Yield the entries from `index` on, in order, up to the first that is absent."""
         for group in self.groups_since(index):
             yield from group
 

@@ -67,8 +67,6 @@ class Tally:
     """The report of one source while its pass runs.
 
     Attributes:
-        done: Number of files that were begun.
-        until: After this time no other file is begun.
         batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
     """
@@ -82,11 +80,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a listing.
-
-    Attributes:
-        markers: Whether it may have a marker that closes frames.
-    """
+    """What is left of a listing."""
 
     listed: Listed
     until: datetime
@@ -99,7 +93,6 @@ class _Group:
 
     Attributes:
         waiting: Each file's claim, its path, and its stamp from before it was read.
-        since: When the first of them was read.
     """
 
     pending: list[Pending] = field(default_factory=list)
@@ -112,10 +105,8 @@ class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
     Args:
-        on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
             cannot be closed.
-        settle_seconds: How long a file must be unchanged; see `listing`.
     """
 
     def __init__(
@@ -147,11 +138,7 @@ class SourcePass:
             self._claims.bring_copy(place, claim, opened, listed)
 
     def take_in(self, place: SourcePlace, tally: Tally) -> None:
-        """Take in the files of open claims, then claim and take in what is eligible.
-
-        Raises:
-            IntakeStoppedError: The pass was stopped; the files that were read are settled.
-        """
+        """Take in the files of open claims, then claim and take in what is eligible."""
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if self._claims.settle_strays(place, opened):

@@ -52,11 +52,7 @@ _Held = tuple[ClaimRecord, Path]
 
 
 class Uploads:
-    """Receives files; methods may be called from several threads.
-
-    Attributes:
-        active: Ids of the uploads that are being received.
-    """
+    """Receives files; methods may be called from several threads."""
 
     def __init__(self, ports: Ports, claims: Claims, intake: Intake) -> None:
         self._store, self._files, self._limits = ports.store, ports.files, ports.limits
@@ -81,8 +77,6 @@ class Uploads:
         """Like `receive`, for a name that is evidence already.
 
         Args:
-            path: The file's name, as evidence.
-            key: As for `receive`.
             before_claim: Called with the claim once the file is durable, before the claim is.
             asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
         """
@@ -187,12 +181,7 @@ class Uploads:
 
 
 class ReplacementRequests:
-    """Takes requests; methods may be called from several threads.
-
-    Args:
-        open_place: Returns the place of a source that takes in files.
-        called: Is given the place and what was claimed, so that it is taken in soon.
-    """
+    """Takes requests; methods may be called from several threads."""
 
     def __init__(
         self,
@@ -223,7 +212,6 @@ class ReplacementRequests:
 
         Args:
             stream: The new file, read to its end; `None`: the earlier one is taken back.
-            key: Identifies the request, as for an upload.
 
         Raises:
             NotFoundError: There is no such source, or no file of this name counts.

@@ -350,7 +350,6 @@ class Parts:
         held=lambda parts: lambda: parts.holds.held,
         epochs=lambda parts: parts.ticker.epochs,
         every=lambda parts: parts.given.collect_every,
-        scrubbing=lambda parts: parts.make_scrubbing,
     )
     scrubs = Part(
         Scrubs,

@@ -51,21 +51,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Controller:
-    """Controls all dataflows of one service; safe to use from several threads.
-
-    Attributes:
-        amendments: Roll-backs and corrections.
-        rollback_jobs: Start roll-backs, and report their progress.
-        give_back_jobs: Give back what stages had set aside, in the same way.
-        set_aside_counts: Count what stages have set aside.
-        rebuild_jobs: Build new tables beside the old ones, and swap them.
-        housekeeping: Removes files and records that nothing needs.
-        isolation: Knows which dataflows are in trouble.
-        snapshots: Finds versions of all tables that belong together.
-        disk_uses: Measures how much space tables take.
-        retained: Finds what stages have read, and refuses what they cannot follow.
-        verifications, scrubs: Start verifications and scrubs, and report their results.
-    """
+    """Controls all dataflows of one service by its parts; safe to use from several threads."""
 
     def __init__(self, parts: Parts) -> None:
         given = parts.given
@@ -148,11 +134,6 @@ class Controller:
         Waits for the dataflow's runs under way, and publishes what is recorded. Other dataflows
         go on.
 
-        Args:
-            duplicates: As in `register`.
-            expected_version: Refuse unless the dataflow is at this version now.
-            dry_run: Change nothing, only report.
-
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
             CbpError: See `Versions.change`.
@@ -176,16 +157,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store lacks; see `rebuild_missing`.
-
-        Args:
-            only: Bring back these and no others; by default all.
-            on_dataflow: Called with each name before its dataflow is brought back.
-            on_record: Called with each record before it is redone.
-
-        Returns:
-            The names, sorted.
-        """
+        """Register dataflows that a folder describes and the store lacks; see `rebuild_missing`."""
         return rebuild_missing(
             self._store,
             self._files,
@@ -258,10 +230,6 @@ class Controller:
         """Give a stage that stopped after failures one more try; the next failure stops it again.
 
         A stage that rests after a failed try is tried at once.
-
-        Raises:
-            NotFoundError: If there is no such stage.
-            StagePausedError: If an operator paused it.
         """
         self._store.retry_stage(dataflow, self._parts.catalog.leader(dataflow, stage))
         self.wake()
@@ -385,9 +353,6 @@ class Controller:
     def lead(self, epoch: int) -> None:
         """Begin a term as leader: drop caches that another leader may have outdated, then recover.
 
-        Args:
-            epoch: The epoch of the lease; every record of this term carries it.
-
         Raises:
             LeaseLostError: If another controller has taken the lease meanwhile.
             OperatingError: If late writes of earlier leaders cannot be prevented.
@@ -421,23 +386,14 @@ class Controller:
         return self._parts.in_flight.wait(timeout=timeout) and not self._parts.in_flight.busy()
 
     def members(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Return the stages that run together: leading stage -> all members, the leader first.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Return the stages that run together: leading stage -> all members, the leader first."""
         units = self._parts.catalog.units(self._store.dataflow(name))
         return {leader: unit.names for leader, unit in units.items()}
 
     def rebuilding(
         self, name: str, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> dict[str, Rebuild]:
-        """Return the rebuilds that are under way, by stage; raises as `members`.
-
-        Args:
-            connectors: Its queues, as the store has them.
-        """
+        """Return the rebuilds that are under way, by stage; raises as `members`."""
         return self._parts.rebuilding.of(self._store.dataflow(name), connectors)
 
     def troubles(self, name: str | None = None) -> list[Trouble]:
@@ -521,10 +477,6 @@ class Controller:
         """Start no more runs and wait for those under way; cancel what takes longer.
 
         Finally publishes what is finished.
-
-        Args:
-            timeout: Seconds to wait before cancelling.
-            cancel_seconds: Seconds to wait for cancelled runs to end.
 
         Returns:
             Whether every run ended by itself. Cancelled runs are run again after a restart.

@@ -41,13 +41,7 @@ def outbound_client(
 def fetch_json(
     http: httpx.Client, url: str, *, bytes_max: int = ANSWER_BYTES_MAX
 ) -> dict[str, Any]:
-    """Return the JSON object at a URL.
-
-    Raises:
-        AddressRefusedError: If the address is refused.
-        OutboundFailedError: If there is no answer of status 200, no object, or too many bytes. The
-            message names the host only: a path can be a secret.
-    """
+    """Return the JSON object at a URL."""
     host = httpx.URL(url).host
     try:
         with http.stream("GET", url, headers={"Accept": "application/json"}) as answer:

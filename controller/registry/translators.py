@@ -75,7 +75,6 @@ class Registry:
     Args:
         allowed_packages: Names of distributions, in any usual spelling, in addition to this
             one, whose translators are always allowed.
-        entry_points: Where to search for translators; by default the installed entry points.
     """
 
     def __init__(
@@ -120,11 +119,7 @@ class Registry:
         return tuple(sorted({*self._points, *self.translator_files.names()}))
 
     def describe(self, name: str) -> TranslatorInfo:
-        """Return what is known of one translator; imports its module.
-
-        Raises:
-            DefinitionError: See `resolve`.
-        """
+        """Return what is known of one translator; imports its module."""
         factory, package = self._load(name)
         description = inspect.getdoc(factory) or ""
         parameters = inspect.signature(factory).parameters

@@ -227,11 +227,7 @@ class DeltaAppend(_DeltaTarget):
 
 @dataclass(frozen=True, slots=True)
 class DeltaMirror(_DeltaTarget):
-    """Holds what a view holds; see the module header.
-
-    Attributes:
-        key: Columns that name a record of the view.
-    """
+    """Holds what a view holds; see the module header."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
     key: tuple[str, ...]

@@ -53,7 +53,6 @@ def is_stale(
     Args:
         known: Roll-backs up to this generation were taken into account: what they undid and an
             operator kept does not count again.
-        generations: All generations of the dataflow, ascending.
     """
     if "." not in flow:
         return False  # roll-backs keep what arrived at a source

@@ -57,11 +57,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class SinkWork:
-    """One pass over one sink.
-
-    Attributes:
-        generations: All generations of the dataflow, ascending.
-    """
+    """One pass over one sink."""
 
     record: DataflowRecord
     flows: Dataflow
@@ -78,12 +74,7 @@ MakeTarget = Callable[[DataflowRecord, Dataflow, SinkNode, str], Target]
 
 
 class SinkPublishing:
-    """Publishes; different threads may call it for different sinks.
-
-    Args:
-        pass_seconds: How long one pass takes at most, but for one increment.
-        draw: Returns a random number from 0 to 1 that shortens pauses.
-    """
+    """Publishes; different threads may call it for different sinks."""
 
     def __init__(
         self,

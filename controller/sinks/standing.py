@@ -117,9 +117,7 @@ class SinkReport:
 
     Attributes:
         begun: Whether the service has seen it; else the figures are those of a new one.
-        waiting: Increments of its flow that it has not published.
         lag_seconds: How long the oldest of them waits; `None` if none does, or it is not known.
-        choices: What an operator may choose, if it waits for that.
     """
 
     node: SinkNode
@@ -133,12 +131,7 @@ class SinkReport:
 
 
 def report_sinks(dataflow: Dataflow, rows: Iterable[SinkRecord], now: datetime) -> list[SinkReport]:
-    """Return a report of each sink of a dataflow, by name; pure.
-
-    Args:
-        rows: Its sinks, as the store has them.
-        now: Aware, in UTC.
-    """
+    """Return a report of each sink of a dataflow, by name; pure."""
     known = {row.sink: row for row in rows}
     sinks = sorted(dataflow.sinks.items())
     return [_report(dataflow, node, known.get(name), now) for name, node in sinks]

@@ -28,7 +28,6 @@ class Targets:
     """Makes targets; safe to use from several threads.
 
     Attributes:
-        service_url: Where this service is reached; base of links.
         cleaned: Folders whose drafts of killed writers were removed since this process began.
     """
 
@@ -44,11 +43,7 @@ class Targets:
     def make(
         self, record: DataflowRecord, dataflow: Dataflow, sink: SinkNode, choice: str
     ) -> Target:
-        """Return the target of a sink; raises `SinkPlaceError` or `SinkSecretError`.
-
-        Args:
-            choice: What an operator chose; `""`: nothing.
-        """
+        """Return the target of a sink; raises `SinkPlaceError` or `SinkSecretError`."""
         if sink.to == "webhook":
             secret = self.places.secret(sink)
             given = (record.name, sink.name, sink.url, secret, self.service_url, self._client())

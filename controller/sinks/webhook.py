@@ -76,8 +76,6 @@ class Webhook:
 
     Attributes:
         secret: Signs the bodies; `None`: they are not signed.
-        service_url: Where this service is reached; base of the links.
-        http: Judges addresses, and follows no redirects.
     """
 
     dataflow: str

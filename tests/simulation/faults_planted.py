@@ -64,7 +64,7 @@ def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
     finish = Finisher._finish
 
     def planted(self: Any, run: Any) -> bool:
-        self._store.commit(run.intention, finished_at=self._clock())
+        self.store.commit(run.intention, finished_at=self.clock())
         return finish(self, run)
 
     patch.setattr(Finisher, "_finish", planted)
@@ -212,7 +212,7 @@ def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Housekeeping,
         "_needed",
-        lambda self, dataflow, past: self._publisher.files_needed(dataflow),
+        lambda self, dataflow, past: self.publisher.files_needed(dataflow),
     )
 
 

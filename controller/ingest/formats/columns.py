@@ -133,11 +133,7 @@ class ColumnBuilder:
         return self.of_text(pa.array(values, type=pa.string()))
 
     def of_text(self, text: pa.Array) -> pa.Array | None:
-        """Return strings as one array, or `None` if they have to be converted one by one.
-
-        Raises:
-            pa.ArrowException: The same.
-        """
+        """Return strings as one array, or `None` if they have to be converted one by one."""
         if self._kind == "STRING":
             return text
         if characters := _CHARACTERS.get(self._kind):

@@ -112,10 +112,6 @@ def ignore_progress(_bytes: int) -> None:
 class ClaimedContent:
     """One pass over a file; a context manager that closes it.
 
-    Args:
-        stopping: Called at every read; returns whether to stop reading.
-        worked: Called with the number of bytes that were read, and that were decoded.
-
     Raises:
         FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
         OSError: The device failed.
@@ -366,11 +362,7 @@ class _Bzip2Member:
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """A compression whose files consist of members.
-
-    Attributes:
-        make: Returns the stream of one member.
-    """
+    """A compression whose files consist of members."""
 
     name: Compression
     magic: bytes

@@ -91,7 +91,6 @@ class ChangeGroup:
 
     Attributes:
         first, last: The versions whose changes are read; both ends included.
-        partitions: The table's partition columns at these versions.
         snapshot: Whether it is all rows of version `last` instead, each as an insert.
     """
 
@@ -185,11 +184,8 @@ class ChangedRows:
     """Rows of one file.
 
     Attributes:
-        path: Absolute.
-        partition: Values of the partition columns, as text.
         size, rows: Bytes and rows of the file, as the log says; `UNKNOWN` if it does not.
         change: What became of all the rows; `""` if each row says it.
-        read, taken: How many rows `keep` was given, and has returned.
     """
 
     path: str

@@ -63,11 +63,7 @@ _NANOS_END = ((1 << 63) - 1) // 1_000
 
 
 class Int96Columns:
-    """Judges the columns of a file that hold INT96, in step with its reader.
-
-    Args:
-        open_: Opens the file once more, for times of INT96 in a unit.
-    """
+    """Judges the columns of a file that hold INT96, in step with its reader."""
 
     def __init__(
         self,
@@ -175,11 +171,7 @@ REPEATED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How to read a file.
-
-    Attributes:
-        as_dictionaries: Paths of columns that are read as dictionaries.
-    """
+    """How to read a file."""
 
     as_dictionaries: tuple[str, ...]
     batch_rows: int
@@ -227,11 +219,7 @@ class Bounds:
 
 
 class _PageTotals:
-    """Totals over the page headers of a file.
-
-    Args:
-        uncounted: Bytes that the size of a chunk can lack (`header_bytes_uncounted`).
-    """
+    """Totals over the page headers of a file."""
 
     def __init__(self, limits: IngestLimits, uncounted: int) -> None:
         self._limits, self._uncounted = limits, uncounted

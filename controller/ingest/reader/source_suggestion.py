@@ -185,8 +185,6 @@ class Suggestion:
     """The source that a file suggests.
 
     Attributes:
-        whole: Whether the sample is the whole file.
-        doubts: What the author should look at, beside those of columns.
         misfits: Lines of the sample that are not records of the format.
     """
 

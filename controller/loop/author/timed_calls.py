@@ -36,7 +36,6 @@ class TimedCall:
     Attributes:
         function, place: The author's function, and its `file.py:12`.
         seconds_max: Its time limit; 0 means no limit.
-        setting: The name of the setting that sets this limit.
         since: When the call, or its present part, began; set by `TimedCalls`.
         begun: When the call began; set by `TimedCalls`.
     """

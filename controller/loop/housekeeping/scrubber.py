@@ -60,10 +60,7 @@ class Progress:
     Attributes:
         began_at: When this round began to read it; `None` if it has not begun yet.
         ended_at: When a round last finished reading all of it.
-        files: Files that this round has read.
-        bytes: Bytes that this round has read.
         damages: By path; those of the last round until this round has read everything.
-        met_at: When reads met damages, by path.
     """
 
     began_at: datetime | None = None
@@ -74,36 +71,31 @@ class Progress:
     met_at: dict[str, datetime] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True, eq=False)
 class Scrubbing:
     """Reads on at each step; `step` is called by one thread, other methods by any.
 
-    Args:
-        needed: Returns the files of a dataflow that something waits for.
+    Attributes:
         round_seconds: Time within which a round ends; 0 means that nothing is read.
         executor: Carries out the reading; a step begins when the one before has ended.
     """
 
-    def __init__(
-        self,
-        *,
-        files: Files,
-        root: str,
-        clock: Callable[[], datetime],
-        dataflows: Callable[[], Collection[DataflowRecord]],
-        needed: Callable[[DataflowRecord], Collection[str]],
-        round_seconds: float,
-        executor: Executor,
-    ) -> None:
-        self._files, self._root, self._clock = files, root, clock
-        self._dataflows, self._needed = dataflows, needed
-        self._round = timedelta(seconds=round_seconds)
+    files: Files
+    root: str
+    clock: Callable[[], datetime]
+    dataflows: Callable[[], Collection[DataflowRecord]]
+    needed: Callable[[DataflowRecord], Collection[str]]
+    round_seconds: float
+    executor: Executor
+
+    def __post_init__(self) -> None:
+        self._round = timedelta(seconds=self.round_seconds)
         self._looks: Iterator[tuple[str, ScrubbedFile | None]] | None = None
         self._rate = float(RATE_BYTES)
         self._rest: Rest | None = None
         self._read_at: datetime | None = None
         self._progress: dict[str, Progress] = {}
         self._damages: dict[str, Damage] = {}
-        self._executor = executor
         self._step: Future[None] | None = None
         self._taking = threading.Lock()
 
@@ -111,7 +103,7 @@ class Scrubbing:
         """Start to read as much as is due by now, in another thread; returns at once."""
         if self._round and (self._step is None or self._step.done()):
             try:
-                self._step = self._executor.submit(self._read)
+                self._step = self.executor.submit(self._read)
             except RuntimeError:
                 return  # the service stops
 
@@ -120,11 +112,11 @@ class Scrubbing:
             self._read_on()
         except Exception:  # idle work: if the error lasts, the next step logs it again
             self._looks = None
-            self._rest_from(self._clock())
+            self._rest_from(self.clock())
             _log.exception("scrub.failed")
 
     def _read_on(self) -> None:
-        now = self._clock()
+        now = self.clock()
         if self._looks is None:
             if self._rest is not None and self._rest.lasts(now):
                 return
@@ -163,21 +155,21 @@ class Scrubbing:
             return None
         first = min(list(progress.damages.values()), key=lambda damage: damage.path)
         kind = FileLostError if first.code == FileLostError.code else FileDamagedError
-        since = progress.began_at or self._clock()
-        again = self._rest or Rest(self._clock(), self._clock())
+        since = progress.began_at or self.clock()
+        again = self._rest or Rest(self.clock(), self.clock())
         damages = len(progress.damages)
         return DamageTrouble(name, "scrubbed", kind(first.path, first.why), since, damages, again)
 
     def forget(self, name: str) -> None:
         """Drop what is known about a deleted dataflow."""
         self._progress.pop(name, None)
-        self._files.remove(self._note(name))
+        self.files.remove(self._note(name))
 
     def _begin(self, now: datetime) -> None:
-        records = sorted(self._dataflows(), key=lambda record: record.name)
+        records = sorted(self.dataflows(), key=lambda record: record.name)
         for name in self._progress.keys() - {record.name for record in records}:
             self.forget(name)
-        sizes = (file.bytes for r in records for file in self._files.list_files(r.folder))
+        sizes = (file.bytes for r in records for file in self.files.list_files(r.folder))
         self._rate = max(RATE_BYTES, 2 * sum(sizes) / self._round.total_seconds())
         self._looks, self._read_at = self._look(records), self._read_at or now
 
@@ -186,7 +178,7 @@ class Scrubbing:
     ) -> Iterator[tuple[str, ScrubbedFile | None]]:
         for record in records:
             progress = self.progress(record.name)
-            progress.began_at, progress.files, progress.bytes = self._clock(), 0, 0
+            progress.began_at, progress.files, progress.bytes = self.clock(), 0, 0
             self._damages = {}
             try:
                 for looked in self.looks(record):
@@ -211,11 +203,11 @@ class Scrubbing:
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
         """Check every file of a dataflow, as fast as the result is iterated; raises `CbpError`."""
-        return scrub(record.folder, self._files, needed=self._needed(record))
+        return scrub(record.folder, self.files, needed=self.needed(record))
 
     def size(self, record: DataflowRecord) -> tuple[int, int]:
         """Return how many files and bytes a dataflow has on disk."""
-        there = [one.bytes for one in self._files.list_files(record.folder) if not one.temporary]
+        there = [one.bytes for one in self.files.list_files(record.folder) if not one.temporary]
         return len(there), sum(there)
 
     def note(self, error: FileDamagedError) -> None:
@@ -225,15 +217,15 @@ class Scrubbing:
         there by now.
         """
         damage = Damage.of(error, "")
-        owners = [one for one in self._dataflows() if damage.path.startswith(f"{one.folder}/")]
-        if not owners or (damage.code == FileLostError.code and self._files.exists(damage.path)):
+        owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]
+        if not owners or (damage.code == FileLostError.code and self.files.exists(damage.path)):
             return
         with self._taking:
             progress = self.progress(owners[0].name)
             if damage.path in progress.damages or len(progress.damages) >= DAMAGES_MAX:
                 return
             progress.damages[damage.path] = damage
-            progress.met_at[damage.path] = self._clock()
+            progress.met_at[damage.path] = self.clock()
             _log.error("read.damage", **damage.to_json())
             self._remember(owners[0].name, progress)
 
@@ -259,7 +251,7 @@ class Scrubbing:
             self._remember(name, progress)
 
     def _note(self, name: str) -> str:
-        return f"{self._root}/{_FOLDER}/{name}.json"
+        return f"{self.root}/{_FOLDER}/{name}.json"
 
     def _remember(self, name: str, progress: Progress) -> None:
         value = {
@@ -269,13 +261,13 @@ class Scrubbing:
         path = self._note(name)
         try:
             data = digested(json.dumps(value).encode(), path)
-            self._files.write_durable(path, data, what="clean_up")
+            self.files.write_durable(path, data, what="clean_up")
         except CbpError as error:
             _log.warning("scrub.not_noted", dataflow=name, error=error.as_dict())
 
     def _remembered(self, name: str) -> Progress:
         try:
-            return read_record(self._files, self._note(name), _progress_of)
+            return read_record(self.files, self._note(name), _progress_of)
         except (NotFoundError, FileDamagedError):
             return Progress()
 
@@ -305,10 +297,8 @@ class Scrub:
 
     Attributes:
         status: `never`: no complete reading was ever noted for this dataflow.
-        by: What began it: a request, or the background scrubber.
         began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
         files_total, bytes_total: How much there was when it began; 0 if it is not known.
-        seconds: How long a requested scrub has taken.
     """
 
     dataflow: str
@@ -330,54 +320,47 @@ class Scrub:
         return self.status != "running"
 
 
+@dataclass(kw_only=True, eq=False)
 class Scrubs:
     """Starts scrubs and reports their progress; safe to use from several threads."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        scrubbing: Scrubbing,
-        clock: Callable[[], datetime],
-        executor: Executor,
-    ) -> None:
-        self._store, self._scrubbing, self._clock = store, scrubbing, clock
-        self._executor = executor
+    store: Store
+    scrubbing: Scrubbing
+    clock: Callable[[], datetime]
+    executor: Executor
+
+    def __post_init__(self) -> None:
         self._asked: JobTable[Scrub] = JobTable(most=None)
 
     def note(self, error: FileDamagedError) -> None:
         """Add the damage that a read met to the findings; a failure is logged."""
         try:
-            self._scrubbing.note(error)
+            self.scrubbing.note(error)
         except CbpError as failure:
             _log.warning("read.damage_not_noted", error=failure.as_dict())
 
     def start(self, name: str) -> Scrub:
         """Start to read a dataflow's folder; returns at once. Raises `NotFoundError`."""
-        record = self._store.dataflow(name)
-        scrub = Scrub(name, "running", "request", self._clock())
+        record = self.store.dataflow(name)
+        scrub = Scrub(name, "running", "request", self.clock())
         known = self._asked.begin(name, scrub)
         if known is not scrub:
             return known
         try:
-            self._executor.submit(self._read, record)
+            self.executor.submit(self._read, record)
         except RuntimeError:  # no thread can be started, or the service stops
             self._asked.forget(name)
             raise
         return scrub
 
     def show(self, name: str) -> Scrub:
-        """Return the last requested scrub, or the background scrubber's if that is newer.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        self._store.dataflow(name)
+        """Return the last requested scrub, or the background scrubber's if that is newer."""
+        self.store.dataflow(name)
         return self.last(name)
 
     def last(self, name: str) -> Scrub:
         """Like `show`, for a dataflow that is known to exist."""
-        progress = self._scrubbing.progress(name)
+        progress = self.scrubbing.progress(name)
         asked = self._asked.get(name)
         damages = tuple(sorted(progress.damages.values(), key=lambda damage: damage.path))
         if asked is not None and (
@@ -397,17 +380,17 @@ class Scrubs:
         return Scrub(name, status, "idle work", *figures, damages=damages)
 
     def _read(self, record: DataflowRecord) -> None:
-        name, damages, began = record.name, dict[str, Damage](), self._clock()
+        name, damages, began = record.name, dict[str, Damage](), self.clock()
         files = bytes_ = 0
         try:
-            files_total, bytes_total = self._scrubbing.size(record)
+            files_total, bytes_total = self.scrubbing.size(record)
             self._asked.show(name, files_total=files_total, bytes_total=bytes_total)
-            for looked in self._scrubbing.looks(record):
+            for looked in self.scrubbing.looks(record):
                 if looked.damage is not None:
                     damages[looked.damage.path] = looked.damage
                 files, bytes_ = files + 1, bytes_ + looked.bytes
                 self._asked.show(name, files=files, bytes=bytes_)
-            self._scrubbing.take(name, damages, now := self._clock(), since=began)
+            self.scrubbing.take(name, damages, now := self.clock(), since=began)
         except CbpError as error:
             _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
             self._asked.show(name, status="failed", error=error)

@@ -72,9 +72,6 @@ class Terms:
     def begin(self, epoch: int) -> None:
         """End the terms of all other instances; called before any log is read.
 
-        Args:
-            epoch: The epoch of the lease that this instance holds.
-
         Raises:
             LeaseLostError: If another instance has taken the lease meanwhile.
             OperatingError: If a folder cannot be made or removed; to be tried again.
@@ -141,12 +138,7 @@ def _operating(path: str) -> Iterator[None]:
 
 
 class CurrentTerm:
-    """Whether this controller leads; safe to use from several threads.
-
-    Attributes:
-        deposed: Why this controller starts nothing; empty while it leads.
-        leader_epoch: The epoch of the lease; every record of this term carries it.
-    """
+    """Whether this controller leads; safe to use from several threads."""
 
     def __init__(self) -> None:
         self.deposed, self.leader_epoch = "", 0
@@ -166,11 +158,7 @@ class CurrentTerm:
 
     @contextmanager
     def deposing(self) -> Iterator[None]:
-        """Stop starting runs if the block finds a record of another controller.
-
-        Raises:
-            LogConflictError: Any such conflict in the block is raised again.
-        """
+        """Stop starting runs if the block finds a record of another controller."""
         try:
             yield
         except LogConflictError as error:

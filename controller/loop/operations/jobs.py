@@ -51,10 +51,8 @@ class Job(Generic[R]):
 
     Attributes:
         stage: The stage that it is about; `""` if it is about the whole dataflow.
-        step: What it does now, in words.
         done, total: How much of the step is done, and of how much; 0 if it is not known.
         unit: What `done` and `total` count.
-        result: What it did, once it is done.
     """
 
     id: str
@@ -119,12 +117,6 @@ class Jobs(ABC, Generic[R]):
 
         Args:
             request: The request; `""` if it has no name.
-            carry_out: Does the work, and is given what shows its steps, and the request.
-            stage: As in `Job`.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowBusyError: If it is held, or has a job of this kind.
         """
         request = request or f"b{self._random_hex(6)}"
         id_ = id_of(request)

@@ -75,11 +75,7 @@ class Priorities:
     holds: Holds
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
-        """Set the priority of a stage, and of those that run with it; durable, idempotent.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
-        """
+        """Set the priority of a stage, and of those that run with it; durable, idempotent."""
         with self.holds.lock:
             leader = self.catalog.leader(dataflow, stage)
             record = self.store.dataflow(dataflow)

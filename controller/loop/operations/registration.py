@@ -91,7 +91,6 @@ class Versions:
 
     Attributes:
         most: Dataflows that may be registered; requests at the same time may pass it by a few.
-        change_seconds: How long a change waits for the runs under way.
     """
 
     store: Store
@@ -121,10 +120,6 @@ class Versions:
         on_redo: Callable[[Intention], object] = ignore,
     ) -> DataflowRecord:
         """Register a dataflow, or take its folder over with its contents.
-
-        Args:
-            record: The dataflow; its version is that of its folder, if there is one.
-            on_redo: Called with each record of the folder before it is redone.
 
         Raises:
             AlreadyExistsError: If the name is taken.
@@ -322,15 +317,6 @@ def rebuild_missing(
     on_dataflow: Callable[[str], None],
 ) -> list[str]:
     """Register every dataflow that a folder describes and the store does not know.
-
-    Args:
-        store: The store; it may be empty.
-        register: Takes a document and brings back what its folder holds.
-        only: Bring back these and no others; empty means all.
-        on_dataflow: Called with each name before its dataflow is brought back.
-
-    Returns:
-        The names, sorted.
 
     Raises:
         NotFoundError: If no folder describes one of `only`.

@@ -50,7 +50,6 @@ class Effect:
     """The progress of one reader on an output of a run.
 
     Attributes:
-        run: The first run that read it; `None` if none is known.
         waits: Whether it waits in the reader's queue.
     """
 

@@ -21,9 +21,7 @@ class SourceReach:
     """What is kept of a source.
 
     Attributes:
-        first: The oldest increment that is kept.
         first_at: When that arrived; `None` if nothing has come.
-        next_index: The index of the increment that comes next.
     """
 
     source: str

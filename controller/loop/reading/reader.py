@@ -61,11 +61,7 @@ class AsOf:
 
 
 class Reader:
-    """Reads tables through the engine; sees published epochs only.
-
-    Attributes:
-        results: Reads flows from their newest increment.
-    """
+    """Reads tables through the engine; sees published epochs only."""
 
     def __init__(
         self,
@@ -87,12 +83,8 @@ class Reader:
 
         Args:
             flow: `source` or `stage.output`.
-            cursor: The cursor of the previous page; `None` for the first page.
             limit: Maximal number of records of the page (> 0).
             as_of: Read the flow of a stage as a snapshot shows it; `None` means to follow the flow.
-
-        Returns:
-            Records in the order of the flow; the cursor is `None` at its end.
 
         Raises:
             NotFoundError: If there is no such flow, or snapshot.
@@ -127,11 +119,6 @@ class Reader:
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return at most `limit` records of one increment, and where the next page begins.
 
-        Args:
-            flow: `source` or `stage.output`.
-            offset: Number of its records before this page.
-            limit: Maximal number of records of the page (> 0).
-
         Raises:
             NotFoundError: If there is no such flow or increment.
             IncrementCollectedError: If retention removed it.
@@ -157,7 +144,6 @@ class Reader:
 
         Args:
             key: Every key column of the state, with values of the columns' types.
-            as_of: Which snapshot; `None` means the table as it is now.
 
         Raises:
             NotFoundError: If there is no such dataflow, stage, state or snapshot.
@@ -190,8 +176,6 @@ class Reader:
 
         Args:
             dataflow, stage, state, key, as_of: As for `look_up`.
-            cursor: The cursor of the previous page; `None` for the first page.
-            limit: Maximal number of records of the page (> 0).
             among: Values of further columns; only the key's records that have them count.
 
         Raises:
@@ -244,14 +228,6 @@ class Reader:
     ) -> _Page:
         """Return at most `limit` records of a state and the cursor of the next page.
 
-        Args:
-            cursor: The cursor of the previous page; `None` for the first page.
-            limit: Maximal number of records of the page (> 0).
-            as_of: Which snapshot; `None` means the newest when the first page is read.
-
-        Returns:
-            Records by the hash of their key; the cursor is `None` at the end of the state.
-
         Raises:
             As `look_up`; also DefinitionError of rule `cursor_invalid`.
         """
@@ -274,11 +250,7 @@ class Reader:
         return snapshot.tables[table].version, (0, 0)
 
     def set_aside(self, dataflow: str, stage: str) -> list[dict[str, Any]]:
-        """Return what a stage has set aside; see `RecordReader.set_aside`.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
-        """
+        """Return what a stage has set aside; see `RecordReader.set_aside`."""
         record, node = self._catalog.stage(dataflow, stage)
         return self._records.set_aside(record.folder, node) if node.sets_aside else []
 

@@ -70,9 +70,6 @@ class Rebuilding:
     ) -> dict[str, Rebuild]:
         """Return the rebuilds of a dataflow that are under way, by stage.
 
-        Args:
-            connectors: Its queues now, as the store has them.
-
         Raises:
             DataflowInvalidError: If the document names a translator that is not installed.
             FileLostError: If the description of a version is gone.

@@ -32,7 +32,6 @@ class StagePreview:
         epoch: Its next epoch according to the store.
         recorded: The epoch after its newest record.
         redo: Number of records that will be committed to the store again.
-        interrupted: Runs that are intended and not recorded.
     """
 
     stage: str

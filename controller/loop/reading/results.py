@@ -38,7 +38,6 @@ class IncrementFigures:
 
     Attributes:
         index: The increment; for the flow of a stage, the epoch.
-        records, bytes: Size of the increment.
         read: How many of its records the figures are of.
         nulls: Records without a finite number in the column.
         least, most, mean, total: `None` if there is no number.
@@ -95,7 +94,6 @@ class Results:
 
         Args:
             column: A numeric column; `None` means sizes only, and no record is read.
-            limit: Maximal number of increments (> 0).
 
         Raises:
             NotFoundError: If there is no such dataflow, flow or column.

@@ -178,9 +178,6 @@ class Descriptions:
         """Record the codes that run now, for a version which an earlier release registered.
 
         A version is adopted once; later code is compared with the adopted codes.
-
-        Args:
-            staged: As in `Files.put_if_absent`.
         """
         shape = with_codes(self.of(record).shape or loaded, loaded)
         path = adopted_path(record.folder, record.version)
@@ -262,11 +259,7 @@ class Descriptions:
         )
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
-        """Make a new version durable: the step by which it takes over; raises `LogConflictError`.
-
-        Args:
-            staged: As in `Files.put_if_absent`.
-        """
+        """Make a new version durable: so that it takes over; raises `LogConflictError`."""
         path = path_of(folder, description.version)
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
         data = digested(text.encode(), path)

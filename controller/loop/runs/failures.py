@@ -90,13 +90,7 @@ class RetryPolicy:
         return now + timedelta(seconds=delay)
 
     def lasting(self, tries: int, now: datetime, drawn: float) -> Rest:
-        """Return the pause after this many operating failures in a row (>= 1).
-
-        Args:
-            tries: The failures in a row.
-            now: Aware, in UTC.
-            drawn: Random number from 0 to 1; it determines a part of long pauses.
-        """
+        """Return the pause after this many operating failures in a row (>= 1)."""
         return self._backoff.rest(tries, now, drawn)
 
     def not_before(self, end: datetime | None, failures: int, now: datetime) -> datetime | None:
@@ -175,30 +169,20 @@ _TRIES_SEEN = 100
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class Failures:
-    """Settles runs that ended without a result; safe to use from several threads.
+    """Settles runs that ended without a result; safe to use from several threads."""
 
-    Args:
-        draw: Returns a random number from 0 to 1 that shortens pauses.
-        newer_files: Returns the files of a run's code that have changed on disk since they were
-            loaded.
-    """
+    store: Store
+    clock: Callable[[], datetime]
+    retry: RetryPolicy
+    draw: Callable[[], float]
+    run_phases: RunPhases
+    run_counts: RunCounts
+    newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: ()
+    dropped_files: DroppedFiles
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Callable[[], datetime],
-        retry: RetryPolicy,
-        draw: Callable[[], float],
-        run_phases: RunPhases,
-        run_counts: RunCounts,
-        newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: (),
-        dropped_files: DroppedFiles,
-    ) -> None:
-        self._store, self._clock, self._retry, self._draw = store, clock, retry, draw
-        self._run_phases, self._counts = run_phases, run_counts
-        self._newer_files, self._dropped_files = newer_files, dropped_files
+    def __post_init__(self) -> None:
         self._stopping = False
 
     def begin(self) -> None:
@@ -211,7 +195,7 @@ class Failures:
 
     def settle(self, run: RunRecord, stage: StageRecord, work: Work, error: Exception) -> None:
         """Record a run that failed or was cancelled; pause its stage if another try is hopeless."""
-        now = self._clock()
+        now = self.clock()
         if work.late and isinstance(error, RunCancelledError):
             error = TimeLimitError(
                 f"run {work.run} of {run.stage!r}", work.seconds_max, code=work.code
@@ -224,20 +208,20 @@ class Failures:
             return
         error, failed = operating(error), self._failed_tries(stage)
         described = self._with_origin(run, error, describe_error(error))
-        described = _with_newer_files(described, self._newer_files(run))
+        described = _with_newer_files(described, self.newer_files(run))
         if lasts(error) and not isinstance(error, RunCancelledError):
             tries, pause = 1 + lasted(failed), ""
-            retry_at: datetime | None = self._retry.lasting(tries, now, self._draw()).end
+            retry_at: datetime | None = self.retry.lasting(tries, now, self.draw()).end
         else:
             tries = 1 + counted(failed)
             pause = self._pause_reason(run, error, described["message"], tries)
-            retry_at = None if pause else self._retry.retry_at(tries, now)
+            retry_at = None if pause else self.retry.retry_at(tries, now)
         _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
-        phases = self._run_phases.figures(run.id)
-        self._store.fail(
+        phases = self.run_phases.figures(run.id)
+        self.store.fail(
             run.id, described, finished_at=now, retry_at=retry_at, pause=pause, figures=phases
         )
-        self._counts.fail(run.dataflow, described["error_code"])
+        self.run_counts.fail(run.dataflow, described["error_code"])
 
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
@@ -246,7 +230,7 @@ class Failures:
         if not isinstance(error, AuthorCodeError):
             return described
         try:
-            words = self._dropped_files.words(run, error.details)
+            words = self.dropped_files.words(run, error.details)
         except CbpError:  # the dataflow is being deleted, or changed
             words = ""
         message = f"{described['message']} ({words})" if words else described["message"]
@@ -254,29 +238,29 @@ class Failures:
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""
-        self._store.fail(run.id, INTERRUPTED, finished_at=self._clock(), retry_at=None)
-        self._counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self.store.fail(run.id, INTERRUPTED, finished_at=self.clock(), retry_at=None)
+        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
         _log.info("run.interrupted", **_fields(run))
 
     def bury(self, run: RunRecord) -> None:
         """Settle a run during which the service died; after repeated deaths its stage stops."""
-        stages = self._store.stages(run.dataflow)
+        stages = self.store.stages(run.dataflow)
         stage = next((stage for stage in stages if stage.stage == run.stage), None)
         died = 1 + (deaths(self._failed_tries(stage)) if stage is not None else 0)
-        now, pause = self._clock(), ""
+        now, pause = self.clock(), ""
         if died >= DEATHS_MAX:
             pause = f"the service died {format_times(died, 'in a row')} under epoch {run.epoch}"
         retry_at = None
         if died > DEATHS_AT_ONCE and not pause:
-            retry_at = self._retry.lasting(died - DEATHS_AT_ONCE, now, self._draw()).end
+            retry_at = self.retry.lasting(died - DEATHS_AT_ONCE, now, self.draw()).end
         reason = {**INTERRUPTED, "details": {DIED: True}}
-        self._store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
-        self._counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self.store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
+        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
         _log.info("run.interrupted", **_fields(run), died=died)
 
     def not_before(self, stage: StageRecord) -> datetime | None:
         """Return when a stage may run again after a failure; `None` means at once."""
-        return self._retry.not_before(stage.retry_at, stage.failures, self._clock())
+        return self.retry.not_before(stage.retry_at, stage.failures, self.clock())
 
     def because(self, stage: StageRecord) -> str:
         """Return why the last try of a stage's next run failed; `""` if none did."""
@@ -298,9 +282,9 @@ class Failures:
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
         ).as_dict()
         _log.warning("run.gave_way", error=error)
-        phases = self._run_phases.figures(run.id)
-        self._store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
-        self._counts.fail(run.dataflow, RunGaveWayError.code)
+        phases = self.run_phases.figures(run.id)
+        self.store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
+        self.run_counts.fail(run.dataflow, RunGaveWayError.code)
 
     def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
@@ -316,7 +300,7 @@ class Failures:
         )
         if isinstance(error, hopeless):
             return f"epoch {run.epoch} failed: {message}"
-        if tries >= self._retry.failures_max:
+        if tries >= self.retry.failures_max:
             return f"epoch {run.epoch} failed {format_times(tries)}: {message}"
         return ""
 
@@ -324,7 +308,7 @@ class Failures:
         """Return the failed tries in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
-        page = self._store.runs(
+        page = self.store.runs(
             stage.dataflow,
             stage=stage.stage,
             status=RunStatus.FAILED,

@@ -85,7 +85,6 @@ class InFlight:
     """The work in flight; every method may be called from any thread.
 
     Args:
-        wake: Called when a piece of work has ended.
         stop: Asks the engine to stop a run; returns at once.
 
     Attributes:

@@ -86,7 +86,6 @@ class Cut:
     """The tables to compare.
 
     Attributes:
-        snapshot: The tables' versions.
         limits: Leading stage -> the number of its epochs in the snapshot; a stage without an
             entry has no limit.
         ends: Source -> the number of its increments that the recomputation reads.
@@ -126,11 +125,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Recomputes a dataflow, without its changed stages; safe to use from several threads.
-
-    Attributes:
-        reference_records_max: Records of input up to which the reference engine is used.
-    """
+    """Recomputes a dataflow, without its changed stages; safe to use from several threads."""
 
     subject: Subject
     store: Store
@@ -142,11 +137,7 @@ class Recomputation:
     reference_records_max: int
 
     def cut(self, watched: Watched) -> Cut:
-        """Return what to compare: any snapshot if time does not matter, else one at rest.
-
-        Raises:
-            NotFoundError: If the dataflow is gone.
-        """
+        """Return what to compare: any snapshot if time does not matter, else one at rest."""
         subject, name = self.subject, self.subject.record.name
         waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
         never = {leader: 0 for leader in subject.units if leader in subject.changed}

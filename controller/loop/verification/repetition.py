@@ -248,11 +248,7 @@ class Repetition:
         raise _NotRepeatedError(why or "no state before its epochs is kept")
 
     def _tables(self, unit: PhysicalStage, at_ms: int) -> tuple[dict[str, int], int]:
-        """Return the versions of the state tables as of a time, and the epoch that all show.
-
-        Raises:
-            NotFoundError: If they can no longer be read.
-        """
+        """Return the versions of the state tables as of a time, and the epoch that all show."""
         shown = {
             table: version
             for node in unit.members
@@ -284,11 +280,7 @@ class Repetition:
         }
 
     def _looked_up(self, unit: PhysicalStage, record: Intention) -> dict[str, LookedUp]:
-        """Return the tables that a record looked up, as of its moments.
-
-        Raises:
-            _NotRepeatedError: A table can no longer be read as of its moment.
-        """
+        """Return the tables that a record looked up, as of its moments."""
         tables = looked_up_tables(
             self.subject.dataflow, self.subject.record.folder, unit.members, moments=record.lookups
         )

@@ -76,10 +76,6 @@ class ValidInputs:
         A file whose increment is no longer known, since an operator gives it (`seeds.py`), is left
         with what its replacements brought.
 
-        Args:
-            end: The first increment that is not looked at.
-            dropped: The increments that roll-backs dropped.
-
         Raises:
             InputNotRetainedError: An increment is gone.
             IncrementDamagedError: A file of one is damaged.
