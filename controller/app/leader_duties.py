@@ -89,29 +89,22 @@ class LeaderDuties:
         clock: SteadyClock,
         now: Callable[[], datetime],
         seconds: Callable[[], float],
-        scan_threads: Threads,
-        clean_threads: Threads,
-        fetch_threads: Threads,
         sinks: SinkPublishing,
-        sink_threads: Threads,
         stopped: threading.Event,
     ) -> None:
         self._settings, self._store = settings, store
         self._run_logs = run_logs_of(settings)
         self._drop_folder, self._controller = drop_folder, controller
         self._now, self._clock, self._stopped = now, clock, stopped
-        self._seconds = seconds
-        self.scans = Rounds("scan", self._scan, executor=scan_threads, places=SCANS, clock=clock)
-        self.cleans = Rounds(
-            "clean", self._clean, executor=clean_threads, places=SCANS, clock=clock
-        )
-        self.fetches = Rounds(
-            "fetch", self._fetch, executor=fetch_threads, places=FETCHES, clock=clock
-        )
-        self._sinks = sinks
-        self.publications = Rounds(
-            "sink", self._publish, executor=sink_threads, places=SINKS, clock=clock
-        )
+        self._seconds, self._sinks = seconds, sinks
+
+        def rounds(name: str, work: Callable[[str], None], places: Places) -> Rounds:
+            return Rounds(name, work, executor=Threads(name), places=places, clock=clock)
+
+        self.scans = rounds("scan", self._scan, SCANS)
+        self.cleans = rounds("clean", self._clean, SCANS)
+        self.fetches = rounds("fetch", self._fetch, FETCHES)
+        self.publications = rounds("sink", self._publish, SINKS)
         self._rounds = (self.scans, self.cleans, self.fetches, self.publications)
         self.scheduler: BackgroundScheduler | None = None
         self._listings, self._seen_at = DueListings(), now()

@@ -145,11 +145,7 @@ class Service:
             clock=self.clock,
             now=now,
             seconds=seconds,
-            scan_threads=Threads("scan"),
-            clean_threads=Threads("clean"),
-            fetch_threads=Threads("fetch"),
             sinks=self.sinks,
-            sink_threads=Threads("sink"),
             stopped=self._stop,
         )
         self.alerts = alert_watch_for(

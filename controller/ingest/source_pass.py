@@ -301,7 +301,8 @@ class SourcePass:
                 before = Stamp.of(path)
                 one = self._intake.read(place, claim, path, tally.stopping, group.pending)
                 if one is None:
-                    self._settled(place, claim, "quarantined", tally)
+                    self._claims.gone.came(place.root, claim.path)
+                    tally.report += ScanReport(quarantined=1)
                     continue
                 if isinstance(one, Pending):
                     group.pending.append(one)
@@ -342,12 +343,6 @@ class SourcePass:
         for claim, _, before in left:
             if changed := self._finished.finished(place, claim, before, tally.stopping):
                 tally.report += ScanReport(quarantined=changed)
-
-    def _settled(
-        self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: Tally
-    ) -> None:
-        self._claims.gone.came(place.root, claim.path)
-        tally.report = tally.report.count(outcome)
 
     def _claim_listed(
         self,

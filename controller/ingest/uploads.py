@@ -85,11 +85,8 @@ class Uploads:
         self.active.add(identity)
         try:
             with device_errors(str(part)):
-                require_folders(place, self._files)
-                size, sha256 = self._write(place, part, stream)
-                claim = self._new_claim(place, identity, path, size, sha256, key)
-                claim = replace(claim, same_as=asked)
-                return self._claim(place, claim, part, before_claim)
+                claim = self._received(place, identity, path, stream, key)
+                return self._claim(place, replace(claim, same_as=asked), part, before_claim)
         except Exception:
             self._give_up(identity, part)
             raise
@@ -104,18 +101,11 @@ class Uploads:
         self.active.add(identity)
         try:
             with device_errors(str(part)):
-                require_folders(place, self._files)
-                size, sha256 = self._write(place, part, stream)
-            yield self._new_claim(place, identity, path, size, sha256, key), part
+                claim = self._received(place, identity, path, stream, key)
+            yield claim, part
         finally:
             part.unlink(missing_ok=True)
             self.active.discard(identity)
-
-    def _new_claim(
-        self, place: SourcePlace, identity: str, path: str, size: int, sha256: str, key: str
-    ) -> ClaimRecord:
-        at = self._clock()
-        return place.new_claim(identity, path, size, "claiming", at, sha256=sha256, key=key)
 
     def _claim(
         self,
@@ -164,10 +154,13 @@ class Uploads:
             if not self._store.known_claims([identity]):
                 part.unlink(missing_ok=True)
 
-    def _write(self, place: SourcePlace, part: Path, stream: BinaryIO) -> tuple[int, str]:
-        """Write the part; return its bytes and SHA-256."""
+    def _received(
+        self, place: SourcePlace, identity: str, path: str, stream: BinaryIO, key: str
+    ) -> ClaimRecord:
+        """Write the part of an upload, durably; return its claim, which is not recorded."""
+        require_folders(place, self._files)
         size, digest = 0, hashlib.sha256()
-        with open(part, "xb") as file:
+        with open(place.incoming / upload_name(identity), "xb") as file:
             while chunk := stream.read(_READ_BYTES):
                 size += len(chunk)
                 if size > self._limits.file_bytes_max:
@@ -177,7 +170,8 @@ class Uploads:
             file.flush()
             os.fsync(file.fileno())
         self._files.sync_dir(str(place.incoming))
-        return size, digest.hexdigest()
+        at, sha256 = self._clock(), digest.hexdigest()
+        return place.new_claim(identity, path, size, "claiming", at, sha256=sha256, key=key)
 
 
 class ReplacementRequests:

@@ -40,7 +40,7 @@ from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.run_counts import RunCounts
-from controller.loop.housekeeping.collector import Housekeeping
+from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.housekeeping.scrubber import Scrubbing, Scrubs
@@ -346,7 +346,7 @@ class Parts:
     # housekeeping
     inputs = Part(Inputs)
     housekeeping = Part(
-        Housekeeping,
+        Collector,
         held=lambda parts: lambda: parts.holds.held,
         epochs=lambda parts: parts.ticker.epochs,
         every=lambda parts: parts.given.collect_every,

@@ -314,14 +314,6 @@ class ScanReport:
         """When to look again though no event has come; `None` if there is no need to."""
         return _first(self.settles_at, self.again_at)
 
-    def count(self, outcome: Outcome) -> ScanReport:
-        """Return the report with one more file of this outcome."""
-        return self + ScanReport(
-            accepted=outcome == "accepted",
-            quarantined=outcome == "quarantined",
-            duplicates=outcome == "duplicate",
-        )
-
 
 def _first(*times: datetime | None) -> datetime | None:
     return min((at for at in times if at is not None), default=None)

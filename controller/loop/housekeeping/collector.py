@@ -81,7 +81,7 @@ class LastCollection:
 
 
 @dataclass(kw_only=True, eq=False)
-class Housekeeping:
+class Collector:
     """Collects garbage; called by one thread.
 
     Attributes:
