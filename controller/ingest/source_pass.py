@@ -67,8 +67,6 @@ class Tally:
     """The report of one source while its pass runs.
 
     Attributes:
-        done: Number of files that were begun.
-        until: After this time no other file is begun.
         batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
     """
@@ -82,12 +80,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a listing.
-
-    Attributes:
-        until: It may be used until then.
-        markers: Whether it may have a marker that closes frames.
-    """
+    """What is left of a listing."""
 
     listed: Listed
     until: datetime
@@ -99,9 +92,7 @@ class _Group:
     """Files of one source that were read one by one, and are settled together.
 
     Attributes:
-        pending, known: What was read.
         waiting: Each file's claim, its path, and its stamp from before it was read.
-        since: When the first of them was read.
     """
 
     pending: list[Pending] = field(default_factory=list)
@@ -114,15 +105,8 @@ class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
     Args:
-        ports: What ingestion uses of the outside.
-        intake: Reads claimed files and settles them.
-        claims: The claims of all sources.
-        finished: Compares files with what was read of them.
-        watch: Knows which files were renamed in.
-        on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
             cannot be closed.
-        settle_seconds: How long a file must be unchanged; see `listing`.
     """
 
     def __init__(
@@ -154,11 +138,7 @@ class SourcePass:
             self._claims.bring_copy(place, claim, opened, listed)
 
     def take_in(self, place: SourcePlace, tally: Tally) -> None:
-        """Take in the files of open claims, then claim and take in what is eligible.
-
-        Raises:
-            IntakeStoppedError: The pass was stopped; the files that were read are settled.
-        """
+        """Take in the files of open claims, then claim and take in what is eligible."""
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if self._claims.settle_strays(place, opened):
@@ -321,7 +301,8 @@ class SourcePass:
                 before = Stamp.of(path)
                 one = self._intake.read(place, claim, path, tally.stopping, group.pending)
                 if one is None:
-                    self._settled(place, claim, "quarantined", tally)
+                    self._claims.gone.came(place.root, claim.path)
+                    tally.report += ScanReport(quarantined=1)
                     continue
                 if isinstance(one, Pending):
                     group.pending.append(one)
@@ -362,12 +343,6 @@ class SourcePass:
         for claim, _, before in left:
             if changed := self._finished.finished(place, claim, before, tally.stopping):
                 tally.report += ScanReport(quarantined=changed)
-
-    def _settled(
-        self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: Tally
-    ) -> None:
-        self._claims.gone.came(place.root, claim.path)
-        tally.report = tally.report.count(outcome)
 
     def _claim_listed(
         self,

@@ -110,7 +110,6 @@ class IncomingWatch:
         """Watch a folder from now on; may be called again, also after the folder was made anew.
 
         Args:
-            dataflow: Whose listing is woken.
             root: For a folder below an `incoming` folder: that one.
         """
         with self._lock:
@@ -185,10 +184,7 @@ class IncomingWatch:
     def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
         """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
 
-        On a system without inotify only `call` calls it.
-
-        Raises:
-            OSError: The system gives no inotify handle.
+        On a system without inotify only `call` calls it. Raises `OSError`.
         """
         self._wake = wake
         if not sys.platform.startswith("linux"):

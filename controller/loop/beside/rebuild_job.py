@@ -21,7 +21,7 @@ from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import Build, TableDifference
 from controller.loop.beside.build_order import BuildOrder, Outcome
 from controller.loop.beside.pace import Pace
-from controller.loop.runs.retry import operating
+from controller.loop.runs.failures import operating
 
 Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
 Ended = Literal["swapped", "cancelled", "failed"]

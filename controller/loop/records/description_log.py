@@ -129,11 +129,7 @@ class Description:
 
     @classmethod
     def from_json(cls, value: Any) -> Description:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: If it is not a description, or has another format.
-        """
+        """Read what `to_json` wrote; raises `InvariantError`."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             message = f"a description cannot be read: expected one of format {FORMAT}"
             raise InvariantError(message)
@@ -170,11 +166,7 @@ class Descriptions:
         return self._read(f"{folder}/{FOLDER}/{names[-1]}") if names else None
 
     def of(self, record: DataflowRecord) -> Description:
-        """Return the description of a record's version.
-
-        Raises:
-            InvariantError: If it cannot be read.
-        """
+        """Return the description of a record's version; raises `InvariantError`."""
         key = record.version, record.created_at
         cached = self._cache.get(record.folder)
         if cached is None or cached[0] != key:
@@ -186,10 +178,6 @@ class Descriptions:
         """Record the codes that run now, for a version which an earlier release registered.
 
         A version is adopted once; later code is compared with the adopted codes.
-
-        Args:
-            loaded: Its document as compiled now.
-            staged: As in `Files.put_if_absent`.
         """
         shape = with_codes(self.of(record).shape or loaded, loaded)
         path = adopted_path(record.folder, record.version)
@@ -271,15 +259,7 @@ class Descriptions:
         )
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
-        """Make a new version durable: the step by which it takes over.
-
-        Args:
-            description: The description of its next version.
-            staged: As in `Files.put_if_absent`.
-
-        Raises:
-            LogConflictError: If another controller has put this number, or leads now.
-        """
+        """Make a new version durable: so that it takes over; raises `LogConflictError`."""
         path = path_of(folder, description.version)
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
         data = digested(text.encode(), path)

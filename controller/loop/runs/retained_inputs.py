@@ -40,11 +40,6 @@ class RetainedInputs:
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
         """Refuse to replace files of a source if a reader cannot follow.
 
-        Args:
-            name: The dataflow.
-            source: The source.
-            rebuild: Whether stages that cannot follow are to wait for a rebuild.
-
         Raises:
             NotFoundError: There is no such dataflow, or source.
             ReplaceRefusedError: Names each reader, and why it cannot follow.

@@ -86,11 +86,9 @@ class Cut:
     """The tables to compare.
 
     Attributes:
-        snapshot: The tables' versions.
         limits: Leading stage -> the number of its epochs in the snapshot; a stage without an
             entry has no limit.
         ends: Source -> the number of its increments that the recomputation reads.
-        punctuations: The punctuations of all flows.
         not_run: Stage -> why its tables are undecided: it has not run, and input waits for it.
     """
 
@@ -127,11 +125,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Recomputes a dataflow, without its changed stages; safe to use from several threads.
-
-    Attributes:
-        reference_records_max: Records of input up to which the reference engine is used.
-    """
+    """Recomputes a dataflow, without its changed stages; safe to use from several threads."""
 
     subject: Subject
     store: Store
@@ -143,11 +137,7 @@ class Recomputation:
     reference_records_max: int
 
     def cut(self, watched: Watched) -> Cut:
-        """Return what to compare: any snapshot if time does not matter, else one at rest.
-
-        Raises:
-            NotFoundError: If the dataflow is gone.
-        """
+        """Return what to compare: any snapshot if time does not matter, else one at rest."""
         subject, name = self.subject, self.subject.record.name
         waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
@@ -210,9 +200,7 @@ class Recomputation:
         """Make all tables again, in a scratch folder, and return them.
 
         Args:
-            cut: How far to go.
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-            watched: The observer.
 
         Raises:
             InputNotRetainedError: If an increment of a source is gone.
@@ -325,13 +313,8 @@ class Recomputation:
 
     def _punctuations(self) -> Iterator[Punctuation]:
         dropped = closes_dropped(self.open_log(self.subject.record.folder).generations)
-        cursor = None
-        while True:
-            page = self.store.punctuations(self.subject.record.name, cursor=cursor)
-            yield from (one for one in page.items if one.number not in dropped)
-            cursor = page.cursor
-            if cursor is None:
-                return
+        made = punctuations_since(self.store, self.subject.record.name, 0)
+        return (one for one in made if one.number not in dropped)
 
     def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
         """Raise an error for a punctuation whose flow is split differently in a recomputation."""

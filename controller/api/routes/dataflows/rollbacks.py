@@ -34,7 +34,7 @@ from controller.api.routing.routers import (
     router,
 )
 from controller.api.routing.scopes import needs
-from controller.loop.operations.rollback_jobs import RollbackJob
+from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store

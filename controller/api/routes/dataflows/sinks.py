@@ -20,7 +20,7 @@ from controller.api.routing.dependencies import ControllerDep, Now, NowDep, Sett
 from controller.api.routing.routers import any_instance, page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
-from controller.sinks.report import SinkReport, find_row, report_sinks, require_choosing
+from controller.sinks.standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
 
 routes = router("sinks")

@@ -21,7 +21,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.housekeeping.collector import Garbage, Housekeeping
+from controller.loop.housekeeping.collector import Collector, Garbage
 
 routes = router("garbage")
 
@@ -161,7 +161,7 @@ def collect(
     )
 
 
-def _last(housekeeping: Housekeeping, name: str) -> LastCollectionOut | None:
+def _last(housekeeping: Collector, name: str) -> LastCollectionOut | None:
     last = housekeeping.last(name)
     if last is None:
         return None

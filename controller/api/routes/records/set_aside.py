@@ -24,7 +24,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import PREFIX, leader_only, page_size, problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.operations.give_back_jobs import GiveBackJob
+from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
