@@ -31,7 +31,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, Cursor, DataflowName, DryRun, Limit, fetch, session
 from controller.settings import Settings
-from controller.terminal import age, clock, print_json, print_more, print_table, print_text
+from controller.terminal import (
+    Cell,
+    age,
+    clock,
+    print_items,
+    print_json,
+    print_page,
+    print_table,
+    print_text,
+)
 
 _SQLITE = "sqlite:///"
 
@@ -201,19 +210,14 @@ def intentions_command(
     answer = fetch(
         context, json_, "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
     )
-    rows = [
-        (
-            one["stage"],
-            one["epoch"],
-            clock(one["since"]),
-            one["records"],
-            one["because"] or "waits for the next publication",
-        )
-        for one in answer["items"]
-    ]
-    columns = ("stage", "epoch", "committed", "records", "state")
-    print_table(columns, rows, empty="nothing is open: the tables show every committed run")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "stage": "stage",
+        "epoch": "epoch",
+        "committed": (clock, "since"),
+        "records": "records",
+        "state": (lambda why: why or "waits for the next publication", "because"),
+    }
+    print_page(answer, columns, empty="nothing is open: the tables show every committed run")
 
 
 def recoveries_command(
@@ -221,10 +225,13 @@ def recoveries_command(
 ) -> None:
     """Show what the last recoveries of the service did, newest first."""
     answer = fetch(context, json_, "recoveries", dataflow=dataflow)
-    rows = [
-        (clock(one["at"]), one["term"], age(one["seconds"]), _note(one)) for one in answer["items"]
-    ]
-    print_table(("at", "term", "took", "what was done"), rows, empty="no recovery is noted")
+    columns: dict[str, Cell] = {
+        "at": (clock, "at"),
+        "term": "term",
+        "took": (age, "seconds"),
+        "what was done": _note,
+    }
+    print_items(answer["items"], columns, empty="no recovery is noted")
 
 
 def _note(note: dict[str, Any]) -> str:

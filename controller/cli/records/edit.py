@@ -21,7 +21,7 @@ from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
 from controller.cli.session import AsJson, DataflowName, Null, Reason, session
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
 
 StateName = Annotated[
     str | None,
@@ -130,15 +130,14 @@ def _print_list(items: list[Correction], *, as_json: bool) -> None:
     if as_json:
         print_json({"items": [one.answer for one in items]})
         return
-    rows = [
-        (
-            clock(one.answer["at"]),
-            f"{one.stage}.{one.state}" if one.state else f"{one.stage}: given back",
-            one.keys,
-            f"{one.epoch}{' (undone)' if one.undone else ''}",
-            one.by,
-            one.reason,
-        )
-        for one in items
-    ]
-    print_table(("at", "state", "keys", "epoch", "by", "reason"), rows, empty="no corrections")
+    columns: dict[str, Cell] = {
+        "at": (clock, "at"),
+        "state": lambda one: (
+            f"{one['stage']}.{one['state']}" if one["state"] else f"{one['stage']}: given back"
+        ),
+        "keys": "keys",
+        "epoch": lambda one: f"{one['epoch']}{' (undone)' if one['undone'] else ''}",
+        "by": "by",
+        "reason": "reason",
+    }
+    print_items((one.answer for one in items), columns, empty="no corrections")

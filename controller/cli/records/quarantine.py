@@ -48,12 +48,13 @@ from controller.cli.session import (
     session,
 )
 from controller.terminal import (
+    Cell,
     bytes_text,
     clock,
     one_line,
+    print_items,
     print_json,
-    print_more,
-    print_table,
+    print_page,
     print_text,
 )
 
@@ -97,12 +98,13 @@ def list_command(
     at = ("dataflows", dataflow, "sources", source, "quarantine")
     chosen = {"code": code, "since": since, "until": until}
     answer = fetch(context, json_, *at, **chosen, limit=limit, cursor=cursor)
-    rows = [
-        (one["id"], one_line(one["path"]), clock(one["created_at"]), reason_text(one["reason"]))
-        for one in answer["items"]
-    ]
-    print_table(("claim", "file", "since", "reason"), rows, empty="nothing is in quarantine")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "claim": "id",
+        "file": (one_line, "path"),
+        "since": (clock, "created_at"),
+        "reason": (reason_text, "reason"),
+    }
+    print_page(answer, columns, empty="nothing is in quarantine")
 
 
 @quarantine_app.command("show")
@@ -340,10 +342,11 @@ def _print_many(items: Sequence[Mapping[str, Any]], done: str, *, as_json: bool)
     if as_json:
         print_json({"items": items})
     else:
-        rows = [
-            (one["id"], done if one["error"] is None else one["error"]["message"]) for one in items
-        ]
-        print_table(("claim", "report"), rows, empty="nothing is in quarantine")
+        columns: dict[str, Cell] = {
+            "claim": "id",
+            "report": (lambda error: error["message"] if error else done, "error"),
+        }
+        print_items(items, columns, empty="nothing is in quarantine")
     if any(one["error"] is not None for one in items):
         raise typer.Exit(1)
 
@@ -399,10 +402,9 @@ def rejects_command(
     if json_:
         print_json(answer)
         return
-    columns = ("increment", "file", "line", "code", "message")
-    rows = [tuple(one_line(str(one[name])) for name in columns) for one in answer["items"]]
-    print_table(columns, rows, empty="nothing was put aside")
-    print_more(answer)
+    names = ("increment", "file", "line", "code", "message")
+    columns: dict[str, Cell] = {name: (lambda value: one_line(str(value)), name) for name in names}
+    print_page(answer, columns, empty="nothing was put aside")
 
 
 def _print_texts(

@@ -10,7 +10,7 @@ import typer
 
 from controller.cli.maintenance.probes import needs_encoding
 from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.terminal import clock, print_items, print_json, print_table, print_text
 
 Reader = Literal["spark", "polars", "deltalake", "duckdb"]
 
@@ -117,9 +117,9 @@ def _print(answer: dict[str, Any]) -> None:
     )
     columns = ("stage", "last epoch in it")
     print_table(columns, list(answer["epochs"].items()), empty="no stages")
-    rows = [(item["table"], item["version"], item["epoch"]) for item in answer["tables"]]
     print_text("")
-    print_table(("table", "version", "epoch"), rows, empty="no tables")
+    names = ("table", "version", "epoch")
+    print_items(answer["tables"], {name: name for name in names}, empty="no tables")
     print_text(
         "\nin Spark: SELECT * FROM delta.`PATH` VERSION AS OF N, or TIMESTAMP AS OF "
         f"'{_spark_time(answer['at'])}' on every table (session time zone UTC)"

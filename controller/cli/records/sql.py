@@ -23,6 +23,7 @@ from controller.cli.session import (
 )
 from controller.terminal import (
     clock,
+    print_items,
     print_json,
     print_more,
     print_records,
@@ -111,8 +112,8 @@ def _print_tables(answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    rows = [(one["name"], one["columns"]) for one in answer["items"]]
-    print_table(("table", "columns"), rows, empty="no stage has a state or an output")
+    columns = {"table": "name", "columns": "columns"}
+    print_items(answer["items"], columns, empty="no stage has a state or an output")
 
 
 def last_command(

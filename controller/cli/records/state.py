@@ -23,12 +23,14 @@ from controller.cli.session import (
     session,
 )
 from controller.terminal import (
+    Cell,
     bytes_text,
     clock,
+    print_items,
     print_json,
     print_more,
+    print_page,
     print_records,
-    print_table,
     print_text,
 )
 
@@ -95,18 +97,14 @@ def _print_sizes(
     context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, json_: bool
 ) -> None:
     answer = fetch(context, json_, "dataflows", dataflow, "states", limit=limit, cursor=cursor)
-    rows = [
-        (
-            f"{one['stage']}.{one['state']}",
-            one["rows"],
-            bytes_text(one["bytes"]),
-            one["files"],
-            "-" if one["skew"] is None else f"{one['skew']:.1f}",
-        )
-        for one in answer["items"]
-    ]
-    print_table(("state", "records", "size", "files", "skew"), rows, empty="no stage keeps state")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "state": lambda one: f"{one['stage']}.{one['state']}",
+        "records": "rows",
+        "size": (bytes_text, "bytes"),
+        "files": "files",
+        "skew": (lambda skew: "-" if skew is None else f"{skew:.1f}", "skew"),
+    }
+    print_page(answer, columns, empty="no stage keeps state")
 
 
 def history_command(
@@ -137,24 +135,22 @@ def history_command(
     if json_:
         print_json(answer)
         return
-    rows = [
-        (
-            one["epoch"] if one["first_epoch"] == one["epoch"] else _range(one),
-            clock(one["at"]),
-            _records_text(one["before"]),
-            _records_text(one["after"]),
-            _by(one),
-        )
-        for one in answer["items"]
-    ]
-    print_table(("epoch", "at", "before", "after", "by"), rows, empty="no epoch changed this key")
+    columns: dict[str, Cell] = {
+        "epoch": _epochs,
+        "at": (clock, "at"),
+        "before": (_records_text, "before"),
+        "after": (_records_text, "after"),
+        "by": _by,
+    }
+    print_items(answer["items"], columns, empty="no epoch changed this key")
     if answer["ends"] == "not_kept":
         print_text("Older versions of the state are not kept.")
     print_more(answer)
 
 
-def _range(one: Mapping[str, Any]) -> str:
-    return f"{one['first_epoch']}-{one['epoch']}"
+def _epochs(one: Mapping[str, Any]) -> int | str:
+    first, last = one["first_epoch"], one["epoch"]
+    return int(last) if first == last else f"{first}-{last}"
 
 
 def _records_text(records: Sequence[Mapping[str, Any]]) -> str:
