@@ -20,7 +20,7 @@ from controller.api.routing.dependencies import (
     ExchangeDep,
     SettingsDep,
 )
-from controller.api.routing.routers import any_instance, open_router, page_size, problems, router
+from controller.api.routing.routers import any_instance, open_router, problems, router
 from controller.api.routing.scopes import needs, public
 from controller.api.security.cookies import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord
@@ -164,12 +164,11 @@ def make_code(
 def list_sessions(
     caller: CallerDep,
     access: AccessDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[SessionOut]:
     """List sessions, newest first."""
-    page = access.sessions.list(cursor=cursors.open(query.cursor), limit=page_size(settings, query))
+    page = access.sessions.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(items=[_shown(one, caller) for one in page.items], cursor=cursors.seal(page.cursor))
 
 

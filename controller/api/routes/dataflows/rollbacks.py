@@ -22,14 +22,11 @@ from controller.api.routing.dependencies import (
     IdempotencyKey,
     IdempotencyKeysDep,
     RollbackJobsDep,
-    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.routers import (
     PREFIX,
     leader_only,
-    page_size,
-    page_size_or_all,
     problems,
     router,
 )
@@ -242,13 +239,12 @@ def list_undone_files(
     name: str,
     amendments: AmendmentsDep,
     store: StoreDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[FilesQuery, Query()],
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
-    size, after = page_size(settings, query), cursors.named(query.cursor) or ("", -1)
+    size, after = cursors.size(query), cursors.named(query.cursor) or ("", -1)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
@@ -299,7 +295,6 @@ def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
 def list_rollbacks(
     name: str,
     amendments: AmendmentsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[RollbackOut]:
@@ -311,7 +306,7 @@ def list_rollbacks(
         amendments.rollbacks(name)[::-1],
         lambda one: str(one.number),
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 

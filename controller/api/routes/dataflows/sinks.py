@@ -16,8 +16,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ControllerDep, Now, NowDep, SettingsDep, StoreDep
-from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
+from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
 from controller.sinks.report import SinkReport, find_row, report_sinks, require_choosing
@@ -76,14 +76,13 @@ def list_sinks(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     now: NowDep,
     cursors: CursorsDep,
     query: Annotated[SinksQuery, Query()],
 ) -> Page[SinkOut]:
     """List the sinks of a dataflow by name, and how far each is."""
     cursors = cursors.about(query.state or "")
-    after, size = cursors.open(query.cursor) or "", page_size(settings, query)
+    after, size = cursors.open(query.cursor) or "", cursors.size(query)
     left = [
         one
         for one in _reports(name, store, controller, now)

@@ -21,11 +21,10 @@ from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
     ReadingDep,
-    SettingsDep,
     StageFactsDep,
     StoreDep,
 )
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.stage_facts import StageFacts
 from controller.store.base import Store
@@ -179,12 +178,11 @@ def states(name: str, stage: str, facts: StageFactsDep) -> StatesOut:
 def list_states(
     name: str,
     facts: StageFactsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[StateSizeOut]:
     """List the states of a dataflow by stage and name, each with its size and its skew."""
-    size, cursor = page_size(settings, query), cursors.open(query.cursor)
+    size, cursor = cursors.size(query), cursors.open(query.cursor)
     rest = facts.state_names(name)
     if cursor is not None:
         after = _name_of(cursor)

@@ -13,11 +13,9 @@ from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
-from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep, SettingsDep
+from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep
 from controller.api.routing.routers import (
     leader_only,
-    page_size,
-    page_size_or_all,
     problems,
     router,
 )
@@ -96,7 +94,6 @@ class RecoveriesQuery(PageQuery):
 def list_intentions(
     name: str,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[IntentionsQuery, Query()],
 ) -> Page[IntentionOut]:
@@ -105,7 +102,7 @@ def list_intentions(
     wanted = [one for one in every if query.stage in (None, one.intention.stage)]
     if (after := cursors.named(query.cursor)) is not None:
         wanted = [one for one in wanted if (one.intention.stage, one.intention.epoch) > after]
-    size = page_size(settings, query)
+    size = cursors.size(query)
     shown = [_intention(one) for one in wanted[:size]]
     more = f"{shown[-1].stage}/{shown[-1].epoch}" if len(wanted) > size else None
     return Page(items=shown, cursor=cursors.seal(more))
@@ -118,7 +115,6 @@ def list_recoveries(
     controller: ControllerDep,
     exchange: ExchangeDep,
     caller: CallerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RecoveriesQuery, Query()],
 ) -> Page[RecoveryOut]:
@@ -135,7 +131,7 @@ def list_recoveries(
         [one for one in notes if one is not None],
         lambda one: f"{one.term}/{one.at.isoformat()}",
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     items = [_recovery(one, query.dataflow) for one in shown]
     return Page(items=items, cursor=cursors.seal(more))

@@ -29,9 +29,8 @@ from controller.api.routing.dependencies import (
     IdempotencyKey,
     IdempotencyKeysDep,
     ReadingDep,
-    SettingsDep,
 )
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
@@ -192,7 +191,6 @@ async def preview(
 def list_corrections(
     name: str,
     amendments: AmendmentsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[CorrectionOut]:
@@ -202,7 +200,7 @@ def list_corrections(
         if all(one.run != last for one in corrections):
             raise CursorInvalidError(last)
         corrections = [one for one in corrections if one.run < last]
-    shown = corrections[: page_size(settings, query)]
+    shown = corrections[: cursors.size(query)]
     more = shown[-1].run if len(shown) < len(corrections) else None
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 

@@ -28,7 +28,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
 routes = router("flows")
@@ -88,7 +88,6 @@ def read(
     flow: str,
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[FlowPageQuery, Query()],
 ) -> Records:
@@ -100,7 +99,7 @@ def read(
     """
     if flow not in controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
-    limit, place = page_size(settings, query), cursors.open(query.cursor)
+    limit, place = cursors.size(query), cursors.open(query.cursor)
     if query.newest:
         _require_no_moment(query)
         records, cursor = reading.results.page(name, flow, place, limit)
@@ -139,7 +138,7 @@ def download(
     if query.limit is None:
         query = query.model_copy(update={"limit": settings.page_size_max})
     cursors = cursors.of_list(_RECORDS)
-    page = read(name, flow, controller, reading, settings, cursors, query)
+    page = read(name, flow, controller, reading, cursors, query)
     columns = [*controller.dataflow(name).flows()[flow].names]
     columns += [one for one in (page.items[0] if page.items else {}) if one not in columns]
     content = csv_text(columns, page.items) if query.format == "csv" else json_text(page.items)
@@ -187,15 +186,12 @@ def list_punctuations(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[PunctuationOut]:
     """List the punctuations that closed frames of a dataflow's flows, newest first."""
     store.dataflow(name)
-    page = store.punctuations(
-        name, cursor=cursors.open(query.cursor), limit=page_size(settings, query)
-    )
+    page = store.punctuations(name, cursor=cursors.open(query.cursor), limit=cursors.size(query))
     flows = {one.flow for one in page.items if not one.input}
     inputs = {flow: controller.framed_inputs(name, flow) for flow in flows}
     items = [_shown(one, inputs.get(one.flow, [])) for one in page.items]

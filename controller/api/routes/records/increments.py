@@ -28,11 +28,10 @@ from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
     ReadingDep,
-    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import IncrementRecord, StageRecord
 
@@ -54,13 +53,12 @@ class IncrementQuery(RangePageQuery):
 def list_increments(
     name: str,
     store: StoreDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[IncrementQuery, Query()],
 ) -> Page[IncrementOut]:
     """List the increments of a dataflow."""
     store.dataflow(name)
-    limit = page_size(settings, query)
+    limit = cursors.size(query)
     page = store.increments(
         name,
         query.flow,
@@ -133,7 +131,6 @@ def grid(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[GridQuery, Query()],
 ) -> GridOut:
@@ -149,7 +146,7 @@ def grid(
     if flow not in flows:
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     members = controller.members(name)
-    limit = min(page_size(settings, query), GRID_ROWS_MAX)
+    limit = min(cursors.size(query), GRID_ROWS_MAX)
     made = increment_grid(
         store,
         dataflow,
@@ -231,7 +228,6 @@ def read(
     index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> IncrementRecords:
@@ -239,7 +235,7 @@ def read(
     schema = controller.dataflow(name).flows().get(flow)
     if schema is None:
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
-    offset, limit = cursors.number(query.cursor) or 0, page_size(settings, query)
+    offset, limit = cursors.number(query.cursor) or 0, cursors.size(query)
     records, behind = reading.read_increment(name, flow, index, offset, limit)
     return IncrementRecords(
         columns=[FlowColumnOut(name=field.name, type=str(field.type)) for field in schema.fields],

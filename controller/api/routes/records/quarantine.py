@@ -25,11 +25,10 @@ from controller.api.routing.dependencies import (
     CallerDep,
     ControllerDep,
     DropFolderDep,
-    SettingsDep,
     StoreDep,
     UploadLimiterDep,
 )
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.quarantine import Decided, refusal
 from controller.ingest.uploads import Author
@@ -101,7 +100,6 @@ def list_quarantine(
     source: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[ClaimOut]:
@@ -116,7 +114,7 @@ def list_quarantine(
         since=query.since,
         until=query.until,
         cursor=cursors.open(query.cursor),
-        limit=page_size(settings, query),
+        limit=cursors.size(query),
     )
     return Page(items=[claim_out(claim) for claim in page.items], cursor=cursors.seal(page.cursor))
 

@@ -30,7 +30,7 @@ from controller.api.routing.dependencies import (
     SettingsDep,
     SnapshotsDep,
 )
-from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
@@ -201,7 +201,7 @@ def current(
     asked = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_") or AsOf()
     if limit is None and format_ == "csv":
         limit = settings.page_size_max
-    size, place = page_size(settings, PageQuery(limit=limit)), cursors.pair(cursor)
+    size, place = cursors.size(PageQuery(limit=limit)), cursors.pair(cursor)
     at_ms, offset = place or (None, 0)
     snapshot = _take(snapshots, name, asked if at_ms is None else AsOf(at_ms=at_ms))
     shown = {column: json_value(value) for column, value in where.items()}
