@@ -28,8 +28,11 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
     @classmethod
-    def of(cls, value: object, **more: Any) -> Self:
-        """Return the answer that shows a value: its attributes by their names, and `more`."""
+    def of(cls, value: object = None, **more: Any) -> Self:
+        """Return the answer that shows a value: its attributes by their names, and `more`.
+
+        A value inside of it is shown by the model of its field, in the same way.
+        """
         taken = {name: getattr(value, name) for name in cls.model_fields if name not in more}
         return cls.model_validate(taken | more)
 

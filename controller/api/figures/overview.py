@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import structlog
@@ -24,6 +24,7 @@ from cbp.model.dataflow.replacement import hindrances
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
+from cbp.model.instants import instant_of
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import (
@@ -541,13 +542,9 @@ def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:
     return RebuildOut.of(
         rebuild,
-        since=_moment(rebuild.since_ms),
-        as_it_was=None if rebuild.as_it_was_ms is None else _moment(rebuild.as_it_was_ms),
+        since=instant_of(rebuild.since_ms),
+        as_it_was=None if rebuild.as_it_was_ms is None else instant_of(rebuild.as_it_was_ms),
     )
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _keep_out(wish: RetentionWish, service: FlowRetention) -> KeepOut:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
+from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
@@ -339,14 +340,14 @@ def _correction(one: Corrected) -> CorrectionUndoneOut:
     return CorrectionUndoneOut.of(
         one.note,
         run=one.run,
-        at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        at=instant_of(one.at_ms),
         by=one.note.who,
         reason=one.note.why,
     )
 
 
 def _moment(one: PointAfterRun) -> MomentOut:
-    at = datetime.fromtimestamp(one.point.at_ms / 1000, UTC) if one.stage else None
+    at = instant_of(one.point.at_ms) if one.stage else None
     return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
 
 
@@ -366,7 +367,7 @@ def _shown(one: Generation) -> RollbackOut:
         dropped=dict(one.dropped),
         left_out={source: list(indexes) for source, indexes in one.left_out.items()},
         closes_dropped=len(one.closes_dropped),
-        at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
+        at=instant_of(one.prepared_ms),
         by=one.who,
         reason=one.why,
     )

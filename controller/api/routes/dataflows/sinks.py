@@ -5,13 +5,14 @@ What an operator wants is written to the store; the instance that leads sees it 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic import Field
 
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
@@ -174,4 +175,4 @@ def _shown(one: SinkReport) -> SinkOut:
 
 
 def _time(ms: int) -> datetime | None:
-    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+    return instant_of(ms) if ms else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import Field
 
+from cbp.model.instants import instant_of
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
@@ -21,7 +22,7 @@ from controller.api.routing.routers import (
 )
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.reading.open_intentions import OpenIntention
-from controller.loop.recovery.journal import DataflowRecovered, RecoveryNote
+from controller.loop.recovery.journal import RecoveryNote
 
 routes = router("recovery")
 
@@ -133,7 +134,13 @@ def list_recoveries(
         place=cursors.open(query.cursor),
         size=cursors.size_or_all(query),
     )
-    items = [_recovery(one, query.dataflow) for one in shown]
+    only = query.dataflow
+    items = [
+        RecoveryOut.of(
+            note, dataflows=[one for name, one in note.dataflows.items() if only in (None, name)]
+        )
+        for note in shown
+    ]
     return Page(items=items, cursor=cursors.seal(more))
 
 
@@ -143,7 +150,7 @@ def _intention(one: OpenIntention) -> IntentionOut:
         stage=one.intention.stage,
         epoch=one.intention.epoch,
         run=one.intention.run,
-        since=datetime.fromtimestamp(one.intention.prepared_ms / 1000, UTC),
+        since=instant_of(one.intention.prepared_ms),
     )
 
 
@@ -154,14 +161,3 @@ def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:
     mine = {name: one for name, one in note.dataflows.items() if caller.may_touch(name)}
     # Folders that were removed can be of any dataflow.
     return replace(note, dataflows=mine, removed=()) if mine else None
-
-
-def _recovery(note: RecoveryNote, only: str | None) -> RecoveryOut:
-    return RecoveryOut.of(
-        note,
-        dataflows=[_recovered(one) for n, one in note.dataflows.items() if only in (None, n)],
-    )
-
-
-def _recovered(one: DataflowRecovered) -> DataflowRecoveredOut:
-    return DataflowRecoveredOut.of(one, redone=[RedoneOut.of(r) for r in one.redone])

@@ -7,7 +7,7 @@ lacks the type (decimals, dates, times, base64). Numbers and booleans may also b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
+from cbp.model.instants import instant_of
 from cbp.model.run.correction import CORRECTIONS_MAX, Correction, corrected_records
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
@@ -254,7 +255,7 @@ def _shown(one: Corrected) -> CorrectionOut:
         state=one.note.state,
         keys=one.note.keys,
         file=one.note.path,
-        at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        at=instant_of(one.at_ms),
         by=one.note.who,
         reason=one.note.why,
     )

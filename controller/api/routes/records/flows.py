@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import Query, Response
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
 from controller.api.answers.file_pages import NEXT_CURSOR, file_page
 from controller.api.answers.json_values import json_value
@@ -209,5 +209,5 @@ def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:
     return PunctuationOut.of(
         one,
         inputs=[one.input] if one.input else inputs,
-        closed_at=datetime.fromtimestamp(one.closed_ms / 1000, UTC),
+        closed_at=instant_of(one.closed_ms),
     )

@@ -14,7 +14,6 @@ from cbp.model.plan.increment_progress import CellStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import (
-    FileOut,
     IncrementOut,
     Model,
     Page,
@@ -167,11 +166,10 @@ def grid(
 
 
 def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
-    return GridStageOut(
+    return GridStageOut.of(
+        stage,
         name=stage.stage,
-        stages=list(members),
-        failures=stage.failures,
-        retry_at=stage.retry_at,
+        stages=members,
         stopped=stage.paused_because,
         paused_itself=stage.is_paused,
     )
@@ -179,13 +177,12 @@ def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
 
 def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
     increment = row.increment.increment
-    cells = [row.cells[name] for name in order]
     return GridRowOut.of(
         increment,
         created_at=row.increment.created_at,
         rejected=rejected_of_increment(row.increment),
         file=str(json_value(row.increment.file_names)),
-        cells=[GridCellOut.of(c) for c in cells],
+        cells=[row.cells[name] for name in order],
     )
 
 
@@ -251,5 +248,4 @@ def _shown(record: IncrementRecord) -> IncrementOut:
         created_at=record.created_at,
         rejected=rejected_of_increment(record),
         origin=json_value(record.origin),
-        files=[FileOut.of(f) for f in increment.files],
     )

@@ -7,7 +7,7 @@ them. A query is one SELECT; `controller.query` says what it may read and take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from pydantic import Field
 
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
 from controller.api.answers.file_pages import NEXT_CURSOR, file_page
 from controller.api.answers.json_values import json_value
@@ -122,7 +123,7 @@ def query(
     return QueryOut.of(
         answer,
         dataflow=name,
-        at=_time(snapshot.at_ms),
+        at=instant_of(snapshot.at_ms),
         epochs=snapshot.epochs,
         columns=[ColumnOut(name=column, type=type_) for column, type_ in answer.columns],
         rows=rows,
@@ -231,7 +232,3 @@ def _json_row(row: Sequence[Any], whole: Sequence[bool]) -> list[Any]:
         int(value) if is_whole and isinstance(value, Decimal) else json_value(value)
         for value, is_whole in zip(row, whole, strict=True)
     ]
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
