@@ -181,7 +181,6 @@ def print_items(
     empty: str = "",
     optional: Sequence[str] = (),
     rare: Sequence[str] = (),
-    console: Console | None = None,
 ) -> None:
     """Print a row for each item; nothing without items and `empty`.
 
@@ -197,7 +196,7 @@ def print_items(
     shown = [name for name in columns if name not in idle]
     if rows or empty:
         cells = [[row[name] for name in shown] for row in rows]
-        print_table(shown, cells, empty=empty, optional=optional, console=console)
+        print_table(shown, cells, empty=empty, optional=optional)
 
 
 def _made(cell: Cell, item: Mapping[str, Any]) -> Any:
@@ -207,15 +206,10 @@ def _made(cell: Cell, item: Mapping[str, Any]) -> Any:
 
 
 def print_page(
-    answer: Mapping[str, Any],
-    columns: Mapping[str, Cell],
-    *,
-    empty: str,
-    optional: Sequence[str] = (),
-    rare: Sequence[str] = (),
+    answer: Mapping[str, Any], columns: Mapping[str, Cell], *, empty: str, rare: Sequence[str] = ()
 ) -> None:
     """Print a page of a list as `print_items`, and how to get the next one."""
-    print_items(answer["items"], columns, empty=empty, optional=optional, rare=rare)
+    print_items(answer["items"], columns, empty=empty, rare=rare)
     print_more(answer)
 
 

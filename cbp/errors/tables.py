@@ -72,11 +72,7 @@ class RepairImpossibleError(OperatingError):
         step = (
             next_step or "move the dataflow's folder away and let it start again from its sources"
         )
-        super().__init__(
-            f"{path} cannot be repaired: {why}; {step}",
-            path=path,
-            why=why,
-        )
+        super().__init__(f"{path} cannot be repaired: {why}; {step}", path=path, why=why)
 
 
 class TableFeatureError(OperatingError):

@@ -41,12 +41,7 @@ class Audit:
     """
 
     def __init__(
-        self,
-        store: Store,
-        now: Callable[[], datetime],
-        *,
-        keep: timedelta,
-        rows_max: int,
+        self, store: Store, now: Callable[[], datetime], *, keep: timedelta, rows_max: int
     ) -> None:
         self._store, self.now = store, now
         self._keep, self._rows_max = keep, rows_max

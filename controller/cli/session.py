@@ -57,12 +57,12 @@ At = Annotated[
 ]
 
 StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
+SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen."),
+    bool, typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen.")
 ]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -145,6 +145,21 @@ def session(context: typer.Context) -> Session:
     if not isinstance(context.obj, Session):
         context.obj = Session()
     return context.obj
+
+
+def require_reason(reason: str, dry_run: bool) -> None:
+    """Refuse a change that nobody gives a reason for."""
+    if not reason and not dry_run:
+        raise typer.BadParameter("say why", param_hint="--reason")
+
+
+def stage_and_state(name: str) -> tuple[str, str]:
+    """Return the two parts of `stage.state`; raises if a text has another form."""
+    stage, _, state = name.partition(".")
+    if not (stage and state):
+        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
+        raise typer.BadParameter(message)
+    return stage, state
 
 
 def fetch(context: typer.Context, as_json: bool, *path: str, **query: Any) -> Any:

@@ -93,8 +93,7 @@ class StateOut(Model):
     columns: str
     key: str = Field(description="Columns by which the stage groups its records.")
     second_key: str = Field(
-        default="",
-        description="Columns that name a record within its group; often there are none.",
+        default="", description="Columns that name a record within its group; often there are none."
     )
     kind: Literal["state", "view"] = Field(
         default="state", description="The changes of a `view` are a flow of the same name."

@@ -191,10 +191,8 @@ class Overview:
         state = _dataflow_state(record, stages)
         if troubles and state == "ok":
             state = "retrying"
-        return DataflowSummary(
-            name=record.name,
-            version=record.version,
-            desired=record.desired,
+        return DataflowSummary.of(
+            record,
             state=state,
             stages=len(stages),
             queued_increments=sum(queue.increments for queue in queues),
@@ -210,7 +208,6 @@ class Overview:
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
             set_aside=self.controller.set_aside_counts.of(record),
             problem=None if record.is_paused else _problem(state, stages, troubles),
-            created_at=record.created_at,
         )
 
     def _stages(
@@ -226,14 +223,19 @@ class Overview:
         members = members_of(self.controller, record.name)
         set_aside = self.controller.set_aside_counts.of(record)
         rebuilds = self._rebuilds(record.name, connectors)
+
+        def declared(stage: str) -> dict[str, Any]:
+            files = self._newer_files(record, stage, dataflow)
+            more = {"newer_files": files, "rebuilding": rebuilds.get(stage)}
+            return _declared(record, stage, dataflow, cycles) | more
+
         stages_out = []
         for stage in read.stages:
             queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}), dataflow)
             oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
-            leader = StageOut(
-                **_declared(record, stage.stage, dataflow, cycles),
-                newer_files=self._newer_files(record, stage.stage, dataflow),
-                rebuilding=rebuilds.get(stage.stage),
+            leader = StageOut.of(
+                stage,
+                **declared(stage.stage),
                 runs_with=stage.stage,
                 state=stage_state(
                     stage,
@@ -245,30 +247,16 @@ class Overview:
                 set_aside=set_aside.get(stage.stage, 0),
                 paused_itself=stage.is_paused,
                 waiting=stage.paused_because or _words(waits.get(stage.stage)),
-                priority=stage.priority,
                 error=_error(stage, waits.get(stage.stage)),
-                epoch=stage.epoch,
                 lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
-                failures=stage.failures,
-                retry_at=stage.retry_at,
                 last_success_at=self._last_success(record.name, stage.stage, read.runs),
-                memo=stage.memo,
-                turns=stage.turns,
                 queues=queues,
             )
             others = members.get(stage.stage, (stage.stage,))[1:]
-            stages_out += [
-                leader,
-                *(
-                    _beside(
-                        leader,
-                        _declared(record, n, dataflow, cycles)
-                        | {"newer_files": self._newer_files(record, n, dataflow)}
-                        | {"rebuilding": rebuilds.get(n)},
-                    )
-                    for n in others
-                ),
-            ]
+            # One that runs with another has no queue of its own to wait for.
+            its_own: dict[str, Any] = {"queues": [], "lag_seconds": None, "memo": None}
+            stages_out.append(leader)
+            stages_out += [leader.model_copy(update=declared(n) | its_own) for n in others]
         return stages_out
 
     def _rebuilds(
@@ -366,24 +354,15 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
     _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
     cause = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
     problem = f"its figures cannot be read: {cause}; see the log, and run `cbp doctor`"
-    return DataflowSummary(
-        name=record.name,
-        version=record.version,
-        desired=record.desired,
+    return DataflowSummary.of(
+        record,
         state="broken",
         stages=len(_object(_object(record.document).get("stages"))),
-        queued_increments=0,
-        queued_records=0,
-        lag_seconds=None,
-        last_success_at=None,
-        failures=0,
-        failing=[],
-        recent=[],
-        quarantined={},
-        rejected={},
-        set_aside={},
         problem=problem,
-        created_at=record.created_at,
+        **dict.fromkeys(("queued_increments", "queued_records", "failures"), 0),
+        **dict.fromkeys(("lag_seconds", "last_success_at")),
+        **dict.fromkeys(("failing", "recent"), ()),
+        **{name: {} for name in ("quarantined", "rejected", "set_aside")},
     )
 
 
@@ -433,12 +412,6 @@ def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...
         raise
     except CbpError:
         return {}
-
-
-def _beside(leader: StageOut, declared: Mapping[str, Any]) -> StageOut:
-    """Return a stage that runs with another one, and so has no queue of its own to wait for."""
-    its_own = {**declared, "queues": [], "lag_seconds": None, "memo": None}
-    return leader.model_copy(update=its_own)
 
 
 def _declared(

@@ -141,11 +141,7 @@ def page_size(settings: Settings, query: PageQuery) -> int:
 
 
 def page_behind(
-    items: Sequence[T],
-    place_of: Callable[[T], str],
-    *,
-    place: str | None,
-    size: int | None,
+    items: Sequence[T], place_of: Callable[[T], str], *, place: str | None, size: int | None
 ) -> tuple[Sequence[T], str | None]:
     """Return a page of a list that loses its last items only, and the place after the page.
 

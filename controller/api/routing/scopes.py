@@ -18,11 +18,7 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from controller.access.errors import (
-    DataflowNotGrantedError,
-    ScopeTooLowError,
-    UnauthenticatedError,
-)
+from controller.access.errors import DataflowNotGrantedError, ScopeTooLowError, UnauthenticatedError
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.requests.shared_answers import SharedAnswers

@@ -1,4 +1,4 @@
-"""The commands `cbp tokens list`, `new`, `rotate` and `revoke`, and `cbp tokens sessions`."""
+"""The commands `cbp tokens list`, `new`, `rotate`, `revoke` and `sessions`, and `cbp link`."""
 
 from __future__ import annotations
 
@@ -124,3 +124,26 @@ def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
     end = clock(token["expires_at"]) if token["expires_at"] else "it is revoked"
     print_text(made["secret"])
     print_text(f"{token['name']}: {token['scope']} until {end}; shown this once, keep it", "dim")
+
+
+Scope = Annotated[
+    str | None,
+    typer.Option(
+        help="What the session may do: viewer, operator or admin; by default, and at most, what "
+        "the token may.",
+        show_default=False,
+    ),
+]
+
+
+def link_command(context: typer.Context, scope: Scope = None, json_: AsJson = False) -> None:
+    """Print a link to the page that signs a browser in; it works once, for ten minutes."""
+    chosen = session(context)
+    with chosen.client() as client:
+        made = client.make_sign_in(scope)
+    link = f"{chosen.settings.url}{made['path']}"
+    if json_:
+        print_json({"link": link, "scope": made["scope"], "expires_at": made["expires_at"]})
+        return
+    print_text(link)
+    print_text(f"signs in once as {made['scope']}, until {clock(made['expires_at'])}", "dim")

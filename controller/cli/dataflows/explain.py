@@ -21,8 +21,7 @@ Name = Annotated[
     ),
 ]
 Run = Annotated[
-    str | None,
-    typer.Option(help="Explain this run instead of the plan.", show_default=False),
+    str | None, typer.Option(help="Explain this run instead of the plan.", show_default=False)
 ]
 Shape = Literal["text", "mermaid", "dot"]
 Format = Annotated[Shape, typer.Option("--format", help="How to draw the plan of a dataflow.")]

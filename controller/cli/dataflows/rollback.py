@@ -23,14 +23,7 @@ from cbp.errors.message_limits import listed
 from controller.cli.progress import progress_bar
 from controller.cli.reach import print_rollback_reach
 from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
-from controller.terminal import (
-    bytes_text,
-    clock,
-    exact_clock,
-    print_json,
-    print_table,
-    print_text,
-)
+from controller.terminal import bytes_text, clock, exact_clock, print_json, print_table, print_text
 
 To = Annotated[
     str | None,

@@ -10,15 +10,7 @@ import typer
 from cbp.client import BulkItem
 from cbp.client.errors import ServiceProblemError
 from cbp.errors import NotFoundError
-from controller.cli.session import (
-    AsJson,
-    Cursor,
-    Limit,
-    Since,
-    Until,
-    complete_dataflows,
-    session,
-)
+from controller.cli.session import AsJson, Cursor, Limit, Since, Until, complete_dataflows, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import age, print_json, print_more, print_table, print_text
 

@@ -39,8 +39,7 @@ _STOP_KEYS = ("q", "Q", "\x03", "\x04")
 def top_command(
     context: typer.Context,
     dataflow: Annotated[
-        str | None,
-        typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows),
+        str | None, typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows)
     ] = None,
     every: Every = 2.0,
     once: Once = False,

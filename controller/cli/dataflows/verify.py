@@ -186,8 +186,7 @@ Id = Annotated[
     str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.", show_default=False)
 ]
 OfTable = Annotated[
-    str | None,
-    typer.Option("--table", help="Show only this table, such as state/count.counts."),
+    str | None, typer.Option("--table", help="Show only this table, such as state/count.counts.")
 ]
 
 
@@ -195,8 +194,7 @@ def verifications_command(
     context: typer.Context,
     dataflow: DataflowName,
     cancel: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Cancel this verification.", show_default=False),
+        str | None, typer.Option(metavar="ID", help="Cancel this verification.", show_default=False)
     ] = None,
     json_: AsJson = False,
 ) -> None:

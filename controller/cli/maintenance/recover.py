@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import MofNCompleteColumn
 
 from cbp.errors.counts import format_count
+from controller.cli.progress import new_progress
 from controller.cli.session import AsJson, Cursor, DataflowName, DryRun, Limit, fetch, session
 from controller.settings import Settings
 from controller.terminal import (
@@ -114,7 +114,7 @@ def _rebuild(
     service = Service(settings, engine=LocalEngine(cache=str(settings.cache)))
     try:
         before = [one for one in _chosen(service.controller.outlook(), only) if one.open]
-        with _progress(hidden=hidden) as progress:
+        with new_progress(MofNCompleteColumn(), hidden=hidden) as progress:
             task = progress.add_task("records", total=sum(one.steps for one in before))
             service.lead()
             rebuilt = service.controller.rebuild(
@@ -149,13 +149,6 @@ def _outlooks(store: Any, settings: Settings) -> list[Any]:
 
 def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
     return [one for one in outlooks if not names or one.dataflow in names]
-
-
-def _progress(*, hidden: bool) -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    disable = hidden or not console.is_terminal
-    return Progress(*columns, console=console, disable=disable, transient=True)
 
 
 def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:

@@ -20,7 +20,16 @@ from cbp.client import Client, Correction, CorrectionPreview
 from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
-from controller.cli.session import AsJson, DataflowName, Null, Reason, session
+from controller.cli.session import (
+    AsJson,
+    DataflowName,
+    DryRun,
+    Null,
+    Reason,
+    require_reason,
+    session,
+    stage_and_state,
+)
 from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
 
 StateName = Annotated[
@@ -47,9 +56,6 @@ File = Annotated[
         dir_okay=False,
         help='JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
     ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
 ]
 List = Annotated[bool, typer.Option("--list", help="List the corrections that were made.")]
 
@@ -78,11 +84,8 @@ def edit_command(
             _print_list(list(client.corrections(dataflow)), as_json=json_)
             return
         table = name or ""
-        if "." not in table.strip("."):
-            message = f"expected STAGE.STATE, such as count.counts; got {table!r}"
-            raise typer.BadParameter(message)
-        if not reason and not dry_run:
-            raise typer.BadParameter("say why", param_hint="--reason")
+        stage_and_state(table)
+        require_reason(reason, dry_run)
         asked = _corrections(key or [], null or [], set_ or [], delete=delete, file=file)
         if dry_run:
             _print_preview(client.plan_edit(dataflow, table, asked), as_json=json_)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -79,7 +80,7 @@ def _print_grid(answer: Mapping[str, Any]) -> None:
         "arrived": (clock, "created_at"),
     }
     for number, one in enumerate(answer["stages"]):
-        columns[one["name"]] = lambda item, number=number: _cell(item["cells"][number])
+        columns[one["name"]] = (partial(_cell, number=number), "cells")
     print_items(answer["items"], columns, empty="no increments", rare=("rejected",))
     for one in answer["stages"]:
         if one["failures"] or one["stopped"]:
@@ -88,7 +89,8 @@ def _print_grid(answer: Mapping[str, Any]) -> None:
     print_more(answer)
 
 
-def _cell(cell: Mapping[str, Any]) -> str:
+def _cell(cells: Sequence[Mapping[str, Any]], number: int) -> str:
+    cell = cells[number]
     if cell["status"] == "none":
         return "-"
     at = "" if cell["epoch"] is None else f" ({cell['epoch']})"

@@ -27,11 +27,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cbp.client.errors import (
-    ConflictRefusedError,
-    RequestRefusedError,
-    ResourceMissingError,
-)
+from cbp.client.errors import ConflictRefusedError, RequestRefusedError, ResourceMissingError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.paging import FileLimit, read_pages
@@ -43,6 +39,7 @@ from controller.cli.session import (
     DataflowName,
     Limit,
     Since,
+    SourceName,
     Until,
     fetch,
     session,
@@ -62,7 +59,6 @@ quarantine_app = typer.Typer(
     help="List, show, admit or discard refused files.", no_args_is_help=True
 )
 
-SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
 Claim = Annotated[str, typer.Argument(help="Id of the file's claim.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
 ClaimIds = Annotated[
@@ -70,8 +66,7 @@ ClaimIds = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="All files of the source that wait.")]
 OfCode = Annotated[
-    str | None,
-    typer.Option(help="With --all: only those that were refused for this code."),
+    str | None, typer.Option(help="With --all: only those that were refused for this code.")
 ]
 WaitForFiles = Annotated[
     bool, typer.Option("--wait", help="Return once all stages have applied the files.")

@@ -26,6 +26,7 @@ from controller.cli.session import (
     Reason,
     StageName,
     fetch,
+    require_reason,
     session,
 )
 from controller.terminal import Cell, one_line, print_json, print_page, print_text
@@ -81,8 +82,7 @@ def give_back_command(
     It is applied as an epoch of its own. What fails again stays set aside; the command then ends
     with 1.
     """
-    if not reason and not dry_run:
-        raise typer.BadParameter("say why", param_hint="--reason")
+    require_reason(reason, dry_run)
     with session(context).client() as client, progress_bar(hidden=json_) as show:
         given = client.give_back(
             dataflow,

@@ -20,18 +20,9 @@ _ARROW = (
 )
 
 SNIPPETS: dict[Reader, tuple[str, str]] = {
-    "spark": (
-        "",
-        "{name} = spark.sql({sql!r})",
-    ),
-    "polars": (
-        "import polars",
-        "{name} = polars.read_delta({path!r}, version={version})",
-    ),
-    "deltalake": (
-        "from deltalake import DeltaTable, QueryBuilder",
-        f"{{name}} = {_ARROW}",
-    ),
+    "spark": ("", "{name} = spark.sql({sql!r})"),
+    "polars": ("import polars", "{name} = polars.read_delta({path!r}, version={version})"),
+    "deltalake": ("from deltalake import DeltaTable, QueryBuilder", f"{{name}} = {_ARROW}"),
     "duckdb": (
         "import duckdb\nfrom deltalake import DeltaTable, QueryBuilder",
         f"{{name}} = duckdb.from_arrow({_ARROW})",

@@ -11,16 +11,7 @@ from cbp.client.rest import NULL_PARAMETER
 from cbp.errors.counts import format_count
 from controller.cli.paging import AsCsv, FileLimit, print_csv
 from controller.cli.records.state import pair
-from controller.cli.session import (
-    AsJson,
-    At,
-    Cursor,
-    DataflowName,
-    Epoch,
-    Stage,
-    moment,
-    session,
-)
+from controller.cli.session import AsJson, At, Cursor, DataflowName, Epoch, Stage, moment, session
 from controller.terminal import (
     clock,
     print_items,

@@ -21,6 +21,7 @@ from controller.cli.session import (
     fetch,
     moment,
     session,
+    stage_and_state,
 )
 from controller.terminal import (
     Cell,
@@ -71,11 +72,7 @@ def state_command(
     if not name:
         _print_sizes(context, dataflow, limit=limit, cursor=cursor, json_=json_)
         return
-    of, dot, state = name.partition(".")
-    if not dot:
-        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
-        raise typer.BadParameter(message)
-    path = ("dataflows", dataflow, "state", of, state)
+    path = ("dataflows", dataflow, "state", *stage_and_state(name))
     query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     with session(context).connect() as service:
@@ -122,14 +119,10 @@ def history_command(
     It reaches back as far as versions of the state are kept: cbp history clicks count.counts url=a.
     Further columns of the key of a view or a kept state select one record of the group.
     """
-    of, dot, state = name.partition(".")
-    if not dot:
-        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
-        raise typer.BadParameter(message)
     query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     query += [("_limit", str(limit)), *([] if cursor is None else [("_cursor", cursor)])]
-    path = ("dataflows", dataflow, "state", of, state, "history")
+    path = ("dataflows", dataflow, "state", *stage_and_state(name), "history")
     with session(context).connect() as service:
         answer = service.get_pairs(*path, query=query)
     if json_:

@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Row,
-    Select,
-    Text,
-    func,
-    literal,
-    type_coerce,
-)
+from sqlalchemy import Column, ColumnElement, Row, Select, Text, func, literal, type_coerce
 
 from controller.store.database.connections import Database
 from controller.store.errors import CursorInvalidError

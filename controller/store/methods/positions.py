@@ -52,11 +52,7 @@ class Positions:
             waiting = queues.connectors(connection, dataflow)
             stage_positions = {
                 stage.stage: StagePosition(
-                    stage.epoch,
-                    stage.memo,
-                    waiting.get(stage.stage, {}),
-                    stage.turns,
-                    stage.due_ms,
+                    stage.epoch, stage.memo, waiting.get(stage.stage, {}), stage.turns, stage.due_ms
                 )
                 for stage in _stages(connection, dataflow)
             }

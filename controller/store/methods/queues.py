@@ -145,12 +145,7 @@ def consume(connection: Connection, intention: Intention) -> None:
         read, remove = intention.read.get(name, ()), intention.remove.get(name, ())
         if read or remove:
             consume_frames(
-                connection,
-                intention.dataflow,
-                intention.stage,
-                connector,
-                read=read,
-                remove=remove,
+                connection, intention.dataflow, intention.stage, connector, read=read, remove=remove
             )
     for name, indexes in _chosen(intention.read, framed):
         marked = connection.execute(

@@ -93,7 +93,7 @@ class Registrations:
         """
         with self._database.write() as connection:
             # Drawn: one that was deleted had another number, whatever it was.
-            row = rows.dataflow_row(record) | {"revision": secrets.randbits(_REVISION_BITS)}
+            row = rows.row_of(record) | {"revision": secrets.randbits(_REVISION_BITS)}
             insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():
                 _insert_stage(connection, record, stage, inputs, framed)
@@ -274,7 +274,7 @@ def _insert_stage(
     framed: Collection[tuple[str, str]],
 ) -> None:
     fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
-    connection.execute(insert(stages), rows.stage_row(fresh))
+    connection.execute(insert(stages), rows.row_of(fresh))
     wired = [
         {
             "dataflow": record.name,
@@ -330,10 +330,7 @@ class Versions:
             connection.execute(
                 update_table(dataflows)
                 .where(dataflows.c.name == record.name)
-                .values(
-                    version=record.version,
-                    document=dict(record.document),
-                )
+                .values(version=record.version, document=dict(record.document))
             )
             store_increments(connection, position, at)
             ends = {increment.flow: increment.index for increment in position.newest}
@@ -383,7 +380,7 @@ def _bring_stages(
                 priority=priorities.get(name, NORMAL),
                 turns=stage.turns, due_ms=stage.due_ms,
             )  # fmt: skip
-            connection.execute(insert(stages), rows.stage_row(new))
+            connection.execute(insert(stages), rows.row_of(new))
             continue
         values: dict[str, Any] = {
             "epoch": stage.epoch,

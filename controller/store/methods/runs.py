@@ -8,12 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    func,
-    insert,
-    select,
-)
+from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError

@@ -190,8 +190,7 @@ queue = Table(
         ["dataflow", "stage", "input"], ["wiring.dataflow", "wiring.stage", "wiring.input"]
     ),
     ForeignKeyConstraint(
-        ["dataflow", "flow", "idx"],
-        ["increments.dataflow", "increments.flow", "increments.idx"],
+        ["dataflow", "flow", "idx"], ["increments.dataflow", "increments.flow", "increments.idx"]
     ),
     UniqueConstraint("dataflow", "stage", "input", "idx"),
     Index(None, "dataflow", "flow", "idx"),

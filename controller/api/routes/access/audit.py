@@ -61,9 +61,7 @@ class AuditOut(Model):
 @routes.get("/audit")
 @needs(Scope.OPERATOR)
 def list_entries(
-    access: AccessDep,
-    cursors: CursorsDep,
-    query: Annotated[AuditQuery, Query()],
+    access: AccessDep, cursors: CursorsDep, query: Annotated[AuditQuery, Query()]
 ) -> Page[AuditOut]:
     """List entries, newest first."""
     chosen = AuditFilter(

@@ -14,12 +14,7 @@ from controller.access.identity import TOKEN_FILE, Identity
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import (
-    AccessDep,
-    CallerDep,
-    ExchangeDep,
-    SettingsDep,
-)
+from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
 from controller.api.routing.routers import any_instance, open_router, problems, router
 from controller.api.routing.scopes import needs, public
 from controller.api.security.cookies import clear_cookie, set_cookie
@@ -162,10 +157,7 @@ def make_code(
 @routes.get("/sessions")
 @needs(Scope.ADMIN)
 def list_sessions(
-    caller: CallerDep,
-    access: AccessDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    caller: CallerDep, access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[SessionOut]:
     """List sessions, newest first."""
     page = access.sessions.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))

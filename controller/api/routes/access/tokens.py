@@ -79,9 +79,7 @@ class NewTokenOut(Model):
 @routes.get("/tokens")
 @needs(Scope.ADMIN)
 def list_tokens(
-    access: AccessDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[TokenOut]:
     """List tokens, newest first; the token file is not listed."""
     page = access.tokens.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))

@@ -18,19 +18,13 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.problems import STATUS
 from controller.api.answers.request_errors import RunEndedError, RunNotDueError
-from controller.api.answers.schemas import (
-    BulkItemOut,
-    BulkOut,
-    Model,
-    Page,
-    RunOut,
-)
+from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, RunOut
 from controller.api.figures.overview import members_of
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ExchangeDep, StoreDep
-from controller.api.routing.granted_runs import GrantedRunDep, GrantedRunsDep
+from controller.api.routing.granted import GrantedRunDep, GrantedRunsDep
 from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs, require_granted, require_touchable

@@ -17,12 +17,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery, StageOut, Wai
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.waiting import waits
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    ReadingDep,
-    StageFactsDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import Store
@@ -172,10 +167,7 @@ def states(name: str, stage: str, facts: StageFactsDep) -> StatesOut:
 @routes.get("/dataflows/{name}/states", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def list_states(
-    name: str,
-    facts: StageFactsDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    name: str, facts: StageFactsDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[StateSizeOut]:
     """List the states of a dataflow by stage and name, each with its size and its skew."""
     size, cursor = cursors.size(query), cursors.open(query.cursor)
@@ -204,10 +196,7 @@ def _set_aside(rows: Sequence[Mapping[str, Any]]) -> SetAsideBrief | None:
         return None
     newest = next((row for row in reversed(rows) if row["code"] != BEHIND_CODE), rows[-1])
     return SetAsideBrief(
-        records=len(rows),
-        message=newest["message"],
-        file=newest["file"],
-        line=newest["line"],
+        records=len(rows), message=newest["message"], file=newest["file"], line=newest["line"]
     )
 
 

@@ -21,11 +21,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
-from controller.api.routing.routers import (
-    leader_only,
-    problems,
-    router,
-)
+from controller.api.routing.routers import leader_only, problems, router
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.verification.verifications import FEW
 
@@ -179,9 +175,7 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 @needs(Scope.VIEWER, any_dataflow=True)
 @leader_only
 def list_differences(
-    one: GrantedDep,
-    cursors: CursorsDep,
-    query: Annotated[DifferencesQuery, Query()],
+    one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 

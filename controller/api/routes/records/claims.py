@@ -37,10 +37,7 @@ class ClaimQuery(RefusalPageQuery):
 @read_anywhere
 @lasting
 def list_claims(
-    name: str,
-    store: StoreDep,
-    cursors: CursorsDep,
-    query: Annotated[ClaimQuery, Query()],
+    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[ClaimQuery, Query()]
 ) -> Page[ClaimOut]:
     """List claims, newest first; `status=quarantined` lists what was refused, and why."""
     record = store.dataflow(name)

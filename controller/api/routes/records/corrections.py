@@ -190,10 +190,7 @@ async def preview(
 @routes.get("/dataflows/{name}/corrections", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_corrections(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[CorrectionOut]:
     """List the corrections, newest first: who, where, when and why."""
     corrections = list(reversed(amendments.corrections(name)))

@@ -12,9 +12,14 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
-from controller.api.answers.file_pages import NEXT_CURSOR, file_page
 from controller.api.answers.json_values import json_value
-from controller.api.answers.record_files import CURSOR_HEADER, csv_text, json_text
+from controller.api.answers.record_files import (
+    CURSOR_HEADER,
+    NEXT_CURSOR,
+    csv_text,
+    file_page,
+    json_text,
+)
 from controller.api.answers.request_errors import IdempotencyKeyReusedError, RequestInvalidError
 from controller.api.answers.schemas import Model, Page, PageQuery, PunctuationOut, Records
 from controller.api.requests.moments import MomentPageQuery, as_of
@@ -207,7 +212,5 @@ def _require_no_moment(query: MomentPageQuery) -> None:
 
 def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:
     return PunctuationOut.of(
-        one,
-        inputs=[one.input] if one.input else inputs,
-        closed_at=instant_of(one.closed_ms),
+        one, inputs=[one.input] if one.input else inputs, closed_at=instant_of(one.closed_ms)
     )

@@ -13,22 +13,12 @@ from cbp.errors import NotFoundError
 from cbp.model.plan.increment_progress import CellStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.schemas import (
-    IncrementOut,
-    Model,
-    Page,
-    PageQuery,
-    Records,
-)
+from controller.api.answers.schemas import IncrementOut, Model, Page, PageQuery, Records
 from controller.api.figures.increment_grid import GridRow, increment_grid
 from controller.api.figures.rejected import rejected_of_increment
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    ReadingDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
@@ -50,10 +40,7 @@ class IncrementQuery(RangePageQuery):
 @read_anywhere
 @lasting
 def list_increments(
-    name: str,
-    store: StoreDep,
-    cursors: CursorsDep,
-    query: Annotated[IncrementQuery, Query()],
+    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[IncrementQuery, Query()]
 ) -> Page[IncrementOut]:
     """List the increments of a dataflow."""
     store.dataflow(name)

@@ -42,9 +42,7 @@ class DecisionQuery(Model):
 
     reason: str = Field(min_length=1, max_length=1000, description="Kept with the file.")
     by: str = Field(
-        "",
-        max_length=200,
-        description="Who asks for it; by default the name of the token.",
+        "", max_length=200, description="Who asks for it; by default the name of the token."
     )
 
 

@@ -18,19 +18,19 @@ from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
-from controller.api.answers.file_pages import NEXT_CURSOR, file_page
 from controller.api.answers.json_values import json_value
-from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER, csv_of_rows
+from controller.api.answers.record_files import (
+    CURSOR_HEADER,
+    NEXT_CURSOR,
+    TRUNCATED_HEADER,
+    csv_of_rows,
+    file_page,
+)
 from controller.api.answers.schemas import PAGE_SIZE_MAX, Model, PageQuery, Records
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key
 from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    QueriesDep,
-    SettingsDep,
-    SnapshotsDep,
-)
+from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
 from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.reader import AsOf

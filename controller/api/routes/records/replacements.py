@@ -153,8 +153,7 @@ async def retract(
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/retractions/preview",
-    responses=problems(404, 409, 422),
+    "/dataflows/{name}/sources/{source}/retractions/preview", responses=problems(404, 409, 422)
 )
 @needs(Scope.OPERATOR, changes=False)
 async def preview_retraction(

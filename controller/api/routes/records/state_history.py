@@ -19,12 +19,7 @@ from controller.api.answers.schemas import Model
 from controller.api.figures.overview import members_of
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, second_key_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
-from controller.api.routing.dependencies import (
-    AmendmentsDep,
-    ControllerDep,
-    ReadingDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
