@@ -99,7 +99,6 @@ def print_table(
     is printed as lines of `column  value`.
 
     Args:
-        columns: The headings.
         rows: A value for each column.
         empty: Printed without rows.
         optional: Columns that may be left out, the first one first.
@@ -185,7 +184,6 @@ def print_items(
     """Print a row for each item; nothing without items and `empty`.
 
     Args:
-        items: Items of a list of the service.
         columns: Maps each heading to its cells.
         rare: Columns that are printed only if an item has something in them.
 

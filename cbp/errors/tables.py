@@ -76,13 +76,7 @@ class RepairImpossibleError(OperatingError):
 
 
 class TableFeatureError(OperatingError):
-    """A table uses a Delta feature that this engine does not write.
-
-    Args:
-        path: Folder of the table.
-        features: Names of the features.
-        next_step: What to do about it.
-    """
+    """A table uses a Delta feature that this engine does not write."""
 
     code = "table_feature_unsupported"
     retryable = False

@@ -31,14 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Audit:
-    """See the module header.
-
-    Args:
-        store: Keeps the entries.
-        now: The machine's clock.
-        keep: How long entries stay.
-        rows_max: How many entries stay at most.
-    """
+    """See the module header."""
 
     def __init__(
         self, store: Store, now: Callable[[], datetime], *, keep: timedelta, rows_max: int

@@ -83,7 +83,6 @@ class ProviderTokens:
 
     Args:
         settings: The issuer, the audience, and what claims mean.
-        keys: The provider's keys.
     """
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
@@ -234,7 +233,6 @@ class SigningKeys(Generic[K]):
     """Keys by their names.
 
     Args:
-        issuer: The provider's address, as tokens name it.
         fetch: Asks the provider.
         load: Makes a key of its description; returns `None` for one that signs nothing here.
     """

@@ -40,10 +40,6 @@ class Sessions:
     """See the module header.
 
     Args:
-        store: Keeps them, so that a restart signs no one out and other instances accept them.
-        held: Holds what the store has no room for.
-        now: The machine's clock.
-        limits: How long a session lasts.
         on_change: Called after a session was ended.
     """
 
@@ -67,7 +63,6 @@ class Sessions:
         Args:
             caller: Must have sent a token: a session that makes codes would never end.
             scope: What the session may do; `None` means what the caller may do.
-            code: A secret that was already made; `""` means a new one.
 
         Returns:
             The code, which is kept nowhere else, and what is kept of it.

@@ -23,7 +23,6 @@ class Tokens:
     """See the module header.
 
     Args:
-        store: Keeps them.
         now: The machine's clock: an expiry is a date of the calendar.
         on_change: Called after a token was rotated or revoked.
     """
@@ -48,9 +47,6 @@ class Tokens:
         """Make a token; its text exists only in what this returns.
 
         Args:
-            name: Names it in records.
-            scope: What it may do.
-            by: The actor that asked for it.
             life: How long it is valid; `None` means until it is revoked.
             dataflows: The only dataflows that it may touch; `None` means all.
 
@@ -84,7 +80,6 @@ class Tokens:
         """Give a token a new secret and its full life again; sessions made from it end.
 
         Args:
-            name: The name of the token.
             overlap: For how long the old secret is accepted too.
 
         Raises:

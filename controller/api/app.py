@@ -78,11 +78,6 @@ def create_api(
     """Return the API.
 
     Args:
-        controller: Registers, steers and reads dataflows.
-        store: The metadata store.
-        drop_folder: Receives uploads.
-        settings: Address and limits.
-        access: Knows the callers, and writes down what they did.
         standing: Returns which instance leads; answers at once.
         alerts: Sends alerts about failures that need a person; `None` if there are none.
         present: Returns the state at this moment; `None`: the controller and the drop folder know

@@ -87,9 +87,7 @@ def serve(
     """Run the service until it is stopped.
 
     Args:
-        settings: Settings of the environment.
         values: Settings that take precedence; `None` means not given.
-        as_json: How to say where the service is.
         started: Called with the settings and the translators before the service answers.
     """
     chosen = {name: value for name, value in values.items() if value is not None}

@@ -116,7 +116,6 @@ class Session:
         given: Replaces the settings of the environment.
         transport: Replaces the network.
         waits: How commands wait for the service.
-        clock: By which they wait.
     """
 
     given: Settings | None = None
@@ -166,8 +165,6 @@ def fetch(context: typer.Context, as_json: bool, *path: str, **query: Any) -> An
     """Return what the service answers to a GET; with `--json` print it, and end the command.
 
     Args:
-        context: The call of the command.
-        as_json: Whether `--json` was given.
         path: Parts of the path after `/api/v1`.
         query: Parameters; those with the value `None` are left out.
     """

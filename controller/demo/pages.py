@@ -100,7 +100,6 @@ def read_page(name: str, path: Path, names: Collection[str]) -> Page | None:
     """Return the page of a module; `None` if its file is not Python source of this version.
 
     Args:
-        name: Its dotted name.
         path: Its source, which is parsed and not run.
         names: Names of all modules; they decide whether `from a import b` links to `a.b` or `a`.
     """

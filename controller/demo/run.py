@@ -87,7 +87,6 @@ class DemoOptions:
         keep: Leave the service running, and keep its folder.
         root: Folder in which this call creates a new one that stays; `None` means a temporary one.
         as_json: Print one JSON document at the end and nothing else.
-        increments: Number of increments before the last one.
         engine: `local` runs the same files and tables without Spark.
         limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.

@@ -42,7 +42,6 @@ def run_server(
     """Run the service until a signal stops it; return whether it could start.
 
     Args:
-        settings: Settings of the service.
         sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
         announce: Called with the service's translators once it has its database, so that nobody
             is sent to one that is refused.

@@ -24,7 +24,6 @@ def csv_text(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> st
     """Return records as CSV with a header.
 
     Args:
-        columns: The columns, in order.
         records: JSON values by column; a column that is left out is null.
     """
     return csv_of_rows(columns, ([record.get(name) for name in columns] for record in records))
@@ -69,7 +68,6 @@ def file_page(content: str, filename: str, cursor: str | None) -> Response:
     """Return a page as an attachment.
 
     Args:
-        content: The file.
         filename: Its name, which ends with its format: `csv` or `json`.
         cursor: Cursor of the next page; `None` if no page follows.
     """

@@ -83,7 +83,6 @@ class Overview:
 
     Attributes:
         present: Knows what the stages wait for, and what fails beside them.
-        kept: Summaries of earlier answers.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 

@@ -62,7 +62,6 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
     """Return the requested snapshot; `None` if the request names none.
 
     Args:
-        query: The request's parameters.
         prefix: Prefix of the parameter names, for messages.
 
     Raises:

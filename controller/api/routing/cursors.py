@@ -46,7 +46,6 @@ class ListCursors:
 
     Attributes:
         subject: The route, the names in its path as (parameter, value), and what `about` added.
-        settings: Limit pages.
     """
 
     subject: tuple[str | tuple[str, str], ...]
@@ -147,7 +146,6 @@ def page_behind(
 
     Args:
         items: The whole list. Each item has a place of its own.
-        place_of: Returns the place of an item.
         place: The place of the last item before the page; `None` for the first page. If the item
             is lost, so is all that was after it: then the page is empty.
         size: Maximum number of items; `None`: no limit.

@@ -222,9 +222,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[s
     """Print what a change did, or would do.
 
     Args:
-        answer: The service's answer.
         dry_run: The command's option for a dry run, such as `--plan`.
-        retained: Stages that were asked to begin with the retained input.
     """
     name, version = answer["name"], answer["version"]
     for line in _without_effect(answer, retained):

@@ -76,7 +76,6 @@ def refresh(
 
     Args:
         look: Returns the activity; its errors are shown, and it is asked again.
-        show: Shows a picture of the whole terminal.
         wait_for_key: Waits for so many seconds; returns the pressed key, or `""`.
         every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.

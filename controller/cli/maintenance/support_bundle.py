@@ -171,7 +171,6 @@ class _Redaction:
     """Makes the texts of the bundle: without secrets, and without what may quote records.
 
     Args:
-        masker: Knows the secrets.
         quotes: Messages that are left out wherever they stand, since one is repeated in others.
         with_messages: Whether messages of errors of author's code stay.
     """

@@ -40,7 +40,6 @@ class Applied:
         Args:
             items: As `cbp drop` has them: an upload has the `id` of its claim, a file in the
                 drop folder has its name in `path`.
-            hidden: Show no progress.
         """
         with progress(self._session.clock, hidden=hidden) as report:
             while (claims := _matched(items, settled := self._settled())) is None:

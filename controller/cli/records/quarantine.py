@@ -190,10 +190,8 @@ def readmit_many(
     """Admit files one by one, wait until they are applied, and print what became of each.
 
     Args:
-        decision: Admits a file.
         claims: Ids of the files, oldest first.
         applied: Waits for them; `None`: do not wait.
-        as_json: Whether `--json` was given.
 
     Raises:
         FilesRefusedError: If some are in quarantine again.

@@ -68,7 +68,6 @@ class ReaderProtocol(QuickProtocol):
     """A connection in a reader; a subclass knows the service.
 
     Attributes:
-        heads: Knows which requests are served here.
         pass_back: Passes a connection back to the service.
     """
 

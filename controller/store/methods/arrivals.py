@@ -122,12 +122,7 @@ class Arrivals:
         """List claims, newest first.
 
         Args:
-            source: Only those of this source.
-            status: Only those with this status.
-            index: Only those of the files of this increment.
-            code: Only those that were refused for this reason.
             since, until: Only those that were made at or after, and before, these times.
-            limit: Maximum number of claims of the page (>= 1).
 
         Raises `CursorInvalidError`.
         """
@@ -300,9 +295,7 @@ class Arrivals:
         """List increments that the store knows, the latest arrivals first.
 
         Args:
-            flow: Only those of this flow.
             since, until: Only those that arrived at or after, and before, these times.
-            limit: Maximum number of increments of the page (>= 1).
 
         Raises:
             CursorInvalidError: If the cursor is not from this listing.

@@ -183,7 +183,6 @@ class AuditLog:
         """Remove the oldest entries, at most some thousand; return how many.
 
         Args:
-            before: Entries before this time go.
             rows_max: Only so many of the others stay, the newest.
         """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)

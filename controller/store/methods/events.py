@@ -81,7 +81,6 @@ class Events:
 
         Args:
             cursor: A place in the stream.
-            dataflow: Only its events, and those of no dataflow; `None` means all.
             limit: Return at most so many (>= 1).
 
         Returns:

@@ -67,7 +67,6 @@ class Positions:
         position.
 
         Args:
-            position: A former position of the dataflow.
             at: Arrival time for increments that the store does not know.
 
         Raises:
@@ -123,7 +122,6 @@ class Positions:
         generation is already stored.
 
         Args:
-            generation: The generation that begins.
             at: Arrival time for increments that the store does not know.
             dropped: As in `withdraw`.
 

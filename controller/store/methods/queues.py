@@ -54,7 +54,6 @@ def append_increments(
     """Store increments and enqueue them at every consumer; return how many were not stored yet.
 
     Args:
-        connection: Inside a writing transaction.
         records: At least one, of one flow, in order and without gaps.
         skip: (stage, input) pairs where they are not enqueued.
 
@@ -193,7 +192,6 @@ def connectors(
     """Return stage -> input -> connector; inputs in the order of their registration.
 
     Args:
-        connection: Inside a transaction.
         known: By dataflow, what waited at the last call, to be used again; replaced by what waits
             now. A row with equal values is an equal increment, so nothing in it can be wrong.
     """

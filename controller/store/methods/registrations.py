@@ -149,7 +149,6 @@ class Registrations:
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
-            desired: What is wanted from now on.
             instead_of: Change nothing if something else was wanted until now.
 
         Raises:
@@ -236,7 +235,6 @@ class Registrations:
             index: Index of the oldest output increment that arrived there. `None` means the
                 oldest punctuation that is not applied there.
             framing: The framing after it.
-            frames: In order; they are appended to the queue.
 
         Raises:
             NotFoundError: If there is no such stage.
@@ -313,8 +311,6 @@ class Versions:
 
         Args:
             record: Carries the new version and document; other fields are ignored.
-            stages: As in `register`.
-            framed: As in `register`.
             position: Where the new version begins; has every stage and input of `stages`.
             fresh: Stages to resume if an error paused them; one that a user paused stays paused.
             priorities: Priorities of stages that the store does not know; others keep theirs.

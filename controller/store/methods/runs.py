@@ -210,9 +210,7 @@ class Runs:
 
         Args:
             dataflow, stage, status, epoch: What the runs must have.
-            error_code: The code of the error that ended them.
             since, until: They began at this time or later, and before that time; in UTC.
-            limit: Maximum number of runs of the page (>= 1).
 
         Raises:
             CursorInvalidError: If the cursor is not from this listing.

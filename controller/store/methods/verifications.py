@@ -23,7 +23,6 @@ class Verifications:
         """Keep the result of a verification, in place of an earlier result of it.
 
         Args:
-            record: The result.
             most: How many of its dataflow are kept (>= 1); the oldest ones go.
 
         Raises:
