@@ -92,9 +92,7 @@ class Authentication:
         Args:
             note_use: Whether this is a use of the token, and not only a question.
 
-        Raises:
-            UnauthenticatedError: If it is not, or no longer, a token of this service.
-            OperatingError: If the store, or the identity provider, does not answer.
+        Raises `UnauthenticatedError`, `OperatingError`.
         """
         changes = self._changes
         if (known := self.recall_token(token)) is not None:

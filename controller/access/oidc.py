@@ -79,11 +79,7 @@ def provider_tokens(
 
 
 class ProviderTokens:
-    """Checks tokens of one provider.
-
-    Args:
-        settings: The issuer, the audience, and what claims mean.
-    """
+    """Checks tokens of one provider; `settings`: the issuer, the audience, and what claims mean."""
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
         self._settings, self._keys = settings, keys
@@ -252,8 +248,7 @@ class SigningKeys(Generic[K]):
     def find(self, name: str) -> K | None:
         """Return the key of a name; `None` if the provider has none.
 
-        Raises:
-            IdentityProviderError: If its keys were not read for too long.
+        Raises `IdentityProviderError`.
         """
         now = self._monotonic()
         wanted = name not in self._keys or now - self._fetched_at >= FRESH_SECONDS

@@ -37,11 +37,7 @@ class SessionLimits:
 
 
 class Sessions:
-    """See the module header.
-
-    Args:
-        on_change: Called after a session was ended.
-    """
+    """See the module header; `on_change`: called after a session was ended."""
 
     def __init__(
         self,
@@ -97,8 +93,7 @@ class Sessions:
         Returns:
             The value of the cookie, which is kept nowhere else, and the session.
 
-        Raises:
-            TokenNeededError: If the token is limited to dataflows.
+        Raises `TokenNeededError`.
         """
         if isinstance(credential, Identity):
             _require_whole_token(credential)

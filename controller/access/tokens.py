@@ -50,9 +50,7 @@ class Tokens:
             life: How long it is valid; `None` means until it is revoked.
             dataflows: The only dataflows that it may touch; `None` means all.
 
-        Raises:
-            AlreadyExistsError: If the name is taken, by a revoked token too.
-            TokensTooManyError: If there are too many.
+        Raises `AlreadyExistsError`, `TokensTooManyError`.
         """
         if name == TOKEN_FILE:
             raise AlreadyExistsError(kind="token", name=name)
@@ -82,9 +80,7 @@ class Tokens:
         Args:
             overlap: For how long the old secret is accepted too.
 
-        Raises:
-            NotFoundError: If there is no such token.
-            TokenEndedError: If it was revoked.
+        Raises `NotFoundError`, `TokenEndedError`.
         """
         old, now = self._store.token(name), self.now()
         if old.revoked_at is not None:
@@ -109,8 +105,7 @@ class Tokens:
     def revoke(self, name: str) -> TokenRecord:
         """End a token and the sessions made from it, at once; does nothing the second time.
 
-        Raises:
-            NotFoundError: If there is no such token.
+        Raises `NotFoundError`.
         """
         old = self._store.token(name)
         if old.revoked_at is not None:

@@ -118,10 +118,7 @@ def split(pages: Sequence[Page], increments: int) -> list[list[Page]]:
     """Split pages into `increments` parts of whole sites, and a last part of `LAST` pages.
 
     The last `LAST` pages are taken evenly from all pages. The largest sites are assigned first,
-    each to the part that is smallest so far.
-
-    Raises:
-        CorpusTooSmallError: If there are too few sites or pages for that.
+    each to the part that is smallest so far. Raises `CorpusTooSmallError`.
     """
     by_url = sorted(pages, key=lambda page: page.url)
     if len(by_url) < LAST + increments:

@@ -120,8 +120,7 @@ class FolderUnusableError(OperatingError):
 def new_folder(root: Path | None) -> Path:
     """Create a new folder for one call, in `root` or in the system's temporary folder.
 
-    Raises:
-        FolderUnusableError: If it cannot be created.
+    Raises `FolderUnusableError`.
     """
     try:
         if root is not None:
@@ -178,8 +177,7 @@ def run_demo(options: DemoOptions) -> None:
 def document() -> dict[str, Any]:
     """Return the document to register, which an installed package offers, as JSON values.
 
-    Raises:
-        NotFoundError: If none does.
+    Raises `NotFoundError`.
     """
     for point in importlib.metadata.entry_points(group="cbp.dataflows", name=NAME):
         made: dict[str, Any] = point.load()()

@@ -46,9 +46,7 @@ def run_server(
         announce: Called with the service's translators once it has its database, so that nobody
             is sent to one that is refused.
 
-    Raises:
-        DefinitionError: If a setting is wrong.
-        OperatingError: If the database cannot be opened, or is in use.
+    Raises `DefinitionError`, `OperatingError`.
     """
     os.umask(int(settings.umask, 8))
     tls = _tls_of(settings)

@@ -131,11 +131,7 @@ class ServiceProcess:
     def wait_until_ready(
         self, seconds_max: float = READY_SECONDS_MAX, *, clock: Clock = MACHINE
     ) -> None:
-        """Return once the service answers that it is ready.
-
-        Raises:
-            ServiceFailedError: If it ends before that, or does not answer in time.
-        """
+        """Return once the service answers that it is ready. Raises `ServiceFailedError`."""
         until = clock.seconds() + seconds_max
         while clock.seconds() < until:
             self.check_alive()

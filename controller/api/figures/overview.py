@@ -400,10 +400,7 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
     """Return leader -> the stages that run together; empty if that cannot be found out.
 
-    That is so if the dataflow does not compile, for example.
-
-    Raises:
-        NotFoundError: If there is no such dataflow.
+    That is so if the dataflow does not compile, for example. Raises `NotFoundError`.
     """
     try:
         return controller.members(name)

@@ -42,11 +42,7 @@ _REALS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Schema]:
-    """Return the key columns of a state, and all its columns.
-
-    Raises:
-        NotFoundError: If there is no such stage, or it keeps no such state.
-    """
+    """Return the key columns of a state, and all its columns. Raises `NotFoundError`."""
     node = dataflow.stages.get(stage)
     if node is None:
         raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
@@ -72,8 +68,7 @@ def parse_key(
         parameters: Name and text; `_null=column` is a null column.
         optional: More columns that may be given.
 
-    Raises:
-        RequestInvalidError: Lists every parameter that is missing, unknown, repeated or wrong.
+    Raises `RequestInvalidError`.
     """
     mistakes: list[dict[str, str]] = []
     more = () if optional is None else optional.fields

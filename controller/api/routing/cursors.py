@@ -77,8 +77,7 @@ class ListCursors:
     def open(self, cursor: str | None) -> str | None:
         """Return the place that a client's cursor names; `None` without a cursor.
 
-        Raises:
-            CursorInvalidError: If it is not a cursor of this list.
+        Raises `CursorInvalidError`.
         """
         if cursor is None:
             return None

@@ -24,12 +24,7 @@ class GrantedRuns:
     exchange: Exchange
 
     def of(self, run: str) -> RunRecord:
-        """Return a run.
-
-        Raises:
-            DataflowNotGrantedError: If the caller may not touch its dataflow.
-            NotFoundError: If there is no such run.
-        """
+        """Return a run. Raises `DataflowNotGrantedError`, `NotFoundError`."""
         record = self.store.run(run)
         require_touchable(self.exchange, record.dataflow)
         return record
@@ -55,9 +50,7 @@ def granted_dataflows(
 ) -> list[DataflowRecord]:
     """Return the named dataflow; without a name, every one that the caller may touch.
 
-    Raises:
-        DataflowNotGrantedError: If the caller may not touch the named one.
-        NotFoundError: If there is none of this name.
+    Raises `DataflowNotGrantedError`, `NotFoundError`.
     """
     if dataflow is not None:
         require_granted(exchange, dataflow)

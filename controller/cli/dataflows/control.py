@@ -20,7 +20,7 @@ from controller.cli.session import (
     fetch,
     session,
 )
-from controller.terminal import clock, print_json, print_more, print_table, print_text
+from controller.terminal import Cell, clock, print_json, print_page, print_text
 
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
@@ -177,13 +177,14 @@ def _list_closes(
     answer = fetch(
         context, as_json, "dataflows", dataflow, "punctuations", limit=limit, cursor=cursor
     )
-    rows = [
-        (one["number"], one["flow"], one["at"], one["reason"], clock(one["closed_at"]))
-        for one in answer["items"]
-    ]
-    columns = ("number", "flow", "before increment", "by", "closed at")
-    print_table(columns, rows, empty="nothing closed a frame yet")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "number": "number",
+        "flow": "flow",
+        "before increment": "at",
+        "by": "reason",
+        "closed at": (clock, "closed_at"),
+    }
+    print_page(answer, columns, empty="nothing closed a frame yet")
 
 
 def delete_command(

@@ -193,9 +193,7 @@ def readmit_many(
         claims: Ids of the files, oldest first.
         applied: Waits for them; `None`: do not wait.
 
-    Raises:
-        FilesRefusedError: If some are in quarantine again.
-        typer.Exit: Status 1 if the service refused to admit one.
+    Raises `FilesRefusedError`.
     """
     items = _take_many(decision, claims, hidden=as_json)
     made = [one["readmitted"] for one in items if one["error"] is None]
@@ -209,9 +207,7 @@ def _follow(
 ) -> list[dict[str, Any]]:
     """Return the claims of readmitted files once they are applied.
 
-    Raises:
-        FilesRefusedError: If some are in quarantine again.
-        StagesStoppedError: If only stages that do not start have work left.
+    Raises `FilesRefusedError`, `StagesStoppedError`.
     """
     claims = applied.wait_for_claims(readmitted, hidden=hidden)
     refused = [one for one in claims if one["status"] == "quarantined"]

@@ -85,11 +85,7 @@ class Channel:
         return False
 
     def receive(self) -> Message | None:
-        """Return the next message; `None` if there is none yet.
-
-        Raises:
-            EOFError: If the other end is gone.
-        """
+        """Return the next message; `None` if there is none yet. Raises `EOFError`."""
         try:
             data, descriptors = _receive(self._end)
         except (BlockingIOError, InterruptedError):

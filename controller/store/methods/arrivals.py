@@ -297,8 +297,7 @@ class Arrivals:
         Args:
             since, until: Only those that arrived at or after, and before, these times.
 
-        Raises:
-            CursorInvalidError: If the cursor is not from this listing.
+        Raises `CursorInvalidError`.
         """
         query = select(increments).where(increments.c.dataflow == dataflow)
         query = query.where(*between(increments.c.created_at, since, until))

@@ -47,8 +47,7 @@ class Credentials:
     def replace_token(self, token: TokenRecord) -> None:
         """Replace a token by name, and end the sessions and codes that were made from it.
 
-        Raises:
-            NotFoundError: If there is no such token.
+        Raises `NotFoundError`.
         """
         with self._database.write(fenced=False) as connection:
             changed = connection.execute(

@@ -38,8 +38,7 @@ def page(
         build: Makes an item from a row.
         of: The dataflow whose items are listed; empty means items of all.
 
-    Raises:
-        CursorInvalidError: If the cursor is not from this listing.
+    Raises `CursorInvalidError`.
     """
     limit = max(1, limit)
     if cursor is not None:

@@ -88,8 +88,7 @@ class Registrations:
             framed: The (stage, input) pairs that frame their flow; what arrives there waits
                 until `frame` takes it.
 
-        Raises:
-            AlreadyExistsError: If the name is taken.
+        Raises `AlreadyExistsError`.
         """
         with self._database.write() as connection:
             # Drawn: one that was deleted had another number, whatever it was.
@@ -151,8 +150,7 @@ class Registrations:
         Args:
             instead_of: Change nothing if something else was wanted until now.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             hold(connection, name)
@@ -316,8 +314,7 @@ class Versions:
             priorities: Priorities of stages that the store does not know; others keep theirs.
             at: Time for increments and stages that the store does not know.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             hold(connection, record.name)

@@ -158,9 +158,7 @@ class Runs:
     def retry_stage(self, dataflow: str, stage: str) -> None:
         """Let a stage that stopped try once more; end the rest after a failed try.
 
-        Raises:
-            NotFoundError: If there is no such stage.
-            StagePausedError: If an operator paused it.
+        Raises `NotFoundError`, `StagePausedError`.
         """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
@@ -171,8 +169,7 @@ class Runs:
     def resume_stage(self, dataflow: str, stage: str) -> None:
         """Let a stage run again, whatever paused it, and forget its failures.
 
-        Raises:
-            NotFoundError: If there is no such stage.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
@@ -212,8 +209,7 @@ class Runs:
             dataflow, stage, status, epoch: What the runs must have.
             since, until: They began at this time or later, and before that time; in UTC.
 
-        Raises:
-            CursorInvalidError: If the cursor is not from this listing.
+        Raises `CursorInvalidError`.
         """
         wanted = {
             "dataflow": dataflow,

@@ -34,11 +34,7 @@ class Sinks:
         return self._database.rows(query, _record)
 
     def put_sink(self, record: SinkRecord) -> None:
-        """Put a sink, in place of an earlier one of its name.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
+        """Put a sink, in place of an earlier one of its name. Raises `NotFoundError`."""
         row = rows.row_of(record)
         del row["end"], row["waits_since"]
         with self._database.write() as connection:
@@ -70,10 +66,7 @@ class Sinks:
     ) -> SinkRecord:
         """Store what an operator wants of a sink; return the sink.
 
-        Its pause after a failure ends, so it is tried at once.
-
-        Raises:
-            NotFoundError: If there is no such sink.
+        Its pause after a failure ends, so it is tried at once. Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             hold(connection, dataflow)

@@ -25,8 +25,7 @@ class Verifications:
         Args:
             most: How many of its dataflow are kept (>= 1); the oldest ones go.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         c = verifications.c
         mine = c.dataflow == record.dataflow
