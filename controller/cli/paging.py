@@ -25,7 +25,6 @@ FileLimit = Annotated[
         min=1,
         max=500,
         help="Maximum number of rows; by default 20, or all of them where a file is written.",
-        show_default=False,
     ),
 ]
 

@@ -38,12 +38,10 @@ Cursor = Annotated[
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")]
 
 Epoch = Annotated[
-    int | None,
-    typer.Option(min=0, help="Read the first snapshot that has this epoch.", show_default=False),
+    int | None, typer.Option(min=0, help="Read the first snapshot that has this epoch.")
 ]
 Stage = Annotated[
-    str | None,
-    typer.Option(help="Stage that --epoch counts; by default every stage.", show_default=False),
+    str | None, typer.Option(help="Stage that --epoch counts; by default every stage.")
 ]
 At = Annotated[
     datetime | None,
@@ -52,12 +50,11 @@ At = Annotated[
         metavar="TIME",
         help="Read the newest snapshot at this time, such as 2026-11-21 or "
         "2026-11-21T10:00:00+02:00; UTC without an offset.",
-        show_default=False,
     ),
 ]
 
-StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
-SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
+StageName = Annotated[str, typer.Argument(help="Name of the stage.")]
+SourceName = Annotated[str, typer.Argument(help="Name of the source.")]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
@@ -202,10 +199,7 @@ def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:
 
 
 DataflowName = Annotated[
-    str,
-    typer.Argument(
-        help="Name of the dataflow.", show_default=False, autocompletion=complete_dataflows
-    ),
+    str, typer.Argument(help="Name of the dataflow.", autocompletion=complete_dataflows)
 ]
 
 

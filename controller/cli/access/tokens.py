@@ -16,7 +16,7 @@ tokens_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="Name of the token.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Name of the token.")]
 
 
 @tokens_app.command("list")
@@ -130,8 +130,7 @@ Scope = Annotated[
     str | None,
     typer.Option(
         help="What the session may do: viewer, operator or admin; by default, and at most, what "
-        "the token may.",
-        show_default=False,
+        "the token may."
     ),
 ]
 

@@ -87,9 +87,7 @@ def priority_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
-    priority: Annotated[
-        Priority, typer.Argument(help="How much its waiting time counts.", show_default=False)
-    ],
+    priority: Annotated[Priority, typer.Argument(help="How much its waiting time counts.")],
     json_: AsJson = False,
 ) -> None:
     """Say which stage gets a place for a run first: low, normal or high.
@@ -132,11 +130,7 @@ def close_command(
     dataflow: DataflowName,
     flow: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FLOW",
-            help="`source` or `stage.output`; not needed with --list.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="FLOW", help="`source` or `stage.output`; not needed with --list."),
     ] = None,
     key: Annotated[
         str | None,

@@ -25,10 +25,8 @@ from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
 from controller.terminal import Cell, clock, print_items, print_json, print_more, print_text
 
-Example = Annotated[
-    str | None, typer.Argument(help="Print this one's document.", show_default=False)
-]
-Translator = Annotated[str | None, typer.Argument(help="Describe this one.", show_default=False)]
+Example = Annotated[str | None, typer.Argument(help="Print this one's document.")]
+Translator = Annotated[str | None, typer.Argument(help="Describe this one.")]
 Paths = Annotated[
     list[Path] | None,
     typer.Option(
@@ -36,7 +34,6 @@ Paths = Annotated[
         metavar="PATH",
         help="Do not ask a service: list those of installed packages, and of this file, folder or "
         "project; may be repeated.",
-        show_default=False,
     ),
 ]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the lines that each version changed.")]
@@ -99,7 +96,7 @@ def versions_command(
     context: typer.Context,
     dataflow: DataflowName,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Print this version's document.", show_default=False)
+        int | None, typer.Option(min=1, help="Print this version's document.")
     ] = None,
     diff: Diff = False,
     limit: Limit = 50,

@@ -31,8 +31,7 @@ Document = Annotated[
     str | None,
     typer.Argument(
         help="JSON or YAML file of the version to build, with the code that is saved; by default "
-        "the present one, with the code that it was registered with.",
-        show_default=False,
+        "the present one, with the code that it was registered with."
     ),
 ]
 Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]

@@ -24,8 +24,7 @@ _IN_PLACE = "nothing is built; to rebuild in place, where readers see tables gro
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Document = Annotated[
-    str,
-    typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
+    str, typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.")
 ]
 Keep = Annotated[
     list[str] | None,

@@ -38,8 +38,7 @@ To = Annotated[
     str | None,
     typer.Option(
         help="The number of a position, the last epoch of a stage to keep (count:57), or a time; "
-        "UTC without an offset.",
-        show_default=False,
+        "UTC without an offset."
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]
@@ -55,7 +54,6 @@ Without = Annotated[
         metavar="FILE",
         help="Leave out this file, and apply all others again. A file's name, SOURCE/NAME, or an "
         "increment as SOURCE/NUMBER; may be given several times.",
-        show_default=False,
     ),
 ]
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused afterwards.")]

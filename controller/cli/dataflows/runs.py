@@ -22,7 +22,7 @@ from controller.terminal import (
     print_text,
 )
 
-RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.", show_default=False)]
+RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.")]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]
 Status = Annotated[
     str | None, typer.Option(help="Only runs that are INTENDED, COMMITTED or FAILED.")

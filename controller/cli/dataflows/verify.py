@@ -187,9 +187,7 @@ def _sentence(answer: dict[str, Any]) -> str:
     return f"{why}: nothing differs in what was compared ({far}; {step})"
 
 
-Id = Annotated[
-    str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.", show_default=False)
-]
+Id = Annotated[str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.")]
 OfTable = Annotated[
     str | None, typer.Option("--table", help="Show only this table, such as state/count.counts.")
 ]
@@ -199,7 +197,7 @@ def verifications_command(
     context: typer.Context,
     dataflow: DataflowName,
     cancel: Annotated[
-        str | None, typer.Option(metavar="ID", help="Cancel this verification.", show_default=False)
+        str | None, typer.Option(metavar="ID", help="Cancel this verification.")
     ] = None,
     json_: AsJson = False,
 ) -> None:

@@ -44,9 +44,7 @@ from controller.terminal import (
 
 _SQLITE = "sqlite:///"
 
-Names = Annotated[
-    list[str] | None, typer.Argument(help="Only these dataflows.", show_default=False)
-]
+Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Restore what the database lacks.")]
 
 
@@ -183,12 +181,8 @@ def _document(outlook: Any) -> dict[str, Any]:
     return {**asdict(outlook), "open": outlook.open}
 
 
-OfStage = Annotated[
-    str | None, typer.Option("--stage", help="Only of this stage.", show_default=False)
-]
-OfDataflow = Annotated[
-    str | None, typer.Option("--dataflow", help="Only of this dataflow.", show_default=False)
-]
+OfStage = Annotated[str | None, typer.Option("--stage", help="Only of this stage.")]
+OfDataflow = Annotated[str | None, typer.Option("--dataflow", help="Only of this dataflow.")]
 
 
 def intentions_command(

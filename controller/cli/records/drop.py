@@ -54,7 +54,7 @@ from controller.terminal import print_json, print_text
 KNOWN_STATUS = 3
 """Exit status if some file repeats an earlier one."""
 
-Files = Annotated[list[Path], typer.Argument(help="Files to drop.", show_default=False)]
+Files = Annotated[list[Path], typer.Argument(help="Files to drop.")]
 Upload = Annotated[
     bool, typer.Option("--upload", help="Send the files over REST instead of copying them.")
 ]
@@ -285,14 +285,9 @@ def _size(file: Path) -> int:
         raise FileUnreadableError(file, error.strerror or str(error)) from error
 
 
-FileName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the file as taken in.", show_default=False)
-]
+FileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file as taken in.")]
 NewFile = Annotated[
-    Path,
-    typer.Argument(
-        exists=True, dir_okay=False, help="The file that takes its place.", show_default=False
-    ),
+    Path, typer.Argument(exists=True, dir_okay=False, help="The file that takes its place.")
 ]
 WaitAll = Annotated[bool, typer.Option("--wait", help="Return once all stages have followed.")]
 ThenRebuild = Annotated[

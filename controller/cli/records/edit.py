@@ -34,15 +34,10 @@ from controller.terminal import Cell, clock, print_items, print_json, print_tabl
 
 StateName = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[STAGE.STATE]",
-        help="Name of the state; not needed with --list.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="[STAGE.STATE]", help="Name of the state; not needed with --list."),
 ]
 Key = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE...", help="Key of the records.", show_default=False),
+    list[str] | None, typer.Argument(metavar="COLUMN=VALUE...", help="Key of the records.")
 ]
 Set = Annotated[
     list[str] | None,

@@ -24,11 +24,9 @@ from controller.terminal import (
     print_text,
 )
 
-FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)]
+FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.")]
 Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
-Column = Annotated[
-    str | None, typer.Argument(help="A numeric column; without it, only sizes.", show_default=False)
-]
+Column = Annotated[str | None, typer.Argument(help="A numeric column; without it, only sizes.")]
 Grid = Annotated[bool, typer.Option("--grid", help="Show which stages applied each increment.")]
 NotApplied = Annotated[
     bool,
@@ -147,7 +145,7 @@ def series_command(
     print_items(answer["items"], columns, empty="no increments yet")
 
 
-Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.", show_default=False)]
+Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.")]
 
 About = Annotated[
     bool, typer.Option("--about", help="Where it came from, and its files, instead of records.")

@@ -59,11 +59,9 @@ quarantine_app = typer.Typer(
     help="List, show, admit or discard refused files.", no_args_is_help=True
 )
 
-Claim = Annotated[str, typer.Argument(help="Id of the file's claim.", show_default=False)]
+Claim = Annotated[str, typer.Argument(help="Id of the file's claim.")]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
-ClaimIds = Annotated[
-    list[str] | None, typer.Argument(help="Ids of the files' claims.", show_default=False)
-]
+ClaimIds = Annotated[list[str] | None, typer.Argument(help="Ids of the files' claims.")]
 All = Annotated[bool, typer.Option("--all", help="All files of the source that wait.")]
 OfCode = Annotated[
     str | None, typer.Option(help="With --all: only those that were refused for this code.")
@@ -130,7 +128,7 @@ def fetch_command(
     dataflow: DataflowName,
     source: SourceName,
     claim: Claim,
-    to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.", show_default=False)],
+    to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.")],
     json_: AsJson = False,
 ) -> None:
     """Write the original of a refused file into a file, also after a decision."""

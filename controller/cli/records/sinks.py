@@ -18,7 +18,7 @@ sinks_app = typer.Typer(
     name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
 )
 
-SinkName = Annotated[str, typer.Argument(help="Name of the sink.", show_default=False)]
+SinkName = Annotated[str, typer.Argument(help="Name of the sink.")]
 States = Literal["stopped", "retrying", "paused", "behind", "current"]
 
 

@@ -41,10 +41,7 @@ _POLARS_BY_ARROW = (
 """For tables whose path must be percent-encoded, where Polars finds no files."""
 
 Latest = Annotated[bool, typer.Option("--latest", help="The newest snapshot; this is the default.")]
-For = Annotated[
-    Reader | None,
-    typer.Option("--for", help="Print Python code for this reader.", show_default=False),
-]
+For = Annotated[Reader | None, typer.Option("--for", help="Print Python code for this reader.")]
 
 
 def snapshot_command(

@@ -30,31 +30,21 @@ Sql = Annotated[
     typer.Argument(
         metavar="[SELECT]",
         help="One SELECT; `-` reads it from stdin. Without it, the tables that it can name.",
-        show_default=False,
     ),
 ]
-Rows = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Maximum number of rows.", show_default=False)
-]
-Table = Annotated[
-    str,
-    typer.Argument(metavar="STAGE.NAME", help="A state, a view or an output.", show_default=False),
-]
+Rows = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
+Table = Annotated[str, typer.Argument(metavar="STAGE.NAME", help="A state, a view or an output.")]
 Where = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[COLUMN=VALUE]...",
-        help="Only records that have these values, such as the key.",
-        show_default=False,
+        metavar="[COLUMN=VALUE]...", help="Only records that have these values, such as the key."
     ),
 ]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A column whose value is null.")]
 By = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="COLUMN",
-        help="For an output: the columns of its key, if it declares none.",
-        show_default=False,
+        metavar="COLUMN", help="For an output: the columns of its key, if it declares none."
     ),
 ]
 

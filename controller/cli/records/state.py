@@ -35,18 +35,13 @@ from controller.terminal import (
     print_text,
 )
 
-StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
+StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE")]
 AnyState = Annotated[
-    str,
-    typer.Argument(
-        metavar="[STAGE.STATE]", help="Without it, the size of every state.", show_default=False
-    ),
+    str, typer.Argument(metavar="[STAGE.STATE]", help="Without it, the size of every state.")
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="COLUMN=VALUE...", help="The key; without it, all records.", show_default=False
-    ),
+    typer.Argument(metavar="COLUMN=VALUE...", help="The key; without it, all records."),
 ]
 Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum number of changes.")]
 
