@@ -39,11 +39,7 @@ _TOTALS = {
 
 
 class MetricsScrape(Collector):
-    """The metrics at one moment.
-
-    Args:
-        sources: What they are made of.
-    """
+    """The metrics at one moment."""
 
     def __init__(self, sources: MetricSources) -> None:
         controller, store = sources.controller, sources.store

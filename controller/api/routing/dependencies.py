@@ -57,11 +57,7 @@ class Parts:
 
     Attributes:
         standing: Returns the role of this instance; answers at once.
-        uploads: Limits how many uploads are received at a time.
-        events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
-        summaries: Summaries of dataflows, kept for the next answer.
-        answers: Answers that several requests share.
     """
 
     controller: Controller

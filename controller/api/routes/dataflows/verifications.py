@@ -20,14 +20,8 @@ from cbp.model.verification import (
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
-from controller.api.routing.dependencies import ExchangeDep, SettingsDep, VerificationsDep
-from controller.api.routing.routers import (
-    leader_only,
-    page_size,
-    page_size_or_all,
-    problems,
-    router,
-)
+from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
+from controller.api.routing.routers import leader_only, problems, router
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.verification.verifications import FEW
 
@@ -134,7 +128,6 @@ def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) ->
 def list_verifications(
     name: str,
     verifications: VerificationsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[VerificationOut]:
@@ -146,7 +139,7 @@ def list_verifications(
         verifications.all(name),
         lambda one: one.id,
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 
@@ -182,10 +175,7 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 @needs(Scope.VIEWER, any_dataflow=True)
 @leader_only
 def list_differences(
-    one: GrantedDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[DifferencesQuery, Query()],
+    one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 
@@ -199,7 +189,7 @@ def list_differences(
     ]
     cursors = cursors.about(query.table or "")
     begin = min(cursors.number(query.cursor) or 0, len(every))
-    end = begin + page_size(settings, query)
+    end = begin + cursors.size(query)
     shown = [_difference(*one) for one in every[begin:end]]
     return Page(items=shown, cursor=cursors.seal(str(end) if end < len(every) else None))
 

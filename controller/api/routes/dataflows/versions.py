@@ -12,8 +12,8 @@ from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ExplainingDep, SettingsDep
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.dependencies import ExplainingDep
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.document_text import difference, document_text
@@ -59,14 +59,13 @@ class VersionsQuery(PageQuery):
 def list_versions(
     name: str,
     explaining: ExplainingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[VersionsQuery, Query()],
 ) -> Page[VersionOut]:
     """List the versions of a dataflow, newest first."""
     place = cursors.number(query.cursor)
     below = query.below if place is None else min(query.below, place)
-    entries = explaining.versions(name, below=below, limit=page_size(settings, query))
+    entries = explaining.versions(name, below=below, limit=cursors.size(query))
     more = entries and entries[-1].version > 1
     return Page(
         items=[_shown(one) for one in entries],
