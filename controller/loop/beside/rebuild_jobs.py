@@ -579,6 +579,6 @@ class RebuildJobs:
         if not job.kept:
             try:
                 remove_scratch(self._files, job.scratch, faults=self._fault)
-            except CbpError as error:
-                _log.warning("rebuild.scratch_left", job=job.shown.id, error=error.as_dict())
+            except (CbpError, OSError) as error:
+                _log.warning("rebuild.scratch_left", job=job.shown.id, error=str(error))
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)

@@ -12,9 +12,14 @@ import pytest
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DiskFullError
+from controller.cli import main
+from controller.cli.session import Session
 from controller.loop.beside.rebuild_job import RebuildJob
+from controller.settings import Settings
+from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import KEEPING_HOUSE
 from tests.controller.loop.beside.beside_world import Beside, arrive, document, from_scratch
+from tests.controller.rest import api_of_world
 from tests.planned_faults import Crash, PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -164,3 +169,31 @@ def test_what_waits_goes_on_after_a_restart(world: Beside) -> None:
     world.controller.recover()
     world.controller.tick()
     assert (newest(world).status, newest(world).anew) == ("ready", "")
+
+
+def test_status_and_rest_say_that_it_waits(
+    world: Beside, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the error, what to do about it, and when it tries again."""
+    settings = Settings(root=world.root, token=TOKEN)
+    session = Session(settings, AppTransport(api_of_world(world, settings)))
+
+    def status() -> str:
+        with pytest.raises(SystemExit):
+            main(["status", "d"], session=session)
+        return " ".join(capsys.readouterr().out.split())
+
+    world.faults.to = Full("job.before", passage=9)
+    job = world.start(document("tripled"))
+    world.faults.to = NO_FAULTS
+    text = status()
+    assert "the rebuild waits: no space left on the device that holds tables/x.parquet" in text
+    assert "make room there; it tries again at 2026-" in text
+    with session.client() as client:
+        (waiting,) = client.rebuilds("d")
+        assert waiting.again_at == newest(world).again_at
+        assert waiting.error is not None
+        later(world)
+        (ready,) = client.rebuilds("d")
+    assert (ready.id, ready.status, ready.again_at, ready.error) == (job.id, "ready", None, None)
+    assert "the rebuild waits" not in status()
