@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from cbp.engine.storage.checked_json import digested, read_record
@@ -94,6 +95,20 @@ class Begin:
             Position.from_json(value["swapped"]) if "swapped" in value else None,
             value.get("back", False),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A swap that was taken back, for one leading stage.
+
+    Attributes:
+        epochs: The epochs that the stage ran meanwhile. No table has them, and those before and
+            after them follow each other.
+        at_ms: When the swap was, in milliseconds since 1970.
+    """
+
+    epochs: range
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,28 +237,56 @@ class Descriptions:
         description = self.of(record)
         return description.begins, description.begin.at_ms if description.begin else 0
 
-    def anew(self, record: DataflowRecord) -> frozenset[str]:
-        """Return the stages that any version but the first changed, or let start again."""
-        return self._changed_since(record, 1)
+    def begins_that_count(self, record: DataflowRecord) -> Iterator[Begin]:
+        """Yield how the versions after the first began, newest first; raises as `of`.
+
+        A swap that was taken back is left out, and so is the version that took it back: after both,
+        tables and code are what they were.
+        """
+        version = record.version
+        while version > 1:
+            begin = self._read(path_of(record.folder, version)).begin
+            if begin is not None and begin.back:
+                version -= 1
+            elif begin is not None:
+                yield begin
+            version -= 1
+
+    def anew(self, record: DataflowRecord, *, every: bool = False) -> frozenset[str]:
+        """Return the stages that any version but the first changed, or let start again.
+
+        Args:
+            record: The dataflow.
+            every: Also those of swaps that were taken back.
+        """
+        versions = (one.begin for one in [*self.before(record), self.of(record)][1:])
+        begins = versions if every else self.begins_that_count(record)
+        return frozenset(name for begin in begins if begin is not None for name in begin.anew)
 
     def since_built(self, record: DataflowRecord) -> tuple[Begin, frozenset[str]] | None:
         """Return how the tables were last swapped in, and which stages changed since; or `None`.
 
         A swap shows what all input gives by the code of its version, so that what was before it no
-        longer counts. One that took a swap back shows what was there.
+        longer counts, unless the swap was taken back.
         """
-        for version in range(record.version, 1, -1):
-            begin = self._read(path_of(record.folder, version)).begin
-            if begin is not None and begin.swapped is not None and not begin.back:
-                return begin, self._changed_since(record, version)
+        changed: set[str] = set()
+        for begin in self.begins_that_count(record):
+            if begin.swapped is not None:
+                return begin, frozenset(changed)
+            changed |= set(begin.anew)
         return None
 
-    def _changed_since(self, record: DataflowRecord, version: int) -> frozenset[str]:
-        stages: set[str] = set()
-        for later in range(version + 1, record.version + 1):
-            begin = self._read(path_of(record.folder, later)).begin
-            stages |= set(begin.anew if begin else ())
-        return frozenset(stages)
+    def taken_back(self, record: DataflowRecord) -> dict[str, tuple[TakenBack, ...]]:
+        """Return the swaps that were taken back, oldest first, by leading stage; raises as `of`."""
+        found: dict[str, tuple[TakenBack, ...]] = {}
+        begins = [one.begin for one in [*self.before(record), self.of(record)]]
+        for swap, back in pairwise(begins):
+            if swap is None or swap.swapped is None or back is None or not back.back:
+                continue
+            for leader, stage in back.position.stages.items():
+                epochs = range(swap.swapped.stages[leader].epoch, stage.epoch)
+                found[leader] = (*found.get(leader, ()), TakenBack(epochs, swap.at_ms))
+        return found
 
     def lives(self, record: DataflowRecord) -> dict[str, FlowLife]:
         """Return the life of each flow that did not begin with increment 0; raises as `of`."""

@@ -196,7 +196,8 @@ class Repetition:
             if leader not in begin.position.stages:
                 why = f"`{leader}` has run together with other stages since"
                 raise _NotRepeatedError(why)
-            emptied = set(unit.names) <= set(begin.emptied)
+            # A swap shows other tables in place of those that it empties.
+            emptied = begin.swapped is None and set(unit.names) <= set(begin.emptied)
             return begin.position.stages[leader].epoch, begin.at_ms, emptied
         return 0, None, True
 

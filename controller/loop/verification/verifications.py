@@ -61,7 +61,7 @@ from controller.loop.verification.errors import (
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, Subject, output_tables
+from controller.loop.verification.recomputation import Recomputation, Side, Subject, first_kept
 from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
@@ -176,17 +176,17 @@ class Verifications:
         built, altered = self._altered(record, dataflow)
         valid_to = {} if built is None else self._valid_to(record)
         changed = behind(dataflow, altered | reading_runs(dataflow))
-        collected = {
-            flow: self.engine.increments.horizon(record.folder, flow)
-            for flow in output_tables(dataflow)
-        }
 
         def refuse(other: str, known: Verification) -> None:
             raise VerificationBusyError(other, known.dataflow)
 
         id_ = f"v{self.random_hex(6)}"
         units = self.catalog.units(record)
-        subject = Subject(id_, record, dataflow, units, changed, request, built, valid_to)
+        taken_back = self._descriptions.taken_back(record)
+        subject = Subject(
+            id_, record, dataflow, units, changed, request, built, valid_to, taken_back
+        )
+        collected = first_kept(subject, self.engine)
         tables = _open(_comparisons(subject, collected))
         begun = Verification(
             id_, name, request, "waiting", "waits to begin", began_at=self.clock(), tables=tables
@@ -205,13 +205,14 @@ class Verifications:
     ) -> tuple[Mapping[str, int] | None, set[str]]:
         """Return the stages that cannot be recomputed from scratch, but for what they read.
 
-        The first value is that of `Subject.built`: what was before the last swap does not count if
-        all input can still be read.
+        The first value is that of `Subject.built`. If all input can still be read, what was before
+        the last swap does not count, and neither does a swap that was taken back.
         """
-        since = self._descriptions.since_built(record)
-        if since is None or not all(self._complete(record, one) for one in dataflow.sources):
+        complete = all(self._complete(record, one) for one in dataflow.sources)
+        since = self._descriptions.since_built(record) if complete else None
+        if since is None:
             corrected = self._corrected(record, {})
-            altered = self._descriptions.anew(record) | corrected
+            altered = self._descriptions.anew(record, every=not complete) | corrected
             return None, {*altered, *self._set_aside(record, dataflow)}
         begin, altered = since
         stages = begin.position.stages
@@ -238,13 +239,18 @@ class Verifications:
         return not first and (bool(oldest) or not self.store.next_index(record.name, source))
 
     def _corrected(self, record: DataflowRecord, first: Mapping[str, int]) -> set[str]:
-        """Return the stages with corrections from these epochs on that no roll-back has undone."""
+        """Return the stages with corrections from these epochs on that were not undone.
+
+        A roll-back undoes them, and so does taking back the swap before them.
+        """
         generations = self.open_log(record.folder).generations
+        taken_back = self._descriptions.taken_back(record)
         return {
             one.leader
             for one in read_notes(self.files, record.folder)
             if home_of(generations, one.leader, one.epoch) == one.generation
             and one.epoch >= first.get(one.leader, 0)
+            and not any(one.epoch in swap.epochs for swap in taken_back.get(one.leader, ()))
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -481,9 +487,14 @@ def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Compari
             for flow, first in collected.items()
             if first > built.get(flow.partition(".")[0], 0)
         }
-    return list(
-        comparisons(subject.dataflow, split, subject.changed, collected, built=built is not None)
+    every = comparisons(
+        subject.dataflow, split, subject.changed, collected, built=built is not None
     )
+    return [
+        # Readers see what is older, too, but nothing says any more where that begins.
+        replace(one, whole=False) if one.first and subject.is_return(one.stage, one.first) else one
+        for one in every
+    ]
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
