@@ -139,3 +139,4 @@ class AuditFilter:
     action: str | None = None
     dataflow: str | None = None
     outcome: Outcome | None = None
+    error_code: str | None = None

@@ -20,7 +20,15 @@ from cbp.client import Client, Correction, CorrectionPreview
 from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
-from controller.cli.session import AsJson, DataflowName, Null, Reason, session
+from controller.cli.session import (
+    AsJson,
+    DataflowName,
+    Null,
+    Reason,
+    Since,
+    Until,
+    session,
+)
 from controller.terminal import clock, print_json, print_table, print_text
 
 StateName = Annotated[
@@ -65,6 +73,8 @@ def edit_command(
     file: File = None,
     reason: Reason = "",
     list_: List = False,
+    since: Since = None,
+    until: Until = None,
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
@@ -75,7 +85,7 @@ def edit_command(
     with session(context).connect() as service:
         client = Client.over(service)
         if list_:
-            _print_list(list(client.corrections(dataflow)), as_json=json_)
+            _print_list(list(client.corrections(dataflow, since=since, until=until)), as_json=json_)
             return
         table = name or ""
         if "." not in table.strip("."):

@@ -24,12 +24,15 @@ from controller.cli.session import (
     Cursor,
     DataflowName,
     Reason,
+    Since,
     StageName,
+    Until,
     fetch,
     session,
 )
 from controller.terminal import one_line, print_json, print_more, print_table, print_text
 
+Code = Annotated[str | None, typer.Option(help="Only records that failed with this error code.")]
 DryRun = Annotated[
     bool,
     typer.Option(
@@ -51,13 +54,17 @@ def set_aside_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
+    code: Code = None,
+    since: Since = None,
+    until: Until = None,
     limit: FileLimit = None,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """List records that a stage has set aside, since its code failed on them."""
     at = ("dataflows", dataflow, "stages", stage, "set-aside")
-    answer = fetch(context, json_, *at, limit=limit or _LIMIT, cursor=cursor)
+    asked = {"code": code, "since": since, "until": until}
+    answer = fetch(context, json_, *at, **asked, limit=limit or _LIMIT, cursor=cursor)
     columns = ("epoch", "key", "record", "from", "error")
     rows = [
         (one["epoch"], _text(one["key"]), _text(one["record"]), _place(one), one_line(_error(one)))

@@ -10,7 +10,13 @@ from typing import Annotated, Any
 from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DataflowInvalidError,
+    Mistake,
+    NotFoundError,
+)
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.priority import Priority
 from controller.access.scopes import Scope
@@ -362,8 +368,9 @@ def _change(
             message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
         places = TextPositions(document.text, document.content_type)
-        values = with_added_columns(store.dataflow(name).document, document.values)
-        document = replace(document, values=values)
+        with suppress(NotFoundError):  # which the change raises, once the document is checked
+            values = with_added_columns(store.dataflow(name).document, document.values)
+            document = replace(document, values=values)
         if query.beside:
             return _build_beside(controller, document, query, places, by)
         changed = controller.change(
