@@ -69,6 +69,11 @@ def instant(when: When) -> str | None:
     return when
 
 
+def times(since: When, until: When) -> dict[str, str | None]:
+    """Return the parameters of a list that choose a range of time."""
+    return {"since": instant(since), "until": instant(until)}
+
+
 def body_of_document(document: Document) -> tuple[bytes, str]:
     """Return a document as bytes, and their media type."""
     if isinstance(document, tuple):

@@ -18,7 +18,7 @@ from cbp.client.answers import (
     Validation,
     answer_of,
 )
-from cbp.client.calls import Calls, Document, When, body_of_document, instant
+from cbp.client.calls import Calls, Document, When, body_of_document, times
 from cbp.client.errors import StagesStoppedError, WaitEndedError
 from cbp.client.pages import Pages
 from cbp.client.rest import body_of
@@ -267,9 +267,8 @@ class DataflowCalls(Calls):
         until: When = None,
     ) -> Pages[Claim]:
         """Return the files that arrived, newest first; `code` is why they are in quarantine."""
-        chosen = {"source": source, "status": status, "code": code}
-        times = {"since": instant(since), "until": instant(until)}
-        return self.list_of(Claim, "dataflows", name, "claims", **chosen, **times)
+        chosen = {"source": source, "status": status, "code": code, **times(since, until)}
+        return self.list_of(Claim, "dataflows", name, "claims", **chosen)
 
     def readmit(
         self,
@@ -339,8 +338,8 @@ class DataflowCalls(Calls):
         self, name: str, flow: str | None = None, *, since: When = None, until: When = None
     ) -> Pages[Increment]:
         """Return the increments of a dataflow or of one flow, newest first."""
-        times = {"since": instant(since), "until": instant(until)}
-        return self.list_of(Increment, "dataflows", name, "increments", flow=flow, **times)
+        chosen = {"flow": flow, **times(since, until)}
+        return self.list_of(Increment, "dataflows", name, "increments", **chosen)
 
     def increment(self, name: str, flow: str, index: int) -> Increment:
         """Return one increment, without its records."""

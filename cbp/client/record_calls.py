@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from cbp.client.answers import Correction, CorrectionPreview, Snapshot, answer_of
-from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name
+from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name, times
 from cbp.client.errors import ResourceMissingError
 from cbp.client.pages import Pages, Rows
 from cbp.client.query_result import QueryResult
@@ -197,9 +197,12 @@ class RecordCalls(Calls):
             CorrectionPreview, *path, "preview", content=content, content_type="application/json"
         )
 
-    def corrections(self, name: str) -> Pages[Correction]:
+    def corrections(
+        self, name: str, *, since: When = None, until: When = None
+    ) -> Pages[Correction]:
         """Return the corrections of a dataflow, newest first."""
-        return self.list_of(Correction, "dataflows", name, "corrections")
+        chosen = times(since, until)
+        return self.list_of(Correction, "dataflows", name, "corrections", **chosen)
 
     def snapshot(
         self, name: str, *, at: When = None, epoch: int | None = None, stage: str | None = None

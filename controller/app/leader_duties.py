@@ -40,15 +40,22 @@ from apscheduler.executors.base import MaxInstancesReachedError
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
+from cbp.errors import (
+    CbpError,
+    LeaseLostError,
+    LogConflictError,
+    NotFoundError,
+    OperatingError,
+)
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.rest import next_in_turn
 from controller.clock import SteadyClock, bring_forward
 from controller.ingest.drop_folder import DropFolder
-from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.errors import IntakeStoppedError, NewColumnsError
 from controller.ingest.folder.folder_report import ScanReport
 from controller.loop import Controller
+from controller.loop.operations.added_columns import add_columns
 from controller.loop.runs.threads import Threads
 from controller.run_logs import run_logs_of
 from controller.settings import Settings
@@ -77,7 +84,12 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaderDuties:
-    """Begins with `begin`, and ends with `end` and `wait`; may begin again."""
+    """Begins with `begin`, and ends with `end` and `wait`; may begin again.
+
+    Args:
+        on_columns: Called with a dataflow, what a file brought, and the version, after columns
+            joined the schema of a source.
+    """
 
     def __init__(
         self,
@@ -91,12 +103,13 @@ class LeaderDuties:
         seconds: Callable[[], float],
         sinks: SinkPublishing,
         stopped: threading.Event,
+        on_columns: Callable[[str, NewColumnsError, int], None],
     ) -> None:
         self._settings, self._store = settings, store
         self._run_logs = run_logs_of(settings)
         self._drop_folder, self._controller = drop_folder, controller
         self._now, self._clock, self._stopped = now, clock, stopped
-        self._seconds, self._sinks = seconds, sinks
+        self._seconds, self._sinks, self._on_columns = seconds, sinks, on_columns
 
         def rounds(name: str, work: Callable[[str], None], places: Places) -> Rounds:
             return Rounds(name, work, executor=Threads(name), places=places, clock=clock)
@@ -283,7 +296,7 @@ class LeaderDuties:
         """Make one pass over the drop folders of a dataflow; failures are retried."""
         try:
             self.fetches.ask(f"{name}/{source}" for source in self._due_fetches(name))
-            report = self._scan_one(name)
+            record, report = self._scan_one(name)
         except (NotFoundError, IntakeStoppedError):
             return  # deleted meanwhile, or left to the next start
         except LogConflictError as error:
@@ -293,18 +306,34 @@ class LeaderDuties:
             self._listings.miss([name])
         else:
             self._listings.poll(name, report.polled)
-            if report.ready:
+            if report.new_columns:
+                self._add_columns(record, report.new_columns[0])
+            elif report.ready:
                 self._scan_soon([name])
             elif report.next_at is not None:
                 self._scan_at(name, report.next_at)
 
-    def _scan_one(self, name: str) -> ScanReport:
+    def _add_columns(self, record: DataflowRecord, wanted: NewColumnsError) -> None:
+        """Let new columns of a file join the schema of its source; then the file is read again."""
+        try:
+            version = add_columns(self._controller, record, wanted.source, wanted.columns)
+        except LogConflictError as error:
+            self._controller.stop_leading(error.message)
+            return
+        except CbpError as error:
+            again = isinstance(error, OperatingError)
+            self._drop_folder.refuse_columns(wanted, record.name, error, again=again)
+        else:
+            self._on_columns(record.name, wanted, version)
+        self._scan_soon([record.name])
+
+    def _scan_one(self, name: str) -> tuple[DataflowRecord, ScanReport]:
         # Not during a deletion: a scan would create its folders again.
         with self._controller.exclusive(name, "has its files read"):
             record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
             report = self._drop_folder.scan(record, dataflow, stopping=self.scans.stopping)
         self._complain(name, "; ".join(error.message for error in report.failures))
-        return report
+        return record, report
 
     def _complain(self, dataflow: str, reason: str, error: Exception | None = None) -> None:
         """Log a failure once, not at every listing; `reason` is empty without a failure."""

@@ -41,6 +41,7 @@ from controller.app.construction import (
 from controller.app.leader_duties import LeaderDuties
 from controller.app.notification import alert_watch_for, run_feed_for
 from controller.clock import SteadyClock
+from controller.ingest.errors import NewColumnsError
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
@@ -56,10 +57,14 @@ from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
+from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
 WARM_SECONDS = 30.0
 """How often it is checked that a reader and a worker are ready."""
+
+ITSELF, ADDED = "service", "columns_add"
+"""Actor and action of entries of the audit log about what the service does without a request."""
 
 _log = structlog.get_logger(__name__)
 
@@ -147,6 +152,7 @@ class Service:
             seconds=seconds,
             sinks=self.sinks,
             stopped=self._stop,
+            on_columns=self._note_columns,
         )
         self.alerts = alert_watch_for(
             settings,
@@ -355,6 +361,22 @@ class Service:
 
     def _wake(self) -> None:
         self.controller.wake()
+
+    def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
+        """Write into the audit log which columns joined a schema without anybody's request."""
+        columns = ", ".join(added.columns)
+        entry = AuditRecord(
+            at=self.access.audit.now(),
+            actor=ITSELF,
+            scope="",
+            action=ADDED,
+            outcome="done",
+            status=200,
+            dataflow=dataflow,
+            target={"source": added.source, "claim": added.claim, "version": str(version)},
+            reason=f"{added.file[:200]} has the new columns {columns} (unknown: add)"[:1_000],
+        )
+        self.access.audit.record(entry)
 
     def _stop_leading(self, reason: str) -> None:
         self.controller.stop_leading(reason)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.ingest.errors import device_errors
+from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
@@ -99,6 +99,7 @@ class Batches:
 
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
+            NewColumnsError: The source adds columns of a file; nothing has changed.
             OperatingError: As `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
@@ -147,6 +148,14 @@ class Batches:
         whole: bool,
     ) -> dict[str, Outcome]:
         """Accept what was judged so, and settle the rest; return all outcomes."""
+        try:
+            judged.refused = [
+                (claim, self._intake.without_columns(place, claim, error))
+                for claim, error in judged.refused
+            ]
+        except NewColumnsError:
+            self._discard(place, read, index)
+            raise
         if not judged.whole:
             self._discard(place, read, index)
             again = self._read_again(place, claimed, judged, index, stopping, whole=whole)

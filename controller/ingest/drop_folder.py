@@ -44,11 +44,16 @@ from typing import Any, BinaryIO, TypeVar
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
-from cbp.errors import LogConflictError, NotFoundError
+from cbp.errors import CbpError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
-from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
+from controller.ingest.errors import (
+    DataflowDrainsError,
+    IntakeStoppedError,
+    NewColumnsError,
+    device_errors,
+)
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
 from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
@@ -326,6 +331,22 @@ class DropFolder:
         except (OSError, FileRejectedError) as error:
             raise NotFoundError(kind="kept file", name=f"{source}/{claim.id}") from error
 
+    def refuse_columns(
+        self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
+    ) -> None:
+        """Note why the columns of a file did not join the schema of its source.
+
+        Args:
+            wanted: The file, from the report of a scan.
+            dataflow: Its dataflow.
+            error: Why they did not.
+            again: Whether it is to be tried again; else the file is put into quarantine.
+        """
+        if again:
+            self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
+        else:
+            self._intake.refuse_columns(wanted.claim, error.message)
+
     def foresee(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
     ) -> Judged:
@@ -459,6 +480,8 @@ class DropFolder:
                     self._claims.remove_unclaimed_uploads(place, self._uploads.active)
         except (LogConflictError, IntakeStoppedError):
             raise
+        except NewColumnsError as wanted:
+            tally.report += ScanReport(new_columns=(wanted,))
         except Exception as error:  # whatever failed: the source is tried again
             if not reading:
                 self._unrecovered.add(place.root)

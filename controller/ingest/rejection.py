@@ -100,6 +100,19 @@ class FileRejectedError(CbpError):
         arguments = self.arguments() | {"message": message, "new_columns": tuple(columns)}
         return FileRejectedError(**arguments)
 
+    @property
+    def lacks_only_columns(self) -> bool:
+        """Whether the file would be taken in, as far as is known, if the schema had its columns."""
+        return bool(self.new_columns) and all(b.rule == self.rule for b in self.lines)
+
+    def not_added(self, why: str) -> FileRejectedError:
+        """Return the error of a file whose columns could not join the schema of their source."""
+        message = (
+            f"{self.message}. The source says `unknown: add`, but the service could not add them: "
+            f"{why}"
+        )
+        return FileRejectedError(**self.arguments() | {"message": message})
+
     def reason(self, *, file: str, claim: str) -> dict[str, Any]:
         """Return the reason that the quarantine and the store keep, as JSON values."""
         place = file

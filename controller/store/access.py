@@ -90,9 +90,11 @@ class AuditRecord:
     Attributes:
         number: Given by the store; rises.
         at: When it was answered.
-        actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised.
+        actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised;
+            `service` for what the service did without a request.
         session: The session of the page, which was made from that token; `""` for a program.
         user: What the client says about its user; not verified.
+        action: The operationId of the OpenAPI document, such as `dataflows_pause`; `columns_add`.
         dataflow: The dataflow that it was about; `""` if there is none.
         target: Further names in the request's path, such as `stage` or `run`.
         error_code: The code of a problem; else `""`.
@@ -131,3 +133,4 @@ class AuditFilter:
     action: str | None = None
     dataflow: str | None = None
     outcome: Outcome | None = None
+    error_code: str | None = None

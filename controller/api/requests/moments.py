@@ -29,19 +29,36 @@ Instant = Annotated[datetime, AfterValidator(_utc)]
 """A time; without a zone it is in UTC."""
 
 
-class RangePageQuery(PageQuery):
-    """A page of what happened in a range of time."""
+class RangeQuery(Model):
+    """What happened in a range of time."""
 
     since: Instant | None = Field(None, description="It began, or came, at this time or later.")
     until: Instant | None = Field(None, description="It began, or came, before this time.")
+
+    def holds(self, at: datetime | None) -> bool:
+        """Return whether a time is in the range; `None`, which means unknown, is in no range."""
+        if at is None:
+            return self.since is None and self.until is None
+        is_late = self.until is not None and at >= self.until
+        return not is_late and (self.since is None or at >= self.since)
+
+    def holds_ms(self, at_ms: int) -> bool:
+        """Return whether a time, in milliseconds since 1970, is in the range."""
+        return self.holds(datetime.fromtimestamp(at_ms / 1000, UTC))
+
+
+class RangePageQuery(PageQuery, RangeQuery):
+    """A page of what happened in a range of time."""
+
+
+ErrorCode = Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
+"""The code of an error, or of the reason of a refusal."""
 
 
 class RefusalPageQuery(RangePageQuery):
     """A page of what was refused in a range of time."""
 
-    code: str | None = Field(
-        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the reason of a refusal."
-    )
+    code: ErrorCode = Field(None, description="Code of the reason of a refusal.")
 
 
 class MomentQuery(Model):

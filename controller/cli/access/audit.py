@@ -14,6 +14,7 @@ from controller.terminal import Cell, clock, one_line, print_page
 Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
 Action = Annotated[str | None, typer.Option(help="Show only this action, such as dataflows_pause.")]
 Dataflow = Annotated[str | None, typer.Option(help="Show only this dataflow.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Show only what ended with this error code.")]
 Outcome = Annotated[str | None, typer.Option(help="Show only done, failed or refused.")]
 
 
@@ -25,6 +26,7 @@ def audit_command(
     action: Action = None,
     dataflow: Dataflow = None,
     outcome: Outcome = None,
+    error_code: ErrorCode = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
@@ -40,6 +42,7 @@ def audit_command(
         action=action,
         dataflow=dataflow,
         outcome=outcome,
+        error_code=error_code,
         limit=limit,
         cursor=cursor,
     )

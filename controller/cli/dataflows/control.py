@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +15,9 @@ from controller.cli.session import (
     Cursor,
     DataflowName,
     Limit,
+    Since,
     StageName,
+    Until,
     Yes,
     done,
     fetch,
@@ -142,13 +145,16 @@ def close_command(
     list_: Annotated[
         bool, typer.Option("--list", help="List what closed frames so far, newest first.")
     ] = False,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """Close the open frames of a flow; later records start new frames."""
     if list_:
-        _list_closes(context, dataflow, limit=limit, cursor=cursor, as_json=json_)
+        asked = {"since": since, "until": until, "limit": limit, "cursor": cursor}
+        _list_closes(context, dataflow, asked, as_json=json_)
         return
     if flow is None:
         raise typer.BadParameter("is missing", param_hint="FLOW")
@@ -166,11 +172,9 @@ def close_command(
 
 
 def _list_closes(
-    context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, as_json: bool
+    context: typer.Context, dataflow: str, asked: Mapping[str, Any], *, as_json: bool
 ) -> None:
-    answer = fetch(
-        context, as_json, "dataflows", dataflow, "punctuations", limit=limit, cursor=cursor
-    )
+    answer = fetch(context, as_json, "dataflows", dataflow, "punctuations", **asked)
     columns: dict[str, Cell] = {
         "number": "number",
         "flow": "flow",

@@ -19,7 +19,17 @@ import typer
 
 from cbp.client.errors import ServiceUnreachableError, TokenMissingError
 from cbp.errors import NotFoundError
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Session, fetch, session
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Limit,
+    Session,
+    Since,
+    Until,
+    fetch,
+    session,
+)
 from controller.cli.translator_paths import project_here
 from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
@@ -99,6 +109,8 @@ def versions_command(
         int | None, typer.Option(min=1, help="Print this version's document.")
     ] = None,
     diff: Diff = False,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     json_: AsJson = False,
@@ -109,7 +121,8 @@ def versions_command(
             answer = service.get("dataflows", dataflow, "versions", str(version))
         print_json(answer) if json_ else print_text(answer["text"].rstrip("\n"))
         return
-    answer = fetch(context, json_, "dataflows", dataflow, "versions", limit=limit, cursor=cursor)
+    asked = {"since": since, "until": until, "limit": limit, "cursor": cursor}
+    answer = fetch(context, json_, "dataflows", dataflow, "versions", **asked)
     if diff:
         for one in answer["items"]:
             print_text(f"version {one['version']}, {clock(one['at'])}", "bold")

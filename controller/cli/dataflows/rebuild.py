@@ -24,7 +24,7 @@ from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
 from controller.cli.progress import progress_bar
 from controller.cli.reach import print_input_reach
-from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.session import AsJson, DataflowName, Since, Until, session
 from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
 
 Document = Annotated[
@@ -64,6 +64,8 @@ def rebuild_command(
     back: Back = False,
     list_: List = False,
     seed: Seed = None,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
@@ -81,7 +83,8 @@ def rebuild_command(
             print_json(answer) if json_ else print_text(text, "green")
             return
         if list_:
-            _print_jobs(client.rest.get("dataflows", dataflow, "rebuilds"), as_json=json_)
+            made = client.rest.get("dataflows", dataflow, "rebuilds", since=since, until=until)
+            _print_jobs(made, as_json=json_)
             return
         with progress_bar(hidden=json_) as show:
 

@@ -22,7 +22,15 @@ from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
 from controller.cli.progress import progress_bar
 from controller.cli.reach import print_rollback_reach
-from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
+from controller.cli.session import (
+    AsJson,
+    DataflowName,
+    DryRun,
+    Since,
+    Until,
+    Yes,
+    session,
+)
 from controller.terminal import (
     Cell,
     bytes_text,
@@ -84,16 +92,20 @@ def rollback_command(
     files: Files = False,
     cursor: Cursor = None,
     limit: Limit = 50,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
     """Take tables, queues and epochs back to an earlier moment, and continue from there."""
     with session(context).connect() as service:
         if list_:
-            _print_done(service.get("dataflows", dataflow, "rollbacks"), as_json=json_)
+            answer = service.get("dataflows", dataflow, "rollbacks", since=since, until=until)
+            _print_done(answer, as_json=json_)
             return
         if moments:
-            answer = service.get("dataflows", dataflow, "rollback", "moments", limit=limit)
+            asked = {"limit": limit, "since": since, "until": until}
+            answer = service.get("dataflows", dataflow, "rollback", "moments", **asked)
             _print_moments(answer, as_json=json_)
             return
         if to is None:

@@ -16,7 +16,16 @@ import typer
 from cbp.client import Client, Verification
 from cbp.errors.counts import format_count
 from controller.cli.progress import progress_bar
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Limit,
+    Since,
+    Until,
+    fetch,
+    session,
+)
 from controller.terminal import (
     Cell,
     age,
@@ -27,6 +36,8 @@ from controller.terminal import (
     print_table,
     print_text,
 )
+
+ErrorCode = Annotated[str | None, typer.Option(help="Only those that ended with this error.")]
 
 UNFINISHED = 3
 """Exit status of an unfinished verification that has found no difference so far."""
@@ -199,6 +210,9 @@ def verifications_command(
     cancel: Annotated[
         str | None, typer.Option(metavar="ID", help="Cancel this verification.")
     ] = None,
+    error_code: ErrorCode = None,
+    since: Since = None,
+    until: Until = None,
     json_: AsJson = False,
 ) -> None:
     """List the last verifications of a dataflow, newest first; the last 20 outlive a restart."""
@@ -207,7 +221,8 @@ def verifications_command(
             ended = Client.over(service).cancel_verification(cancel)
             print_json(ended.answer) if json_ else print_text(f"{cancel} is cancelled")
             return
-        answer = service.get("dataflows", dataflow, "verifications")
+        asked = {"error_code": error_code, "since": since, "until": until}
+        answer = service.get("dataflows", dataflow, "verifications", **asked)
     if json_:
         print_json(answer)
         return

@@ -29,7 +29,17 @@ from rich.progress import MofNCompleteColumn
 
 from cbp.errors.counts import format_count
 from controller.cli.progress import new_progress
-from controller.cli.session import AsJson, Cursor, DataflowName, DryRun, Limit, fetch, session
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    DryRun,
+    Limit,
+    Since,
+    Until,
+    fetch,
+    session,
+)
 from controller.settings import Settings
 from controller.terminal import (
     Cell,
@@ -208,10 +218,15 @@ def intentions_command(
 
 
 def recoveries_command(
-    context: typer.Context, dataflow: OfDataflow = None, json_: AsJson = False
+    context: typer.Context,
+    dataflow: OfDataflow = None,
+    since: Since = None,
+    until: Until = None,
+    json_: AsJson = False,
 ) -> None:
     """Show what the last recoveries of the service did, newest first."""
-    answer = fetch(context, json_, "recoveries", dataflow=dataflow)
+    asked = {"dataflow": dataflow, "since": since, "until": until}
+    answer = fetch(context, json_, "recoveries", **asked)
     columns: dict[str, Cell] = {
         "at": (clock, "at"),
         "term": "term",

@@ -26,6 +26,8 @@ from controller.cli.session import (
     DryRun,
     Null,
     Reason,
+    Since,
+    Until,
     require_reason,
     session,
     stage_and_state,
@@ -66,6 +68,8 @@ def edit_command(
     file: File = None,
     reason: Reason = "",
     list_: List = False,
+    since: Since = None,
+    until: Until = None,
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
@@ -76,7 +80,7 @@ def edit_command(
     with session(context).connect() as service:
         client = Client.over(service)
         if list_:
-            _print_list(list(client.corrections(dataflow)), as_json=json_)
+            _print_list(list(client.corrections(dataflow, since=since, until=until)), as_json=json_)
             return
         table = name or ""
         stage_and_state(table)

@@ -24,13 +24,16 @@ from controller.cli.session import (
     Cursor,
     DataflowName,
     Reason,
+    Since,
     StageName,
+    Until,
     fetch,
     require_reason,
     session,
 )
 from controller.terminal import Cell, one_line, print_json, print_page, print_text
 
+Code = Annotated[str | None, typer.Option(help="Only records that failed with this error code.")]
 DryRun = Annotated[
     bool,
     typer.Option(
@@ -52,13 +55,17 @@ def set_aside_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
+    code: Code = None,
+    since: Since = None,
+    until: Until = None,
     limit: FileLimit = None,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """List records that a stage has set aside, since its code failed on them."""
     at = ("dataflows", dataflow, "stages", stage, "set-aside")
-    answer = fetch(context, json_, *at, limit=limit or _LIMIT, cursor=cursor)
+    asked = {"code": code, "since": since, "until": until}
+    answer = fetch(context, json_, *at, **asked, limit=limit or _LIMIT, cursor=cursor)
     columns: dict[str, Cell] = {
         "epoch": "epoch",
         "key": (_text, "key"),

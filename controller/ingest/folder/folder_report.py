@@ -39,7 +39,7 @@ import structlog
 from cbp.errors import CbpError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Backoff, Rest
-from controller.ingest.errors import DropFolderError, SourceFailedError
+from controller.ingest.errors import DropFolderError, NewColumnsError, SourceFailedError
 from controller.ingest.folder.folder_check import require_real
 from controller.ingest.folder.listing import Scanned, UnclaimedFiles, scan_folder, time_of
 from controller.ingest.folder.source_place import SourcePlace
@@ -280,6 +280,7 @@ class ScanReport:
         again_at: When something else is due: look again then.
         polled: Whether files can come to a source without an event, so that only listings find
             them.
+        new_columns: Files whose columns are to join the schemas of their sources.
     """
 
     accepted: int = 0
@@ -293,6 +294,7 @@ class ScanReport:
     settles_at: datetime | None = None
     again_at: datetime | None = field(default=None, compare=False)
     polled: bool = field(default=False, compare=False)
+    new_columns: tuple[NewColumnsError, ...] = field(default=(), compare=False)
 
     def __add__(self, other: ScanReport) -> ScanReport:
         return ScanReport(
@@ -307,6 +309,7 @@ class ScanReport:
             _first(self.settles_at, other.settles_at),
             _first(self.again_at, other.again_at),
             self.polled or other.polled,
+            self.new_columns + other.new_columns,
         )
 
     @property

@@ -208,8 +208,23 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
         f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. "
         f"To take it in, add `{_spelled(name)} TYPE` to the source's schema and register the new "
         "version (`cbp infer FILE` prints the type). To leave out what the schema lacks, say "
-        'options: {unknown: "ignore"} in the source'
+        'options: {unknown: "ignore"} in the source; with "add", new columns join the schema'
     )
+
+
+def refuse_column(name: str, line: int, reading: Reading) -> None:
+    """Note that the record of a line has a column which the schema lacks.
+
+    Raises:
+        FileRejectedError: Its source adds such columns, so the record is not put aside for it; or
+            as `BadLines.add`.
+    """
+    bad = reading.bad
+    if bad.rejects_rows and reading.options.rules.add_unknown:
+        message = unknown_column(name, reading.schema.names)
+        raise FileRejectedError(rule="column_unknown", message=message, line=line)
+    if bad.wants(line):
+        bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
 
 
 def _spelled(name: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -143,9 +144,16 @@ class Amendments:
             record, to, who="", why="", drop_later=drop_later, without=without
         )
 
-    def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:
-        """Return the newest moments to which a dataflow can be rolled back."""
-        return self._rollbacks.moments(self._store.dataflow(name), limit)
+    def moments(
+        self,
+        name: str,
+        *,
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[PointAfterRun]:
+        """Return the newest moments to which a dataflow can be rolled back, in a time range."""
+        return self._rollbacks.moments(self._store.dataflow(name), limit, since, until)
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
         """Return the roll-backs of a dataflow, oldest first: who, why, from where, to where."""

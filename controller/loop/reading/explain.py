@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice, takewhile
 from typing import Any, TypedDict
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -71,10 +72,25 @@ class Explaining:
             dot(dataflow, leaders),
         )
 
-    def versions(self, name: str, *, below: int, limit: int) -> list[VersionEntry]:
-        """Return up to `limit` versions with numbers below `below`, newest first."""
+    def versions(
+        self,
+        name: str,
+        *,
+        below: int,
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[VersionEntry]:
+        """Return up to `limit` versions with numbers below `below`, newest first.
+
+        Args:
+            since, until: Only those that took over at or after, and before, these times.
+        """
         record = self.store.dataflow(name)
-        return list(read_versions(self.descriptions, record, below=below, limit=limit))
+        every = read_versions(self.descriptions, record, below=below)
+        early = (one for one in every if until is None or one.at < until)
+        wanted = takewhile(lambda one: since is None or one.at >= since, early)
+        return list(islice(wanted, limit))
 
     def left(self, name: str) -> dict[str, str]:
         """Return the stages that can still do something without new arrivals, and what it is."""
@@ -231,12 +247,12 @@ class VersionEntry:
 
 
 def read_versions(
-    descriptions: Descriptions, record: DataflowRecord, *, below: int, limit: int
+    descriptions: Descriptions, record: DataflowRecord, *, below: int
 ) -> Iterator[VersionEntry]:
-    """Yield up to `limit` versions with numbers below `below`, newest first."""
+    """Yield the versions with numbers below `below`, newest first; each is read when asked for."""
     newest = min(below - 1, record.version)
     later: Description | None = None
-    for version in range(newest, max(0, newest - limit), -1):
+    for version in range(newest, 0, -1):
         one = later if later is not None else descriptions.version(record, version)
         later = descriptions.version(record, version - 1) if version > 1 else None
         begun = one.begin

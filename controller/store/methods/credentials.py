@@ -173,7 +173,7 @@ class AuditLog:
             query = query.where(audit.c.at >= chosen.since)
         if chosen.until is not None:
             query = query.where(audit.c.at < chosen.until)
-        for name in ("actor", "action", "dataflow", "outcome"):
+        for name in ("actor", "action", "dataflow", "outcome", "error_code"):
             if (value := getattr(chosen, name)) is not None:
                 query = query.where(audit.c[name] == value)
         return page(self._database, query, audit.c.seq, _audit_of, cursor, limit)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
-from controller.api.requests.moments import Instant
+from controller.api.requests.moments import ErrorCode, Instant
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep
 from controller.api.routing.routers import router
@@ -33,6 +33,7 @@ class AuditQuery(PageQuery):
     action: str | None = Field(None, max_length=_NAME_LENGTH, description="An operationId.")
     dataflow: str | None = Field(None, max_length=_NAME_LENGTH)
     outcome: Outcome | None = None
+    error_code: ErrorCode = Field(None, description="Code of the problem of its answer.")
 
 
 class AuditOut(Model):
@@ -71,6 +72,7 @@ def list_entries(
         action=query.action,
         dataflow=query.dataflow,
         outcome=query.outcome,
+        error_code=query.error_code,
     )
     page = access.audit.list(chosen, cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(items=[_shown(entry) for entry in page.items], cursor=cursors.seal(page.cursor))

@@ -15,6 +15,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Problem
 from controller.api.requests.documents import parsed, read_document_body
+from controller.api.requests.moments import RangeQuery
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
@@ -136,12 +137,14 @@ async def start(
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
 @needs(Scope.VIEWER)
 @leader_only
-def list_rebuilds(name: str, store: StoreDep, jobs: RebuildJobsDep) -> RebuildsOut:
+def list_rebuilds(
+    name: str, store: StoreDep, jobs: RebuildJobsDep, query: Annotated[RangeQuery, Query()]
+) -> RebuildsOut:
     """List the rebuilds of a dataflow, newest first, and until when a swap can be taken back.
 
     The last one is listed after a restart of the service, too.
     """
-    items = [_job(one) for one in jobs.all(name)]
+    items = [_job(one) for one in jobs.all(name) if query.holds(one.began_at)]
     return RebuildsOut(items=items, back_until=jobs.back_until(store.dataflow(name)))
 
 

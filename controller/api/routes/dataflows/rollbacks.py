@@ -17,6 +17,7 @@ from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import RangePageQuery, RangeQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
     AmendmentsDep,
@@ -171,7 +172,7 @@ class FilesQuery(PlanQuery, PageQuery):
     """The target of a roll-back, and the part of its files that a client wants."""
 
 
-class MomentsQuery(Model):
+class MomentsQuery(RangeQuery):
     """How many roll-back points a client wants."""
 
     limit: int = Field(
@@ -200,7 +201,7 @@ def list_moments(
     name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
-    moments = amendments.moments(name, limit=query.limit)
+    moments = amendments.moments(name, limit=query.limit, since=query.since, until=query.until)
     return Page(items=[_moment(one) for one in moments])
 
 
@@ -297,14 +298,14 @@ def list_rollbacks(
     name: str,
     amendments: AmendmentsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RangePageQuery, Query()],
 ) -> Page[RollbackOut]:
     """List the roll-backs of a dataflow, newest first: who undid what, and why.
 
     Without a `limit` it is every one.
     """
     shown, more = page_behind(
-        amendments.rollbacks(name)[::-1],
+        [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)],
         lambda one: str(one.number),
         place=cursors.open(query.cursor),
         size=cursors.size_or_all(query),

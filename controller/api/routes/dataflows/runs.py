@@ -21,7 +21,7 @@ from controller.api.answers.request_errors import RunEndedError, RunNotDueError
 from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, RunOut
 from controller.api.figures.overview import members_of
 from controller.api.figures.run_figures import RunFiguresDep
-from controller.api.requests.moments import RangePageQuery
+from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ExchangeDep, StoreDep
 from controller.api.routing.granted import GrantedRunDep, GrantedRunsDep
@@ -51,9 +51,7 @@ class RunQuery(RangePageQuery):
     )
     status: RunStatus | None = None
     epoch: int | None = Field(None, ge=0, le=(1 << 63) - 1)
-    error_code: str | None = Field(
-        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the error that ended it."
-    )
+    error_code: ErrorCode = Field(None, description="Code of the error that ended it.")
 
 
 class BulkRuns(Model):

@@ -19,6 +19,7 @@ from cbp.model.verification import (
 )
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
 from controller.api.routing.routers import leader_only, problems, router
@@ -91,6 +92,12 @@ class DifferenceOut(Model):
     )
 
 
+class VerificationQuery(RangePageQuery):
+    """Which verifications to list."""
+
+    error_code: ErrorCode = Field(None, description="Code of the error that ended it.")
+
+
 class VerificationOut(Model):
     """Progress or result of a verification."""
 
@@ -129,19 +136,24 @@ def list_verifications(
     name: str,
     verifications: VerificationsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[VerificationQuery, Query()],
 ) -> Page[VerificationOut]:
     """List the last verifications of a dataflow, newest first; the last 20 outlive a restart.
 
     Without a `limit` it is every one.
     """
     shown, more = page_behind(
-        verifications.all(name),
+        [one for one in verifications.all(name) if _is_chosen(one, query)],
         lambda one: one.id,
         place=cursors.open(query.cursor),
         size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+
+
+def _is_chosen(one: Verification, query: VerificationQuery) -> bool:
+    code = None if one.error is None else one.error.get("error_code")
+    return query.holds(one.began_at) and query.error_code in (None, code)
 
 
 def _granted(

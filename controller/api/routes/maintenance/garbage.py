@@ -101,7 +101,7 @@ class ReachOut(Model):
 
 @routes.get("/dataflows/{name}/reach", responses=problems(404))
 @needs(Scope.VIEWER)
-def reach(name: str, housekeeping: CollectorDep) -> ReachOut:
+def reach(name: str, housekeeping: HousekeepingDep) -> ReachOut:
     """Show how far back a replace, a retract, a rebuild and a roll-back can go."""
     found = housekeeping.reach(name)
     sources = [
@@ -117,7 +117,7 @@ def look(
     store: StoreDep,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    housekeeping: CollectorDep,
+    housekeeping: HousekeepingDep,
 ) -> GarbageOut:
     """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
     finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name), dry_run=True)
@@ -132,7 +132,7 @@ def collect(
     store: StoreDep,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    housekeeping: CollectorDep,
+    housekeeping: HousekeepingDep,
 ) -> GarbageOut:
     """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
     finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name))

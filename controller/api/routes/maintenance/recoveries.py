@@ -13,6 +13,7 @@ from cbp.model.instants import instant_of
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep
 from controller.api.routing.routers import leader_only, problems, router
@@ -77,7 +78,7 @@ class RecoveryOut(Model):
     removed: list[str] = Field(description="Folders that a purge or a verification had left.")
 
 
-class RecoveriesQuery(PageQuery):
+class RecoveriesQuery(RangePageQuery):
     """Which recoveries a client wants."""
 
     dataflow: str | None = Field(
@@ -122,7 +123,8 @@ def list_recoveries(
     """
     if query.dataflow is not None:
         require_granted(exchange, query.dataflow)
-    notes = [_visible(note, caller) for note in controller.journal.notes()]
+    every = [note for note in controller.journal.notes() if query.holds(note.at)]
+    notes = [_visible(note, caller) for note in every]
     cursors = cursors.about(query.dataflow or "")
     shown, more = page_behind(
         [one for one in notes if one is not None],

@@ -20,9 +20,10 @@ from cbp.model.instants import instant_of
 from cbp.model.run.correction import CORRECTIONS_MAX, Correction, corrected_records
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.schemas import Model, Page
 from controller.api.requests.body import read_body
 from controller.api.requests.keys import schemas_of
+from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     AmendmentsDep,
@@ -190,10 +191,14 @@ async def preview(
 @routes.get("/dataflows/{name}/corrections", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_corrections(
-    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    name: str,
+    amendments: AmendmentsDep,
+    cursors: CursorsDep,
+    query: Annotated[RangePageQuery, Query()],
 ) -> Page[CorrectionOut]:
     """List the corrections, newest first: who, where, when and why."""
-    corrections = list(reversed(amendments.corrections(name)))
+    every = reversed(amendments.corrections(name))
+    corrections = [one for one in every if query.holds_ms(one.at_ms)]
     if (last := cursors.open(query.cursor)) is not None:
         if all(one.run != last for one in corrections):
             raise CursorInvalidError(last)

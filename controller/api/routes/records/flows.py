@@ -21,8 +21,8 @@ from controller.api.answers.record_files import (
     json_text,
 )
 from controller.api.answers.request_errors import IdempotencyKeyReusedError, RequestInvalidError
-from controller.api.answers.schemas import Model, Page, PageQuery, PunctuationOut, Records
-from controller.api.requests.moments import MomentPageQuery, as_of
+from controller.api.answers.schemas import Model, Page, PunctuationOut, Records
+from controller.api.requests.moments import MomentPageQuery, RangePageQuery, as_of
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -192,11 +192,17 @@ def list_punctuations(
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RangePageQuery, Query()],
 ) -> Page[PunctuationOut]:
     """List the punctuations that closed frames of a dataflow's flows, newest first."""
     store.dataflow(name)
-    page = store.punctuations(name, cursor=cursors.open(query.cursor), limit=cursors.size(query))
+    page = store.punctuations(
+        name,
+        since=query.since,
+        until=query.until,
+        cursor=cursors.open(query.cursor),
+        limit=cursors.size(query),
+    )
     flows = {one.flow for one in page.items if not one.input}
     inputs = {flow: controller.framed_inputs(name, flow) for flow in flows}
     items = [_shown(one, inputs.get(one.flow, [])) for one in page.items]
