@@ -15,10 +15,11 @@ holding all places:
 - *A dataflow has at most as many runs as there are places*, slow runs included. So runs that hang
   use up the share of their own dataflow, not the surplus.
 - *A small run has an express place.* A run that reads little starts although all places are held:
-  at once if no other run of its dataflow is under way, else once all those that are have taken
-  longer than `express_after_seconds`. So a backlog, whose runs take seconds each, delays neither
-  other dataflows nor other sources of its own. There is one run beyond the places at most, and a
-  second one only of a dataflow that has no other; once a place is free, they count like any other.
+  at once if no other run of its dataflow is under way, or one of those that are is long: it reads
+  more, or has taken longer than `express_after_seconds`. So a backlog, whose runs take seconds
+  each, delays neither other dataflows nor other sources of its own. There is one run beyond the
+  places at most, and a second one only of a dataflow that has no other; once a place is free, they
+  count like any other.
 
 Runs share more than places: their tasks occupy engine slots, and the engine cannot take a slot back
 from a task that hangs. So there is a fifth rule, the feedback queue of time-sharing systems:
@@ -76,6 +77,7 @@ class ActiveRun:
         ending: Whether it was asked to end.
         recorded: Whether its record is put and only tables and store must follow. Such a run
             never gives way.
+        read_bytes: Size of what it reads.
     """
 
     dataflow: str
@@ -87,6 +89,7 @@ class ActiveRun:
     starved_at: datetime | None = None
     ending: bool = False
     recorded: bool = False
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,8 @@ class Places:
         slow_most: Maximum number of slow runs without a place; further slow runs hold places.
         express_bytes: Maximum size of what a run reads that may take an express place; 0 means that
             there is none.
-        express_after_seconds: How long a small run waits for the runs of its own dataflow before
-            it takes an express place. Small runs of one dataflow end sooner, so they take turns.
+        express_after_seconds: Time after which a run that reads little counts as long, too, for
+            small runs of its own dataflow. Small runs end sooner, so they take turns.
     """
 
     most: int
@@ -153,16 +156,18 @@ class Places:
             by_dataflow.setdefault(work.dataflow, []).append(work)
         for position, name in enumerate(waiting):
             others = by_dataflow.get(name, [])
-            may_pass = beyond < 1 and self._outlast(others, now) if others else beyond < 2
+            may_pass = beyond < 1 and self._has_long(others, now) if others else beyond < 2
             if may_pass:
                 return position
         return None
 
-    def _outlast(self, own: Sequence[ActiveRun], now: datetime) -> bool:
-        """Return whether a small run may pass these runs of its dataflow."""
+    def _has_long(self, own: Sequence[ActiveRun], now: datetime) -> bool:
+        """Return whether a small run may pass these runs of its dataflow, as one is long."""
         begun = now - timedelta(seconds=self.express_after_seconds)
-        long = all(work.since is not None and work.since <= begun for work in own)
-        return long and len(own) <= self.most
+        return len(own) <= self.most and any(
+            work.read_bytes > self.express_bytes or (work.since is not None and work.since <= begun)
+            for work in own
+        )
 
     def next_narrow(self, active: Collection[ActiveRun], waiting: Sequence[str]) -> int | None:
         """Choose which run gets the narrow place now.

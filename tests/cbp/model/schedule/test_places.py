@@ -70,7 +70,8 @@ def test_one_small_run_at_a_time_has_a_place_beside_the_others() -> None:
 
 def test_a_small_run_passes_long_runs_of_its_own_dataflow_only() -> None:
     """Small runs of one dataflow take turns, and those that hang use up its share."""
-    assert express(Places(2), {"a.1": 1, "a.2": 0.1}, "a.3") is None
+    assert express(Places(2), {"a.1": 0.1, "a.2": 0.1}, "a.3") is None
+    assert express(Places(2), {"a.1": 1, "a.2": 0.1}, "a.3") == "a.3"
     assert express(Places(2), {"a.1": 1, "b.1": 0.1}, "a.2") == "a.2"
     assert express(Places(2), {"a.1": 0.1, "b.1": 1}, "a.2") is None
     hung = {"a.1": SLOW, "a.2": SLOW, "a.3": SLOW}

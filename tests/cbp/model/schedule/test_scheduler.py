@@ -102,6 +102,8 @@ def test_a_run_that_reads_little_starts_beside_long_ones() -> None:
     long = [replace(one, work=ActiveRun("long", one.stage, begun)) for one in long]
     assert starts(sized("long", 1)) == ["long"]
     assert starts(sized("long", 11)) == []
+    long = [replace(one, work=ActiveRun("long", one.stage, NOW, read_bytes=11)) for one in long]
+    assert starts(sized("long", 1)) == ["long"]
     assert starts(sized("x", 1), places=Places(2)) == []
     assert starts(sized("x", 5, 6), sized("y", 1), places=Places(3, express_bytes=10)) == ["x", "y"]
 
