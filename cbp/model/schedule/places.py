@@ -60,6 +60,9 @@ STARVED_SECONDS = 5.0
 A shorter wait is normal, since slots change hands.
 """
 
+_LONG_SHARE = 8
+"""A run that reads more than this part of `express_bytes` is long, for small runs of its dataflow."""
+
 _TURNS_MAX = 20
 """Number of turns after which they stop doubling; by then a turn exceeds any time limit."""
 
@@ -165,7 +168,8 @@ class Places:
         """Return whether a small run may pass these runs of its dataflow, as one is long."""
         begun = now - timedelta(seconds=self.express_after_seconds)
         return len(own) <= self.most and any(
-            work.read_bytes > self.express_bytes or (work.since is not None and work.since <= begun)
+            work.read_bytes > self.express_bytes // _LONG_SHARE
+            or (work.since is not None and work.since <= begun)
             for work in own
         )
 
