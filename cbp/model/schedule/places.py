@@ -61,7 +61,7 @@ A shorter wait is normal, since slots change hands.
 """
 
 _LONG_SHARE = 8
-"""A run that reads more than this part of `express_bytes` is long, for small runs of its dataflow."""
+"""A run that reads more than this part of `express_bytes` is long for small runs beside it."""
 
 _TURNS_MAX = 20
 """Number of turns after which they stop doubling; by then a turn exceeds any time limit."""

@@ -74,6 +74,9 @@ def test_a_small_run_passes_long_runs_of_its_own_dataflow_only() -> None:
     assert express(Places(2), {"a.1": 1, "a.2": 0.1}, "a.3") == "a.3"
     assert express(Places(2), {"a.1": 1, "b.1": 0.1}, "a.2") == "a.2"
     assert express(Places(2), {"a.1": 0.1, "b.1": 1}, "a.2") is None
+    active = [late(name, 0.1, read_bytes=2) for name in ("a.1", "a.2")]
+    assert Places(2, express_bytes=15).next_express(active, ["a"], NOW) == 0
+    assert Places(2, express_bytes=16).next_express(active, ["a"], NOW) is None
     hung = {"a.1": SLOW, "a.2": SLOW, "a.3": SLOW}
     assert express(Places(2, SLOW), hung, "a.4") is None
     assert express(Places(2, SLOW), hung, "b.1") == "b.1"
