@@ -213,7 +213,7 @@ def engine_for(
         from cbp.engine.workers.executor import WorkerExecutor
 
         workers = WorkerExecutor(
-            free_max=settings.parallel_runs_max + 1,  # one for the express place
+            free_max=settings.parallel_runs_max + 2,  # two for the express places
             memory_bytes_max=settings.worker_memory_bytes_max,
         )
         executor = workers if settings.worker_processes else None

@@ -39,6 +39,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -446,9 +447,11 @@ class DropFolder:
         *,
         reading: bool,
     ) -> ScanReport:
-        report = ScanReport()
-        for place in self._places(record, dataflow):
-            tally = Tally(stopping, claims=record.takes_in)
+        report, places = ScanReport(), list(self._places(record, dataflow))
+        for place in places:
+            others = [other.incoming for other in places if other is not place]
+            others_wait = partial(self._watch.has_renamed, others)
+            tally = Tally(stopping, claims=record.takes_in, others_wait=others_wait)
             resting = self.troubles.resting(place.root) if reading else None
             if resting is not None:
                 report += ScanReport(failures=(resting.error,), again_at=resting.retry_at)

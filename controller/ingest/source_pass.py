@@ -47,6 +47,7 @@ from controller.ingest.folder.source_place import (
     move,
     move_to_quarantine,
 )
+from controller.ingest.formats.content import never
 from controller.ingest.intake import Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
@@ -59,6 +60,9 @@ LISTING_SHARE = 10
 """A listing with files left is used again for so many times as long as it took: so listings cost a
 tenth of the time at most, and what comes meanwhile does not wait much longer for them."""
 
+EARLY_SHARE = 4
+"""A pass ends after this part of its time if files were renamed into other sources meanwhile."""
+
 SETTLE_WITHIN = timedelta(seconds=1)
 """No file that was read waits longer for those that are settled with it."""
 
@@ -67,15 +71,32 @@ class Tally:
     """The report of one source while its pass runs.
 
     Attributes:
+        early: After this time none is begun while files wait in other sources of the dataflow.
         batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
     """
 
-    def __init__(self, stopping: Callable[[], bool], *, claims: bool = True) -> None:
-        self.claims = claims
+    def __init__(
+        self,
+        stopping: Callable[[], bool],
+        *,
+        claims: bool = True,
+        others_wait: Callable[[], bool] = never,
+    ) -> None:
+        self.claims, self._others_wait = claims, others_wait
         self.report, self.stopping = ScanReport(), stopping
         self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
-        self.batch = ONE_FILE
+        self.early, self.batch = self.until, ONE_FILE
+
+    def begin(self, now: datetime, seconds: float) -> None:
+        """Let the pass take so many seconds from now on."""
+        self.until = now + timedelta(seconds=seconds)
+        self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
+
+    def is_over(self, now: datetime) -> bool:
+        """Return whether no other file is begun; at least one is."""
+        late = now >= self.until or (now >= self.early and self._others_wait())
+        return bool(self.done) and late
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +173,7 @@ class SourcePass:
             now = self._clock()
             left = _Left(listed, now + LISTING_SHARE * (now - begun))
         listed = left.listed
-        tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
+        tally.begin(self._clock(), self._limits.scan_seconds)
         tally.batch = place.source.batch_of(len(opened.claims) + len(listed.eligible))
         self._take_open(place, opened, listed, tally)
         for manifest in listed.sealed:
@@ -188,7 +209,7 @@ class SourcePass:
         announced = self._announced(listed.sealed, opened, listed).values()
         claims = [claim for claim in opened.claims if claim not in announced]
         for group in groups(claims, self._group_limits(tally.batch)):
-            if tally.done and self._clock() >= tally.until:
+            if tally.is_over(self._clock()):
                 tally.report += ScanReport(ready=len(group))
                 continue
             brought = [(one, self._claims.bring_copy(place, one, opened, listed)) for one in group]
@@ -209,7 +230,7 @@ class SourcePass:
         tally: Tally,
     ) -> None:
         """Take in the files of a sealed manifest as one increment, or refuse all of them."""
-        if tally.done and self._clock() >= tally.until:
+        if tally.is_over(self._clock()):
             tally.report += ScanReport(ready=1)
             return
         announced = self._announced([manifest], opened, listed)
@@ -258,7 +279,7 @@ class SourcePass:
         """Take in a group: each file as an increment, or together as few as possible."""
         together = tally.batch.files > 1
         while claimed:
-            if tally.done and self._clock() >= tally.until:
+            if tally.is_over(self._clock()):
                 tally.report += ScanReport(ready=len(claimed))
                 return
             outcomes = dict[str, Outcome]()
@@ -291,7 +312,7 @@ class SourcePass:
                 if tally.stopping():
                     raise IntakeStoppedError(str(path))
                 now = self._clock()
-                if tally.done and now >= tally.until:
+                if tally.is_over(now):
                     tally.report += ScanReport(ready=len(claimed) - number)
                     break
                 if group.since and now - group.since >= SETTLE_WITHIN:
@@ -367,7 +388,7 @@ class SourcePass:
             ready = [one for one in ready if one.path not in announced]
         begun = 0
         for group in groups(ready[: self._limits.claims_per_scan], self._group_limits(tally.batch)):
-            if tally.done and self._clock() >= tally.until:
+            if tally.is_over(self._clock()):
                 break
             if not sealed and begun + len(group) == len(ready):
                 due = self._due(tally.batch, group, listed)

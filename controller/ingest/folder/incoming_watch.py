@@ -144,6 +144,11 @@ class IncomingWatch:
         with self._lock:
             return frozenset(self._renamed.get(folder, {}).values())
 
+    def has_renamed(self, folders: Iterable[Path]) -> bool:
+        """Return whether a file was renamed into one of these folders and was not taken since."""
+        with self._lock:
+            return any(self._renamed.get(folder) for folder in folders)
+
     def sees(self, folder: Path) -> bool:
         """Return whether an event comes for each file that comes into an `incoming` folder."""
         with self._lock:

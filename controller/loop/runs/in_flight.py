@@ -59,6 +59,7 @@ class Work:
         gives_way_to: The dataflow that it was cancelled for; `""` if there is none.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
+        read_bytes: Size of what its run reads.
     """
 
     key: StageId
@@ -73,6 +74,7 @@ class Work:
     recording: bool = False
     epoch: int | None = None
     code: str = ""
+    read_bytes: int = 0
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -122,6 +124,7 @@ class InFlight:
                     work.gave_way,
                     ending=work.cancelled_at is not None,
                     recorded=work.recording or work.give_up is None,
+                    read_bytes=work.read_bytes,
                 )
                 for key, work in self._busy.items()
             }

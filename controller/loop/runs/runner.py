@@ -74,6 +74,7 @@ class Runner:
             gave_way=job.view.gave_way,
             epoch=job.run.epoch,
             code=job.code(),
+            read_bytes=job.start.read_bytes,
         )
         self.in_flight.submit(work, lambda: self._run(job, work))
 
