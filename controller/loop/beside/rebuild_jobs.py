@@ -81,8 +81,8 @@ from controller.loop.operations.version_change import Changed
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.failures import RetryPolicy
 from controller.loop.runs.in_flight import InFlight
-from controller.loop.runs.retry import RetryPolicy
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
