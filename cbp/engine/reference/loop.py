@@ -36,7 +36,6 @@ class Superstep:
 
     Attributes:
         outputs: Output name to its records, and aggregate to the numbers that groups gave.
-        keys: The called keys.
     """
 
     outputs: dict[str, list[Row]]
@@ -54,8 +53,6 @@ def run_supersteps(
     """Run the supersteps of one epoch; if one fails, put the states back.
 
     Args:
-        state: Its states, which `run` changes.
-        inputs: What the first superstep reads.
         run: Runs a superstep on inputs; the flag says whether it is the first, and the aggregates
             are those of the one before.
         order: Gives the order in which groups are visited.

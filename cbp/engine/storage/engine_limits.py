@@ -48,7 +48,7 @@ class EngineLimits:
             the limit.
         whole_run_bytes: Bytes of the records that the one call of a whole run reads and puts, or
             that a loop of messages holds; its task needs about eight times as much memory. A run of
-            more is refused.
+            more is refused. A quarter of it may stay in memory between runs.
         superstep_log_ms: Milliseconds between two snapshots of a loop within a run, at least
             (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one

@@ -11,6 +11,9 @@ from cbp.errors import DefinitionError
 from cbp.sdk.translate import spec_of
 
 SCHEMA = "k BIGINT, n BIGINT"
+AVERAGE: Any = "mean"
+AGGREGATES: Any = (("sum", None), ("max", None), ("sum", 1), ("sum", 2))
+NO_ENDS: tuple[Any, ...] = ("1", True, float("nan"))
 NO_NUMBERS: tuple[Any, ...] = (0, -1, 1_000_001, True, 2.5, "2", None)
 
 
@@ -59,10 +62,10 @@ def test_the_number_of_supersteps_is_that_of_the_loopbacks() -> None:
         ),
         ("supersteps_unsupported", "more", {"more": Input(SCHEMA)}),
         ("supersteps_unsupported", "kept", {"kept": State(SCHEMA, expire="3 days")}),
-        ("aggregate_invalid", "moved", {"moved": Aggregate("mean")}),
+        ("aggregate_invalid", "moved", {"moved": Aggregate(AVERAGE)}),
         *(
             ("aggregate_invalid", "moved", {"moved": Aggregate("sum", ends_below=number)})
-            for number in ("1", True, float("nan"))
+            for number in NO_ENDS
         ),
         (
             "aggregate_without_loop",
@@ -86,3 +89,9 @@ def test_a_fingerprint_is_that_of_before() -> None:
     said = spec_of(changed(mail=Loopback(SCHEMA, route_by="k", supersteps=1))).code
     assert said == spec_of(changed(mail=Loopback(SCHEMA, route_by="k"))).code
     assert said != spec_of(changed(mail=Loopback(SCHEMA, route_by="k", supersteps=9))).code
+
+
+def test_what_an_aggregate_is_belongs_to_the_code() -> None:
+    """Another end of a loop is another code, which a new version asks about."""
+    codes = {spec_of(changed(moved=Aggregate(how, ends_below=end))).code for how, end in AGGREGATES}
+    assert len(codes) == 4

@@ -63,6 +63,30 @@ def test_a_loop_ends_when_its_aggregate_is_small(tmp_path: Path) -> None:
     assert rows[2]["together"] == 4.0, "called last in the third superstep"
 
 
+class Ring(Translate):
+    """Hand on for so many supersteps, though there is always a message left."""
+
+    items = Input("k BIGINT, n DOUBLE", route_by="k")
+    on = Loopback("k BIGINT", route_by="k", supersteps=100)
+    calls = View("k BIGINT, n BIGINT", key="k")
+    left = Aggregate("max", ends_below=1)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """See the class."""
+        out.left(19 if group.left is None else group.left - 1)
+        out.calls(key.k, 1 + sum(row.n for row in group.calls))
+        out.on((key.k + 1) % 7)
+
+
+def test_a_loop_of_so_many_supersteps_counts_down(tmp_path: Path) -> None:
+    """Nothing is left of it that another epoch would read."""
+    dataflow = loop_of(Ring(), items="k BIGINT, n DOUBLE")
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    assert_same(dataflow, driver, [{"items": [{"k": 0, "n": 0.0}]}])
+    assert [figures["supersteps"] for figures in driver.figures] == [20]
+    assert sum(row["n"] for row in driver.state("stage", "calls")) == 20
+
+
 def test_the_first_superstep_ends_nothing(tmp_path: Path) -> None:
     """It has nothing to compare with, so the next one always comes."""
     dataflow = loop_of(Halves(), items="k BIGINT, n DOUBLE")
