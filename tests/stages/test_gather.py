@@ -127,12 +127,13 @@ def test_another_try_goes_on_with_the_values_of_a_round(tmp_path: Any) -> None:
         [{"src": s, "dst": d, "gone": False} for s, d in dice.integers(0, NODES, (9, 2)).tolist()]
         for _ in range(2)
     ]
-    flow, limits = flow_of(Katz()), replace(DEFAULT_LIMITS, superstep_log_ms=0)
+    flow, limits = flow_of(Katz(rounds=7)), replace(DEFAULT_LIMITS, superstep_log_ms=0)
     engine = LocalEngine(cache=str(tmp_path / "cache"), limits=limits)
     driver = Dying(engine, flow, tmp_path / "t", passages=[4, 1, 2])
     assert_same(flow, driver, [{"edges": edges} for edges in epochs], source="")
     assert driver.deaths == 3
     assert [figures.get("notes_before") for figures in driver.figures] == [4, None]
+    assert [figures["notes"] for figures in driver.figures] == [7, 7], "rounds"
     assert not list(tmp_path.rglob("*.log"))
 
 

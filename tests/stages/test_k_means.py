@@ -165,6 +165,10 @@ def test_another_try_goes_on_with_the_means_of_a_round(tmp_path: Path) -> None:
     assert_same(dataflow, driver, [{"points": points}], source="")
     assert driver.deaths == 2
     assert [figures["notes_before"] for figures in driver.figures] == [4]
+    whole = Driver(engine, dataflow, tmp_path / "u")
+    whole.feed("points", points)
+    whole.run_until_idle()
+    assert driver.figures[0]["notes"] == whole.figures[0]["notes"] > 5, "rounds"
 
 
 def test_any_split_gives_the_tables_of_one_batch() -> None:

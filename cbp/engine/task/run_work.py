@@ -163,6 +163,7 @@ class RunWork:
             self.writers.plan.faults("superstep.after")
             made = cache(make)
             number += 1
+            counts["notes"] = number
             if log.is_due(lambda: sum(int(table.nbytes) for table in made().values())):
                 log.put(lambda: Snapshot(number, {}, made()))
                 counts["seconds_superstep_log"] = log.spent

@@ -33,7 +33,6 @@ _items = st.lists(
 )
 
 
-@pytest.mark.part(every=2)
 @pytest.mark.parametrize("form", [Halves, HalvesArrow])
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
