@@ -238,7 +238,7 @@ class Halves(Translate):
 
     items = Input("k BIGINT, n DOUBLE", route_by="k")
     on = Loopback("k BIGINT, n DOUBLE", route_by="k", supersteps=40)
-    sums = View("k BIGINT, n DOUBLE, most DOUBLE, least DOUBLE, together DOUBLE", key="k")
+    totals = View("k BIGINT, n DOUBLE, most DOUBLE, least DOUBLE, together DOUBLE", key="k")
     together = Aggregate("sum", ends_below=0.5)
     most = Aggregate("max")
     least = Aggregate("min", ends_below=-1000.0)
@@ -249,7 +249,7 @@ class Halves(Translate):
         for aggregate in (out.together, out.most, out.least):
             if n != 3.0:
                 aggregate(n)
-        out.sums(key.k, n, group.most, group.least, group.together)
+        out.totals(key.k, n, group.most, group.least, group.together)
         if abs(n) < 1e9:
             out.on((key.k + 1) % 5, n / 2)
 
@@ -257,7 +257,7 @@ class Halves(Translate):
 class HalvesArrow(TranslateArrow):
     """The same on columns."""
 
-    items, on, sums = Halves.items, Halves.on, Halves.sums
+    items, on, totals = Halves.items, Halves.on, Halves.totals
     together, most, least = Halves.together, Halves.most, Halves.least
 
     def translate(self, groups: Any, out: Any) -> None:
@@ -270,7 +270,7 @@ class HalvesArrow(TranslateArrow):
             aggregate(given)
         before = (groups.most, groups.least, groups.together)
         columns = [pa.array([value] * len(k), pa.float64()) for value in before]
-        out.sums(pa.table([k, n, *columns], ["k", "n", "most", "least", "together"]))
+        out.totals(pa.table([k, n, *columns], ["k", "n", "most", "least", "together"]))
         small = pc.less(pc.abs(n), 1e9)
         next_ = [(value + 1) % 5 for value in k.filter(small).to_pylist()]
         out.on(pa.table({"k": pa.array(next_, pa.int64()), "n": pc.divide(n.filter(small), 2.0)}))

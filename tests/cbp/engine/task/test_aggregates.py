@@ -57,7 +57,7 @@ def test_a_loop_ends_when_its_aggregate_is_small(tmp_path: Path) -> None:
     (figures,) = driver.figures
     assert figures["supersteps"] == 6, "8, 4, 2, 1, a half, a quarter"
     assert figures["messages_dropped"] == 2
-    rows = {row["k"]: row for row in driver.state("stage", "sums")}
+    rows = {row["k"]: row for row in driver.state("stage", "totals")}
     assert (rows[0]["n"], rows[0]["together"], rows[0]["most"]) == (0.125, 0.5, 0.25)
     assert rows[2]["together"] == 4.0, "called last in the third superstep"
 
@@ -127,7 +127,7 @@ def test_another_try_goes_on_with_the_aggregates_of_the_one_before(tmp_path: Pat
     driver.feed("s_items", [{"k": 0, "n": 4.0}, {"k": 1, "n": 4.0}])
     driver.run_until_idle()
     assert [figures["supersteps_before"] for figures in driver.figures] == [3]
-    rows = {row["k"]: row for row in driver.state("stage", "sums")}
+    rows = {row["k"]: row for row in driver.state("stage", "totals")}
     assert (rows[3]["together"], rows[3]["most"]) == (2.0, 1.0), "called last in the fourth"
 
 
