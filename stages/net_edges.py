@@ -71,9 +71,13 @@ class NetEdges:
             once: Whether records of one edge count once.
         """
         shift = many.bit_length()
-        codes = np.concatenate([src << shift | dst, dst << shift | src])
-        codes <<= 1
-        codes[len(src) :] += 1
+        codes = np.empty(2 * len(src), np.int64)
+        for side, (node, other) in enumerate(((src, dst), (dst, src))):
+            half = codes[side * len(src) :][: len(src)]  # large arrays that are new cost the most
+            np.left_shift(node, shift, out=half)
+            half |= other
+            half <<= 1
+            half += side
         codes.sort()
         starts = _are_new(codes)
         amount = np.ones(1, np.int32)
@@ -94,7 +98,7 @@ class NetEdges:
             amount: What is told; one for all, or one for each.
             shift: Bits of a node.
         """
-        side = (codes & 1).astype(np.bool_)
+        side = (codes.astype("<i8", copy=False).view(np.uint8)[::8] & 1).view(np.bool_)
         codes >>= 1
         starts = _are_new(codes)
         seconds = np.flatnonzero(~starts)
@@ -187,8 +191,10 @@ def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _ends(codes: Int64s, shift: int) -> tuple[Int64s, Int64s]:
-    """Return both ends of links from their codes, `node << shift | other`."""
-    return codes >> shift, codes & ((1 << shift) - 1)
+    """Return both ends of links from their codes, `node << shift | other`, which are used up."""
+    other = codes & ((1 << shift) - 1)
+    codes >>= shift
+    return codes, other
 
 
 def _runs(codes: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:

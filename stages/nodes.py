@@ -59,7 +59,7 @@ def _offsets(ids: Array) -> tuple[Int64s, Array, int] | None:
     if most - least >= _CLOSE * len(ids):
         return None
     is_there = np.zeros(most - least + 1, np.bool_)
-    offsets = ids - ids.dtype.type(least)
+    offsets = ids - ids.dtype.type(least) if least else ids
     is_there[offsets] = True
     return offsets, (np.flatnonzero(is_there) + least).astype(ids.dtype), least
 

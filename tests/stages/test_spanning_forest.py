@@ -35,6 +35,18 @@ def test_each_node_gets_the_least_of_its_component(seed: int, many: int, share: 
     assert united(many, node, other).tolist() == [right[one] for one in range(many)]
 
 
+def test_many_links_a_node_give_the_same() -> None:
+    """A few links are looked at first; what only the others unite, and a node without any."""
+    dice, many = np.random.default_rng(6), 3_001
+    left = dice.integers(0, many - 1, 60_000)
+    right = (dice.integers(0, many - 1, 60_000) & ~3) | (left & 3)  # four parts
+    left, right = np.append(left, 4), np.append(right, 5)  # of which two hang together here alone
+    for turned in (1, -1):
+        label = united(many, left[::turned], right[::turned])
+        assert label[:-1].tolist() == [{0: 0, 1: 0, 2: 2, 3: 3}[one & 3] for one in range(many - 1)]
+        assert label[-1] == many - 1
+
+
 def test_a_long_path_takes_few_rounds() -> None:
     """A path of 100,000 nodes in a random order is one component at once."""
     order = np.random.default_rng(4).permutation(100_000)

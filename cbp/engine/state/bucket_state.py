@@ -320,7 +320,8 @@ class BucketState:
     def take(self, positions: RecordPositions, columns: Sequence[str]) -> pa.Table:
         """Return the rows of some records (at least one) of `find`, in the order of `positions`."""
         parts, places = [], []
-        for at in np.unique(positions.file).tolist():
+        is_one = bool(np.all(positions.file == positions.file[0]))
+        for at in np.unique(positions.file[:1] if is_one else positions.file).tolist():
             mine = np.flatnonzero(positions.file == at)
             parts.append(self._readers[at].take(positions.position[mine], columns))
             places.append(mine)
