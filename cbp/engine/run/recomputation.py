@@ -29,6 +29,7 @@ Invariant: the state of each group is that of a stage that read what counts in o
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections import deque
@@ -49,6 +50,7 @@ from cbp.engine.columnar.key_index import (
     GroupKey,
     Int64s,
     KeyRange,
+    Positions,
     index_bits,
     is_index,
 )
@@ -69,6 +71,9 @@ _ROWS = 1 << 18
 
 _SMALL_BYTES = 8 << 20
 """A file with more bytes, or with more than `_ROWS` records, is read one row group at a time."""
+
+_FEW = 2_000
+"""So few records of a file are hashed with those of others; more in the thread that reads them."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 """Threads that read files; what they decode and look through does not hold the interpreter."""
@@ -226,7 +231,16 @@ class _Recomputation:
             yield from self._exact(parts, spec)
 
     def _exact(self, parts: Sequence[_Part], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield those of some records that belong to the run's groups.
+        """Yield those of some records that belong to the run's groups; raises as `_of_groups`."""
+        for exact, alike in itertools.groupby(parts, key=lambda part: part.is_exact):
+            some = list(alike)
+            if exact:
+                yield pa.concat_tables([part.records for part in some])
+            else:
+                yield self._of_groups(some, spec).records
+
+    def _of_groups(self, parts: Sequence[_Part], spec: InputSpec) -> _Part:
+        """Return those of some records that belong to the run's groups.
 
         Raises:
             _IndexWrongError: The index of one has other bits than the hashes of its keys.
@@ -238,9 +252,14 @@ class _Recomputation:
             own = hashes[at : (at := at + part.records.num_rows)]
             if part.bits is not None and not np.array_equal(own.astype(part.bits.dtype), part.bits):
                 raise _IndexWrongError(part.path)
+        chosen = pa.array(self._chosen(keys, hashes))
+        return _Part(parts[0].path, records.take(chosen), is_exact=True)
+
+    def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
+        """Return which keys are those of the run's groups."""
         chosen = self._groups.among(hashes)
-        # A key outside of the range that has the hash of a group was not looked for everywhere.
-        yield records.take(pa.array(chosen[self._range.inside(keys)[chosen]]))
+        # A key outside of the range that has the hash of a group is not looked for everywhere.
+        return chosen[self._range.inside(keys)[chosen]] if chosen.size else chosen
 
     def _likely_records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[_Part]:
         """Yield the records that can belong to the run's groups, in the order of the files."""
@@ -278,15 +297,18 @@ class _Recomputation:
                 if likely.size:
                     records = group.read(columns.names).take(pa.array(likely))
                     records = records_read(conform(records, columns), spec)
-                    yield _Part(share.path, records, bits[likely])
+                    part = _Part(share.path, records, bits[likely])
+                    yield part if likely.size < _FEW else self._of_groups([part], spec)
                 continue
             # Where the last row group had some, this one has: its columns are read at one time.
             records = group.read(columns.names if found else key.columns.names)
-            chosen = self._groups.among(key.hashes(key.keys(records)))
+            keys = key.keys(records)
+            chosen = self._chosen(keys, key.hashes(keys))
             if chosen.size:
                 records = records if found else group.read(columns.names)
                 records = records.take(pa.array(chosen))
-                yield _Part(share.path, records_read(conform(records, columns), spec))
+                records = records_read(conform(records, columns), spec)
+                yield _Part(share.path, records, is_exact=True)
             found = bool(chosen.size)
 
     def _bits(self, group: _RowGroup, key: GroupKey) -> npt.NDArray[Any] | None:
@@ -342,11 +364,13 @@ class _Part:
 
     Attributes:
         bits: What the index has of each; `None`: they were chosen without it.
+        is_exact: Whether all of them belong to the run's groups.
     """
 
     path: str
     records: pa.Table
     bits: npt.NDArray[Any] | None = None
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
