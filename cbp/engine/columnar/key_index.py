@@ -7,8 +7,11 @@
 A file of a source is written with it if files of the source can be replaced
 (`cbp.model.dataflow.replacement`). To find the records of some groups, this column is read first,
 the others only where one of the groups can be, and only keys that can be one of them are hashed.
-The bits decide nothing: what they let pass is hashed. Without the column (in files of earlier
-versions, or from before the stage was there) the keys of all records are hashed.
+What the bits let pass is hashed. Without the column (in files of earlier versions, or from before
+the stage was there) the keys of all records are hashed.
+
+A key of numbers, dates and times has no index: such keys are hashed as fast as the index is read.
+What a file says of their least and greatest value serves instead (`KeyRange`).
 
 The column is in the file that it indexes. So it is durable with it and goes with it, checksums
 of the file cover it, and readers leave it out, since they name the columns that they read.
@@ -28,6 +31,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import xxhash
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
@@ -70,6 +75,11 @@ class GroupKey:
         return cls(spec.schema.select(spec.route_by), key)
 
     @property
+    def has_index(self) -> bool:
+        """Whether files have an index of such keys: hashing all of them would take longer."""
+        return not all(pa.types.is_primitive(type_) for type_ in arrow_schema(self.columns).types)
+
+    @property
     def index(self) -> str:
         """The name of the column that has bits of its hashes."""
         text = ", ".join(f"{column.name} {column.type}" for column in self.columns.fields)
@@ -96,7 +106,8 @@ def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]
     for stage, name in dataflow.consumers(source.name):
         spec = dataflow.stages[stage].translator
         key = GroupKey.of(spec.input(name), spec.key)
-        found[key.index] = key
+        if key.has_index:
+            found[key.index] = key
     return tuple(found.values())
 
 
@@ -116,14 +127,62 @@ def with_index(records: pa.Table, keys: Sequence[GroupKey], size: int) -> pa.Tab
     return records
 
 
-def index_bits(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return a column of the index as numbers."""
+def is_index(field: pa.Field) -> bool:
+    """Return whether a column of a file has the type of an index; other ones are not read."""
+    return any(field.type == pa.binary(size) for size in (_NARROW, _WIDE))
+
+
+def index_bits(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
+    """Return a column of the index as numbers; `None` if it has nulls."""
+    if column.null_count:
+        return None
     size = column.type.byte_width
     parts = [
         np.frombuffer(chunk.buffers()[1], f"<u{size}")[chunk.offset : chunk.offset + len(chunk)]
         for chunk in column.chunks
     ]
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, f"<u{size}"), *parts])
+
+
+class KeyRange:
+    """The least and the greatest value of the first column of some keys: of numbers or dates.
+
+    A row group of a file whose values are all outside of it has none of the keys.
+    """
+
+    def __init__(self) -> None:
+        self._least: Any = None
+        self._most: Any = None
+        self._known = True
+
+    def add(self, keys: pa.Table) -> None:
+        """Extend it by some keys."""
+        column = keys.column(0)
+        ranked = pa.types.is_integer(column.type) or pa.types.is_date32(column.type)
+        self._known = self._known and ranked and not column.null_count
+        if not self._known or not len(column):
+            return
+        least, most = pc.min_max(column).as_py().values()
+        self._least = least if self._least is None else min(least, self._least)
+        self._most = most if self._most is None else max(most, self._most)
+
+    def inside(self, keys: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return which keys are not outside of it."""
+        if not self._known or self._least is None:
+            return np.ones(keys.num_rows, np.bool_)
+        column = keys.column(0)
+        least, most = (pa.scalar(one, column.type) for one in (self._least, self._most))
+        inside = pc.and_(pc.greater_equal(column, least), pc.less_equal(column, most))
+        mask: npt.NDArray[np.bool_] = inside.fill_null(False).to_numpy()
+        return mask
+
+    def excludes(self, statistics: pq.Statistics | None) -> bool:
+        """Return whether none of the keys is among values with these statistics."""
+        if not self._known or statistics is None or not statistics.has_min_max:
+            return False
+        if self._least is None:
+            return True
+        return bool(statistics.max < self._least or statistics.min > self._most)
 
 
 class GroupHashes:

@@ -15,7 +15,8 @@ to be distinguished from another.
 
 Several threads read the retained files, and their records come in the order of the files. The index
 of a file says which of its records can belong to the groups: only these are decoded
-(`cbp.engine.columnar.key_index`).
+(`cbp.engine.columnar.key_index`). An index that does not fit the keys of a file is noticed by those
+that it lets pass; then all is read again, without any index. A verification and a build read none.
 
 The records from before are written to one file an input, below a state's table, where the files of
 attempts are collected. It is removed when the run is prepared: no record names it.
@@ -28,23 +29,34 @@ Invariant: the state of each group is that of a stage that read what counts in o
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
-from cbp.engine.columnar.key_index import GroupHashes, GroupKey, Int64s, index_bits
+from cbp.engine.columnar.key_index import (
+    GroupHashes,
+    GroupKey,
+    Int64s,
+    KeyRange,
+    Positions,
+    index_bits,
+    is_index,
+)
 from cbp.engine.columnar.row_codes import row_codes, subtract_rows
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
+from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import Files
@@ -60,10 +72,13 @@ _ROWS = 1 << 18
 _SMALL_BYTES = 8 << 20
 """A file with more bytes, or with more than `_ROWS` records, is read one row group at a time."""
 
+_FEW = 2_000
+"""So few records of a file are hashed with those of others; more in the thread that reads them."""
+
 _THREADS = min(4, os.cpu_count() or 1)
 """Threads that read files; what they decode and look through does not hold the interpreter."""
 
-_Read = Callable[[Sequence[str]], pa.Table]
+_logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -82,11 +97,17 @@ def computing_anew(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[R
     if not plan.replaces:
         yield plan
         return
-    work = _Recomputation(plan, faults)
+    work = _Recomputation(plan, faults, uses_index=not plan.recomputes)
     try:
-        yield work.plan_anew()
+        try:
+            made = work.plan_anew()
+        except _IndexWrongError as error:
+            _logger.warning("%s: reads without an index: that of %s is wrong", plan.run, error)
+            work.uses_index = False
+            made = work.plan_anew()
+        yield made
     finally:
-        for path in work.written:
+        for path in set(work.written):
             with suppress(OperatingError):
                 files.remove(path)
 
@@ -96,14 +117,17 @@ class _Recomputation:
     """Makes the plan of one run; see the module header.
 
     Attributes:
+        uses_index: Whether it believes indexes.
         written: Full paths of the files that were written.
     """
 
     plan: RunPlan
     faults: Faults
+    uses_index: bool
     written: list[str] = field(default_factory=list)
     _left: pa.Table = field(init=False)
     _groups: GroupHashes = field(init=False)
+    _range: KeyRange = field(init=False)
 
     @property
     def _spec(self) -> TranslatorSpec:
@@ -112,6 +136,7 @@ class _Recomputation:
     def plan_anew(self) -> RunPlan:
         """Write what the groups had read before, and return the plan that reads it."""
         assert self._spec.key is not None, "only groups are recomputed"
+        self._range = KeyRange()
         self._groups = GroupHashes(self._hashes_of_run())
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
         # Keys of which no record was found yet; those that remain have none.
@@ -141,7 +166,9 @@ class _Recomputation:
         for spec in self._spec.inputs:
             for increment in self.plan.inputs.get(spec.name, ()):
                 for share in self._shares((*increment.files, *increment.gone)):
-                    found += [np.unique(hashes) for _, hashes in self._key_parts(share, spec)]
+                    for keys, hashes in self._key_parts(share, spec):
+                        self._range.add(keys)
+                        found.append(np.unique(hashes))
         return np.concatenate(found)
 
     def _gone(self, spec: InputSpec) -> pa.Table:
@@ -156,8 +183,10 @@ class _Recomputation:
         own = self.plan.inputs.get(spec.name, ())
         sink = self._sink(number, file_columns(spec))
         before = [file for one in self.plan.retained.get(spec.name, ()) for file in one.files]
-        for part in _gathered(self._records(before, spec), max(_ROWS, gone.num_rows)):
-            gone = self._write(sink, part, gone, spec)
+        # Few comparisons with many records that are gone, and not many with few.
+        for parts in _gathered(self._likely_records(before, spec), max(_ROWS, gone.num_rows)):
+            for part in self._exact(parts, spec):
+                gone = self._write(sink, part, gone, spec)
         as_they_are = []
         for file in (file for one in own for file in one.files):
             if not gone.num_rows:
@@ -198,12 +227,48 @@ class _Recomputation:
 
     def _records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[pa.Table]:
         """Yield the records of the run's groups, in the order of the files."""
+        for parts in _gathered(self._likely_records(files, spec), _ROWS):
+            yield from self._exact(parts, spec)
+
+    def _exact(self, parts: Sequence[_Part], spec: InputSpec) -> Iterator[pa.Table]:
+        """Yield those of some records that belong to the run's groups; raises as `_of_groups`."""
+        for exact, alike in itertools.groupby(parts, key=lambda part: part.is_exact):
+            some = list(alike)
+            if exact:
+                yield pa.concat_tables([part.records for part in some])
+            else:
+                yield self._of_groups(some, spec).records
+
+    def _of_groups(self, parts: Sequence[_Part], spec: InputSpec) -> _Part:
+        """Return those of some records that belong to the run's groups.
+
+        Raises:
+            _IndexWrongError: The index of one has other bits than the hashes of its keys.
+        """
+        records, key = pa.concat_tables([part.records for part in parts]), self._key(spec)
+        keys, at = key.keys(records), 0
+        hashes = key.hashes(keys)
+        for part in parts:
+            own = hashes[at : (at := at + part.records.num_rows)]
+            if part.bits is not None and not np.array_equal(own.astype(part.bits.dtype), part.bits):
+                raise _IndexWrongError(part.path)
+        chosen = pa.array(self._chosen(keys, hashes))
+        return _Part(parts[0].path, records.take(chosen), is_exact=True)
+
+    def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
+        """Return which keys are those of the run's groups."""
+        chosen = self._groups.among(hashes)
+        # A key outside of the range that has the hash of a group is not looked for everywhere.
+        return chosen[self._range.inside(keys)[chosen]] if chosen.size else chosen
+
+    def _likely_records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[_Part]:
+        """Yield the records that can belong to the run's groups, in the order of the files."""
         if len(files) <= _THREADS:
             for share in self._shares(files):
                 yield from self._selected(share, spec)
             return
         with ThreadPoolExecutor(_THREADS, "cbp-retained") as threads:
-            ahead: deque[Future[Iterable[pa.Table]]] = deque()
+            ahead: deque[Future[Iterable[_Part]]] = deque()
             for file in files:
                 ahead.append(threads.submit(self._of_file, file, spec))
                 if len(ahead) > 2 * _THREADS:
@@ -211,39 +276,52 @@ class _Recomputation:
             while ahead:
                 yield from ahead.popleft().result()
 
-    def _of_file(self, file: DataFile, spec: InputSpec) -> Iterable[pa.Table]:
-        """Return the records of the run's groups in a file; of a large one as they are read."""
+    def _of_file(self, file: DataFile, spec: InputSpec) -> Iterable[_Part]:
+        """Return what `_selected` finds in a file; of a large one as it is read."""
         found = self._selected(share_of(self.plan.folder, file), spec)
         return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
-    def _selected(self, share: Share, spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield the records of the run's groups in a file; decodes what its index leaves."""
+    def _selected(self, share: Share, spec: InputSpec) -> Iterator[_Part]:
+        """Yield the records of a file that can belong to the run's groups.
+
+        Where it has no index, they do. It decodes what the index leaves.
+        """
         columns, key = file_columns(spec), self._key(spec)
         found = False
-        for read, has in _row_groups(share):
-            likely = None
-            if key.index in has:
-                likely = self._groups.among(index_bits(read([key.index]).column(0)))
-                if not likely.size:
-                    continue
-            # Where the last row group had some, this one has: its columns are read at one time.
-            whole = found or likely is not None
-            records = read(columns.names if whole else key.columns.names)
-            if likely is not None:
-                records = records.take(pa.array(likely))
-            chosen = self._groups.among(key.hashes(key.keys(records)))
-            found = bool(chosen.size)
-            if not found:
+        for group in _row_groups(share):
+            if self._range.excludes(group.statistics(key.columns.names[0])):
                 continue
-            if not whole:
-                records = read(columns.names)
-            yield records_read(conform(records.take(pa.array(chosen)), columns), spec)
+            bits = self._bits(group, key)
+            if bits is not None:
+                likely = self._groups.among(bits)
+                if likely.size:
+                    records = group.read(columns.names).take(pa.array(likely))
+                    records = records_read(conform(records, columns), spec)
+                    part = _Part(share.path, records, bits[likely])
+                    yield part if likely.size < _FEW else self._of_groups([part], spec)
+                continue
+            # Where the last row group had some, this one has: its columns are read at one time.
+            records = group.read(columns.names if found else key.columns.names)
+            keys = key.keys(records)
+            chosen = self._chosen(keys, key.hashes(keys))
+            if chosen.size:
+                records = records if found else group.read(columns.names)
+                records = records.take(pa.array(chosen))
+                records = records_read(conform(records, columns), spec)
+                yield _Part(share.path, records, is_exact=True)
+            found = bool(chosen.size)
+
+    def _bits(self, group: _RowGroup, key: GroupKey) -> npt.NDArray[Any] | None:
+        """Return the index of a row group; `None` if there is none that can be used."""
+        if not self.uses_index or not group.has_index(key):
+            return None
+        return index_bits(group.read([key.index]).column(0))
 
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield the keys of a file's records, and their hashes."""
         key = self._key(spec)
-        for read, _ in _row_groups(share):
-            keys = key.keys(read(key.columns.names))
+        for group in _row_groups(share):
+            keys = key.keys(group.read(key.columns.names))
             yield keys, key.hashes(keys)
 
     def _key(self, spec: InputSpec) -> GroupKey:
@@ -276,8 +354,59 @@ class _Recomputation:
         return name
 
 
-def _row_groups(share: Share) -> Iterator[tuple[_Read, Collection[str]]]:
-    """Yield, for each row group with rows of a share, what reads columns of these; and all names.
+class _IndexWrongError(Exception):
+    """The index of a file, of which the path is given, does not fit its keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some records of a file.
+
+    Attributes:
+        bits: What the index has of each; `None`: they were chosen without it.
+        is_exact: Whether all of them belong to the run's groups.
+    """
+
+    path: str
+    records: pa.Table
+    bits: npt.NDArray[Any] | None = None
+    is_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroup:
+    """The rows of a share that are in one row group of its file."""
+
+    share: Share
+    file: CheckedFile
+    number: int
+    start: int
+    rows: int
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows."""
+        with reading_increment(self.share.path, self.share.rows):
+            return self.file.read_row_group(self.number, columns).slice(self.start, self.rows)
+
+    def has_index(self, key: GroupKey) -> bool:
+        """Return whether the file has an index of a key."""
+        schema = self.file.schema_arrow
+        at = schema.get_field_index(key.index)
+        return at >= 0 and is_index(schema.field(at))
+
+    def statistics(self, column: str) -> Any:
+        """Return what the file says of the values of a column, if it has one of this name."""
+        at = self.file.schema_arrow.get_field_index(column)
+        metadata = self.file.metadata.row_group(self.number)
+        for number in range(at, metadata.num_columns) if at >= 0 else ():
+            chunk = metadata.column(number)  # behind it, if a column before it is nested
+            if chunk.path_in_schema == column:
+                return chunk.statistics
+        return None
+
+
+def _row_groups(share: Share) -> Iterator[_RowGroup]:
+    """Yield the row groups with rows of a share.
 
     Raises:
         IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
@@ -286,27 +415,23 @@ def _row_groups(share: Share) -> Iterator[tuple[_Read, Collection[str]]]:
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:
         raise IncrementDamagedError(share.path, expected=share.rows, found=file.metadata.num_rows)
-    at, names = 0, file.schema_arrow.names
-
-    def read(group: int, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
-        with reading_increment(share.path, share.rows):
-            return file.read_row_group(group, columns).slice(start, rows)
-
+    at = 0
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
         first, last = max(share.start - at, 0), min(share.stop - at, rows)
         at += rows
         if first < last:
-            yield partial(read, group, first, last - first), names
+            yield _RowGroup(share, file, group, first, last - first)
 
 
-def _gathered(parts: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield tables of at least so many rows each, but for the last."""
-    waiting: list[pa.Table] = []
+def _gathered(parts: Iterable[_Part], rows: int) -> Iterator[list[_Part]]:
+    """Yield parts that have so many rows together at least, but for the last."""
+    waiting, many = list[_Part](), 0
     for part in parts:
         waiting.append(part)
-        if sum(one.num_rows for one in waiting) >= rows:
-            yield pa.concat_tables(waiting)
-            waiting = []
+        many += part.records.num_rows
+        if many >= rows:
+            yield waiting
+            waiting, many = [], 0
     if waiting:
-        yield pa.concat_tables(waiting)
+        yield waiting

@@ -19,7 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
@@ -34,6 +36,9 @@ from cbp.errors import OperatingError
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
+
+_SAMPLE, _SAMPLED_FROM = 2_000, 8_000
+"""How many values say whether those of a column repeat, and from how many rows on it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,36 @@ def _leaves(schema: pa.Schema) -> list[str]:
     return [columns.column(at).path for at in range(len(columns))]
 
 
+def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
+    """Return the columns that are written with a dictionary; `True`: all.
+
+    One of values that hardly repeat, such as most keys and all hashes, would be larger than the
+    values, and slower to write and to read.
+    """
+    own = table.select(table.column_names[: table.num_columns - indexes])
+    once = {name for name in own.column_names if _hardly_repeats(own.column(name))}
+    if not indexes and not once:
+        return True
+    return [leaf for leaf in _leaves(own.schema) if leaf not in once]
+
+
+def _hardly_repeats(column: pa.ChunkedArray) -> bool:
+    """Return whether a value comes less than twice on average, as far as two samples say.
+
+    Among `_SAMPLE` values drawn from as many different ones as a half of all rows, some
+    `_SAMPLE ** 2 / rows` came before. Neighbours are counted, too: sorted values repeat there only.
+    """
+    type_, rows = column.type, len(column)
+    if rows < _SAMPLED_FROM or pa.types.is_nested(type_) or pa.types.is_boolean(type_):
+        return False
+    spread = column.take(pa.array(np.linspace(0, rows - 1, _SAMPLE, dtype=np.int64)))
+    repeats = _SAMPLE * _SAMPLE // rows
+    return all(
+        len(sample) - pc.count_distinct(sample, mode="all").as_py() <= repeats
+        for sample in (spread, column.slice(0, _SAMPLE))
+    )
+
+
 def _temporary(name: str) -> str:
     """Return a temporary name that `Files.remove_temporaries` recognises."""
     return f".{name}.tmp"
@@ -201,8 +236,7 @@ class _Part:
     def __init__(self, folder: str, name: str, first: pa.Table, indexes: int) -> None:
         self.name, self.records, self.bytes = name, 0, 0
         self._temporary = f"{folder}/{_temporary(name)}"
-        # A dictionary of hashes would be as large as they are.
-        names = _leaves(first.schema)[:-indexes] if indexes else True
+        names: Any = _repeating(first, indexes)
         codec = "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
         self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
         self._writer: Any = pq.ParquetWriter(

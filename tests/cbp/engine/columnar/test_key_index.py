@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.key_index import (
     GroupHashes,
     GroupKey,
+    KeyRange,
     index_bits,
     index_bytes,
     indexed_keys,
@@ -79,6 +81,57 @@ def test_a_record_of_eighty_bytes_has_the_wide_index() -> None:
     """A twentieth of the records at most, but two bytes at least."""
     assert index_bytes(table([("a", 1)] * 10)) == 2
     assert index_bytes(table([("a" * 100, 1)] * 10)) == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "has"),
+    [
+        ("n BIGINT", False),
+        ("at DATE, n INT", False),
+        ("word STRING", True),
+        ("n INT, w STRING", True),
+    ],
+)
+def test_keys_of_numbers_and_dates_have_no_index(columns: str, has: bool) -> None:
+    """To hash them takes as long as to read one."""
+    schema = Schema.parse(columns)
+    assert GroupKey(schema, schema).has_index == has
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.integers(-9, 9), max_size=6),
+    st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=6),
+    st.sampled_from([pa.int64(), pa.int16(), pa.date32(), pa.string(), pa.float64()]),
+)
+def test_a_range_excludes_no_row_group_with_one_of_its_keys(
+    wanted: list[int], there: list[int | None], type_: pa.DataType
+) -> None:
+    """And all others, where keys are numbers or dates, and none is null."""
+
+    def column(values: list[Any]) -> pa.Table:
+        if type_ in (pa.date32(), pa.string()):
+            days = pa.array(values, pa.int32()).cast(pa.date32())
+            return pa.table({"k": days if type_ == pa.date32() else days.cast(type_)})
+        return pa.table({"k": pa.array(values, type_)})
+
+    keys = KeyRange()
+    for value in wanted:
+        keys.add(column([value]))
+    sink = pa.BufferOutputStream()
+    pq.write_table(column(there), sink)
+    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    found = metadata.row_group(0).column(0).statistics if there else None
+    values = [value for value in there if value is not None]
+    excluded = keys.excludes(found)
+    assert not (excluded and set(wanted) & set(values))
+    ranked = type_ not in (pa.string(), pa.float64())
+    if wanted and values and ranked:
+        assert excluded == (max(values) < min(wanted) or min(values) > max(wanted))
+        inside = [min(wanted) <= (99 if n is None else n) <= max(wanted) for n in there]
+        assert keys.inside(column(there)).tolist() == inside
+    keys.add(column([None]))
+    assert not keys.excludes(found)
 
 
 class Counted(Translate):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.key_index import GroupKey
@@ -20,20 +22,58 @@ KEYS = [
 ]
 
 
+def written(folder: Path, rows: pa.Table, schema: Schema, keys: list[GroupKey]) -> dict[str, bool]:
+    """Write a file; return whether each of its columns has a dictionary."""
+    writer = PartWriter(
+        str(folder), index=0, claim="c", schema=schema, limits=IngestLimits(), keys=keys
+    )
+    writer.write(rows.to_batches())
+    (part,) = writer.finish()
+    assert part.records == rows.num_rows
+    (file,) = folder.iterdir()
+    group = pq.read_metadata(file).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    assert {column.compression for column in columns} == {"ZSTD"}
+    return {column.path_in_schema: "RLE_DICTIONARY" in column.encodings for column in columns}
+
+
 def test_the_index_of_a_file_has_no_dictionary_and_all_else_has(tmp_path: Path) -> None:
     """A dictionary of hashes would be as large as they are; of nested columns it stays."""
     row = {"word": "a", "n": 1, "tags": ["x", "y"], "both": {"a": 1, "b": "z"}}
-    batches = pa.Table.from_pylist([row] * 3_000, arrow_schema(SCHEMA)).to_batches()
-    writer = PartWriter(
-        str(tmp_path), index=0, claim="c", schema=SCHEMA, limits=IngestLimits(), keys=KEYS
+    rows = pa.Table.from_pylist([row] * 3_000, arrow_schema(SCHEMA))
+    columns = written(tmp_path, rows, SCHEMA, KEYS)
+    assert len(columns) == 7
+    for name, has in columns.items():
+        assert has == (not name.startswith("_key_")), name
+
+
+@pytest.mark.parametrize("keys", [[], KEYS[:1]])
+def test_a_column_of_values_that_hardly_repeat_has_no_dictionary(
+    tmp_path: Path, keys: list[GroupKey]
+) -> None:
+    """Neither sorted nor in any order; one whose values repeat among neighbours or far away has.
+
+    All but a few values are null: one value that repeats.
+    """
+    dice, many = np.random.default_rng(3), 20_000
+    schema = Schema.parse(
+        "word STRING, n BIGINT, few BIGINT, runs BIGINT, half BIGINT, none STRING, tags ARRAY<INT>"
     )
-    writer.write(batches)
-    (part,) = writer.finish()
+    unique = dice.permutation(many)
+    table = pa.table(
+        {
+            "word": pa.array([f"w{n}" for n in unique.tolist()]),
+            "n": pa.array(np.arange(many)),
+            "few": pa.array(unique % (many // 10)),
+            "runs": pa.array(np.arange(many) // 10),
+            "half": pa.array(dice.integers(2 * many, size=many)),
+            "none": pa.array(["x", *[None] * (many - 1)]),
+            "tags": pa.array([[1]] * many, pa.list_(pa.int32())),
+        }
+    ).cast(arrow_schema(schema))
+    columns = written(tmp_path, table, schema, keys)
+    assert {name for name, has in columns.items() if not has and not name.startswith("_key_")} == {
+        "word", "n", "half",
+    }  # fmt: skip
     (file,) = tmp_path.iterdir()
-    group = pq.read_metadata(file).row_group(0)
-    columns = {group.column(at).path_in_schema: group.column(at) for at in range(7)}
-    assert group.num_columns == 7
-    assert part.records == 3_000
-    for name, column in columns.items():
-        assert ("RLE_DICTIONARY" in column.encodings) == (not name.startswith("_key_")), name
-        assert column.compression == "ZSTD"
+    assert pq.read_table(file).select(schema.names).equals(table)
