@@ -126,10 +126,14 @@ class DataflowFreshness(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness(Answer):
-    """Whether every file that came is applied by every stage; `state` is the worst of all."""
+    """Whether every file that came is applied by every stage; `state` is the worst of all.
+
+    `service` is what keeps the service itself from working, such as a full disk.
+    """
 
     state: str
     dataflows: list[DataflowFreshness]
+    service: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
