@@ -20,7 +20,7 @@ CHOICE = "part of an algorithm: forces one of two ways to the same answer"
 ALLOWED = {
     "cbp.engine.columnar.xxh64._ROWS_AT_ONCE": CHOICE,
     "cbp.engine.columnar.xxh64._TOGETHER_MIN": CHOICE,
-    "cbp.engine.state.access_path._SCAN_FROM": CHOICE,
+    "cbp.engine.state.lookup._SCAN_FROM": CHOICE,
     "cbp.engine.state.bucket_state._SEARCH_COST": CHOICE,
 }
 """Constant -> why a test may patch it."""

@@ -534,6 +534,8 @@ class RebuildJob(Job):
         tables: What differs, once it is ready.
         exact: Whether both had applied the same input when they were compared.
         by, ended_by: Who asked for it; who asked for the swap, or cancelled it.
+        again_at: When it tries again, while it waits for a full disk or another fault of the
+            environment to pass (`error`); `None`: it does not wait.
     """
 
     dataflow: str
@@ -543,6 +545,7 @@ class RebuildJob(Job):
     exact: bool
     by: str
     ended_by: str
+    again_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,14 @@ class Calls:
 
     rest: RestClient
 
+    def _got(self, kind: type[T], *path: str, **query: Any) -> T:
+        """Return the answer to a GET; parameters with the value `None` are left out."""
+        return answer_of(kind, self.rest.get(*path, **query))
+
+    def _posted(self, kind: type[T], *path: str, **more: Any) -> T:
+        """Return the answer to a POST; `more` as for `RestClient.post`."""
+        return answer_of(kind, self.rest.post(*path, **more))
+
     def list_of(self, kind: type[T], *path: str, **query: Any) -> Pages[T]:
         """Return the list at a path; parameters with the value `None` are left out."""
 

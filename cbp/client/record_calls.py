@@ -180,21 +180,22 @@ class RecordCalls(Calls):
             RequestRefusedError: A key or a value does not fit; `details["mistakes"]` lists all.
             ValueError: If `table` has no dot.
         """
-        answer = self.rest.post(
+        return self._posted(
+            Correction,
             *_corrections(name, table),
             content=_corrections_body(corrections),
             content_type="application/json",
             query={"reason": reason, "by": by},
             idempotency_key=str(uuid4()),  # a repeated request corrects only once
         )
-        return answer_of(Correction, answer)
 
     def plan_edit(self, name: str, table: str, corrections: Corrections) -> CorrectionPreview:
         """Show what `edit` would change; arguments and errors as there."""
         content = _corrections_body(corrections)
         path = _corrections(name, table)
-        answer = self.rest.post(*path, "preview", content=content, content_type="application/json")
-        return answer_of(CorrectionPreview, answer)
+        return self._posted(
+            CorrectionPreview, *path, "preview", content=content, content_type="application/json"
+        )
 
     def corrections(
         self, name: str, *, since: When = None, until: When = None

@@ -58,11 +58,11 @@ class RunCalls(Calls):
 
     def run(self, run: str) -> Run:
         """Return one run."""
-        return answer_of(Run, self.rest.get("runs", run))
+        return self._got(Run, "runs", run)
 
     def cancel_run(self, run: str) -> Run:
         """Ask a run to stop; it may have ended before, see its `status`."""
-        return answer_of(Run, self.rest.post("runs", run, "cancel"))
+        return self._posted(Run, "runs", run, "cancel")
 
     def cancel_runs(self, runs: Sequence[str]) -> list[BulkItem]:
         """Ask runs to stop, and return what became of each request; their input stays queued."""
@@ -91,7 +91,7 @@ class RunCalls(Calls):
     ) -> RollbackPlan:
         """Show what a roll-back would do; arguments as for `roll_back`."""
         asked = _where(to, drop_later=drop_later, without=without)
-        return answer_of(RollbackPlan, self.rest.get("dataflows", name, "rollback", **asked))
+        return self._got(RollbackPlan, "dataflows", name, "rollback", **asked)
 
     def roll_back(
         self,
@@ -274,11 +274,11 @@ class RunCalls(Calls):
 
     def verification(self, verification: str) -> Verification:
         """Return one verification, also while it is under way."""
-        return answer_of(Verification, self.rest.get("verifications", verification))
+        return self._got(Verification, "verifications", verification)
 
     def cancel_verification(self, verification: str) -> Verification:
         """End a verification; what it has compared until then stays."""
-        return answer_of(Verification, self.rest.post("verifications", verification, "cancel"))
+        return self._posted(Verification, "verifications", verification, "cancel")
 
     def verifications(
         self,
@@ -346,8 +346,7 @@ class RunCalls(Calls):
     def cancel_rebuild(self, name: str, rebuild: RebuildJob | str) -> RebuildJob:
         """End a rebuild; the present tables stay as they are."""
         id_ = rebuild if isinstance(rebuild, str) else rebuild.id
-        answer = self.rest.post("dataflows", name, "rebuilds", id_, "cancel")
-        return answer_of(RebuildJob, answer)
+        return self._posted(RebuildJob, "dataflows", name, "rebuilds", id_, "cancel")
 
     def swap_back(self, name: str) -> int:
         """Show the tables from before the last swap again; return the version that is shown."""

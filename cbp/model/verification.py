@@ -277,8 +277,6 @@ def comparisons(
     """Yield every table with how it is compared, upstream first, outputs last.
 
     Args:
-        dataflow: The newest version of the dataflow.
-        split: How the input is cut.
         changed: Stages that were changed by a version or corrected by hand, or that read the
             context of their runs, and all stages behind them.
         collected: Maps each output flow to the first increment that retention has kept.
@@ -391,9 +389,7 @@ def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
     """Return which increments of a source are merged into one if all of its input comes at once.
 
     Args:
-        end: Number of increments.
         breaks: Indexes at which punctuations stand. No merged range extends across one.
-        most: Maximum number of increments in one range.
     """
     ranges, start = [], 0
     while start < end:

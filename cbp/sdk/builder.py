@@ -19,13 +19,7 @@ from typing import Any
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, Dataflow, PublishPolicy
-from cbp.model.dataflow.nodes import (
-    BUCKETS_DEFAULT,
-    UNSAID,
-    FileBatch,
-    SourceNode,
-    StageNode,
-)
+from cbp.model.dataflow.nodes import BUCKETS_DEFAULT, UNSAID, FileBatch, SourceNode, StageNode
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.retention import NO_WISH, RetentionWish
@@ -146,8 +140,6 @@ class DataflowBuilder:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
 
         Args:
-            name: Name of the stage, unique in the dataflow.
-            translator: The translator that the stage executes.
             buckets: Number of hash partitions of its groups and state; a power of two.
             fuse: Whether the stage can run together with its neighbours, as one job.
             any_order: Whether a group's answer depends on nothing but its records, whatever their
@@ -236,7 +228,6 @@ class DataflowBuilder:
         """Publish a flow, or mirror a view; `cbp.model.dataflow.sinks` says what is possible.
 
         Args:
-            name: Name of the sink, unique in the dataflow.
             to: `"parquet"`, `"csv"`, `"delta"` or `"webhook"`.
             flow: The flow whose increments are published. Give this or `view`.
             view: The view that is mirrored.

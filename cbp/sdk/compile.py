@@ -2,6 +2,15 @@
 
 Every mistake that can be found without data is found here. Its message names the class, the
 attribute, the place (`file.py:12`), and what to do instead.
+
+Which record of a key of an output counts must not depend on the order of groups:
+
+    key of the output   holds the stage's key      one group emits its records, one in an epoch
+                        anything, with latest_by   the greatest counts, whichever group emitted it
+
+Two groups that emit records of one key in one epoch are called in the order of their hashes, which
+says nothing about the records. In a history every record of an epoch counts, so it may have any
+key. That a group emits its own key only, and each key once in an epoch, engines check.
 """
 
 from __future__ import annotations
@@ -31,14 +40,7 @@ from cbp.model.dataflow.stage import (
 )
 from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema, is_name
-from cbp.sdk.declare import (
-    Input,
-    Loopback,
-    Output,
-    State,
-    View,
-    place_of,
-)
+from cbp.sdk.declare import Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     parameters_mistake,
     record_wise_mistakes,
@@ -50,35 +52,75 @@ from cbp.sdk.form_mistakes import (
 from cbp.sdk.input_spec import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.output_keys import latest_by_mistakes, shared_key_mistakes
 from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
 from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table, writes_remote
+
+
+def latest_by_mistakes(
+    declared: Output, schema: Schema, key: Sequence[str], latest_by: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield (code, message) for what is wrong with the `latest_by` of an output."""
+    if declared.latest_by is None:
+        return
+    if not key or declared.history:
+        why = "a history" if declared.history else "an output without a key"
+        message = f"latest_by says which record of a key counts; of {why} every record counts"
+        yield "latest_by_invalid", message
+    for column in latest_by:
+        if column in key:
+            yield (
+                "latest_by_invalid",
+                f"{column!r} is part of the key, so it is the same in all records of a key",
+            )
+        elif schema[column].type.arguments:
+            message = f"{column!r} is {schema[column].type}, whose values have no order"
+            yield "latest_by_invalid", message
+
+
+def shared_key_mistakes(
+    outputs: Sequence[OutputSpec], inputs: Sequence[InputSpec], key: Schema | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, code, message) for each output of which several groups may emit one key."""
+    single = next((one.name for one in inputs if one.route_by is None), None)
+    steps = max((one.supersteps for one in inputs), default=1)
+    for output in outputs:
+        if not output.single:
+            continue
+        lacking = [
+            str(field)
+            for field in (() if key is None else key.fields)
+            if field.name not in output.key or output.schema[field.name].type != field.type
+        ]
+        if single is not None or key is None:
+            why = f"each record of {single!r} is a group of its own, and two may emit one key"
+        elif lacking:
+            why = (
+                f"the key ({', '.join(output.key)}) does not hold {', '.join(lacking)} of the "
+                f"stage's key ({key}), so two groups may emit one key in one epoch"
+            )
+        elif steps > 1:
+            why = "its groups are called several times in an epoch (supersteps)"
+        else:
+            continue
+        message = (
+            f"{why}, and which record counts would depend on their order: say which by "
+            "latest_by=..., such as a time or a version; or declare a View; or leave the key out"
+        )
+        yield output.name, "output_key_shared", message
+
 
 _T = TypeVar("_T")
 
 Declaration = Input | Loopback | Output | State | Lookup
 
-_RESERVED = (
-    "associate",
-    "form",
-    "key",
-    "record_wise",
-    "runnable",
-    "spec",
-    "reserved",
-    "translate",
-)
+_RESERVED = ("associate", "form", "key", "record_wise", "runnable", "spec", "reserved", "translate")
 """Attributes of every translator or of `out`, which a flow of the same name would hide."""
 
 _SHOWN = 100
 
 
 class Compiler:
-    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once.
-
-    Args:
-        record_wise: Whether every record is its own group.
-    """
+    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once."""
 
     def __init__(
         self, stage: Any, *, form: Form, reserved: tuple[str, ...], record_wise: bool
@@ -298,13 +340,7 @@ class Compiler:
             self._fail(code, name, message)
         tolerance, not_compared = self._options.closeness(name, declared, schema, key)
         return OutputSpec(
-            name,
-            schema,
-            key,
-            declared.history,
-            tolerance,
-            not_compared,
-            latest_by=latest_by,
+            name, schema, key, declared.history, tolerance, not_compared, latest_by=latest_by
         )
 
     def _hidden_timers(

@@ -109,10 +109,7 @@ def framed(function: Callable[..., Any], *, memo: bool = False) -> FrameBy:
 
 
 def by_sql(
-    expression: str | Sequence[str],
-    type_: str,
-    *,
-    function: Callable[[Any], Any] | None = None,
+    expression: str | Sequence[str], type_: str, *, function: Callable[[Any], Any] | None = None
 ) -> Computed:
     """Declare a routing or ordering key that Spark SQL computes from each record, without Python.
 

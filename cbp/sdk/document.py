@@ -82,13 +82,7 @@ from cbp.model.dataflow.dataflow import (
     too_many,
 )
 from cbp.model.dataflow.node_mistakes import source_mistakes
-from cbp.model.dataflow.nodes import (
-    BUCKETS_DEFAULT,
-    UNSAID,
-    FileBatch,
-    SourceNode,
-    StageNode,
-)
+from cbp.model.dataflow.nodes import BUCKETS_DEFAULT, UNSAID, FileBatch, SourceNode, StageNode
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.stage import SECONDS_MAX

@@ -65,9 +65,7 @@ def run_mistakes(
 
 
 def sql_mistakes(
-    inputs: Sequence[InputSpec],
-    declarations: Mapping[str, Any],
-    queries: Mapping[str, Any] | None,
+    inputs: Sequence[InputSpec], declarations: Mapping[str, Any], queries: Mapping[str, Any] | None
 ) -> Iterator[FormMistake]:
     """Find what does not fit in a translator that is given as queries.
 
@@ -124,12 +122,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 
 def parameters_mistake(stage: Any, form: str) -> str:
-    """Return why a `translate` cannot be called; empty if it can.
-
-    Args:
-        stage: The translator.
-        form: Its form, or `record`.
-    """
+    """Return why a `translate` cannot be called; empty if it can."""
     names = _PARAMETERS[form]
     try:
         inspect.signature(stage.translate).bind(*names)
@@ -164,11 +157,7 @@ SUPERSTEPS_MAX = 1_000_000
 def supersteps_mistakes(
     inputs: Sequence[InputSpec], states: Sequence[StateSpec]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of what is wrong with the supersteps of a translator.
-
-    Args:
-        inputs: Its inputs, loopbacks included.
-    """
+    """Yield name, code and message of what is wrong with the supersteps of a translator."""
     loopbacks = [spec for spec in inputs if spec.loopback]
     for spec in loopbacks:
         number = spec.supersteps

@@ -22,10 +22,6 @@ _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIM
 def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:
     """Return the plain values of an input.
 
-    Args:
-        options: Reads its options.
-        declared: Its declaration.
-
     Raises:
         DefinitionError: For its first mistake.
     """

@@ -4,7 +4,7 @@ customers = Lookup("customer STRING, name STRING", by="customer")
 
 How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
 groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
-`cbp.engine.task.whole_tables`.
+`cbp.engine.task.writers`.
 """
 
 from __future__ import annotations
@@ -78,8 +78,6 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
     """Yield what is wrong with a declaration.
 
     Args:
-        declared: The declaration.
-        schema: Its columns.
         key: The stage's key; `None` if it has no groups.
     """
     if key is None:

@@ -20,10 +20,6 @@ class OptionReader:
     """Reads options of the declarations of one class.
 
     Each method raises `DefinitionError` if the author made a mistake.
-
-    Args:
-        class_: The translator's class.
-        place: Where it is written, as `file.py:12`.
     """
 
     def __init__(self, class_: type, place: str) -> None:
@@ -40,13 +36,7 @@ class OptionReader:
     def columns(
         self, name: str, option: str, value: str | Computed | None, schema: Schema
     ) -> tuple[str, ...] | Computed | None:
-        """Return the columns that an option names, in its order; `by(...)` is returned as it is.
-
-        Args:
-            name: The attribute.
-            option: The option, such as `route_by`.
-            value: What the author gave.
-        """
+        """Return the columns that an option names, in its order; `by(...)` is returned as it is."""
         if value is None or isinstance(value, Computed):
             return value
         if not isinstance(cast(object, value), str):

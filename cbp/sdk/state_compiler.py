@@ -22,13 +22,7 @@ from cbp.sdk.timers import timers_mistakes
 
 
 class StateCompiler:
-    """Compiles the states of one translator; see `spec`.
-
-    Args:
-        options: Reads their options.
-        form: The translator's form.
-        key: The stage's key.
-    """
+    """Compiles the states of one translator; see `spec`."""
 
     def __init__(self, options: OptionReader, form: Form, key: Schema) -> None:
         self._options, self._form, self._key = options, form, key
@@ -245,19 +239,9 @@ def age_ms(given: str) -> int:
 
 
 def expiry_mistakes(
-    states: Sequence[StateSpec],
-    inputs: Sequence[InputSpec],
-    *,
-    key: Schema,
-    names: Collection[str],
+    states: Sequence[StateSpec], inputs: Sequence[InputSpec], *, key: Schema, names: Collection[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of a state that cannot expire, with the code and the message.
-
-    Args:
-        states: The states that the author declared.
-        key: The stage's key.
-        names: The names of all declarations.
-    """
+    """Yield the name of a state that cannot expire, with the code and the message."""
     outer = next((one.name for one in states if one.grouping == "outer"), None)
     single = next((one.name for one in inputs if one.route_by is None), None)
     for state in states:

@@ -35,23 +35,13 @@ def writes_remote(stage: object) -> bool:
 
 
 def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
-    """Return whether a translator in SQL reads the table `run`, in queries or by `frames.run`.
-
-    Args:
-        stage: The translator; its methods can have queries, too.
-        texts: Its declared queries.
-    """
+    """Return whether a translator in SQL reads the table `run`, in queries or by `frames.run`."""
     every = [*map(str, texts), *(text for f in _functions(stage) for text in texts_of(f.__code__))]
     return reads_run(stage) or any(_RUN.search(_COMMENT.sub(" ", text)) for text in every)
 
 
 def timers_mistakes(declared: Timers, key: Schema) -> Iterator[CodedMessage]:
-    """Yield what is wrong with the declaration of timers.
-
-    Args:
-        declared: The declaration.
-        key: The stage's key.
-    """
+    """Yield what is wrong with the declaration of timers."""
     if declared != Timers():
         yield "timers_invalid", "Timers() takes nothing: leave its arguments out"
     if TIMER_COLUMN in key:

@@ -110,7 +110,6 @@ class Result:
         `cbp.model.dataflow.equality` defines equality.
 
         Args:
-            other: The other result.
             without: Names of states and outputs that are not compared.
 
         Raises:

@@ -24,14 +24,7 @@ from cbp.model.verification import behind, comparisons
 from cbp.sdk.translate import spec_of
 from cbp.testing.dataflow_runs import accepted, run_accepted
 from cbp.testing.result import Result
-from cbp.testing.translator_runs import (
-    NO_TABLES,
-    Author,
-    Tables,
-    by_input,
-    outside,
-    run_epochs,
-)
+from cbp.testing.translator_runs import NO_TABLES, Author, Tables, by_input, outside, run_epochs
 
 _Parts = Callable[[list[Any]], list[list[Any]]]
 

@@ -76,12 +76,7 @@ def run_epochs(
     spec = spec_of(translator() if isinstance(translator, type) else translator)
     increments = increments_of(spec, epochs, lookups)
     result = run_dataflow(
-        _one_stage(spec),
-        increments,
-        at_once=at_once,
-        close=close,
-        parts_of=parts_of,
-        times=times,
+        _one_stage(spec), increments, at_once=at_once, close=close, parts_of=parts_of, times=times
     )
     return result.of_stage(_STAGE)
 
@@ -176,7 +171,6 @@ def increment_of(lookup: LookupSpec, records: Iterable[Any]) -> list[Any]:
     """Return a whole table as an increment of its source: the records, then the marker.
 
     Args:
-        lookup: The look-up.
         records: Each is a dict by column, a tuple, or the bare value of a single column.
     """
     more = [name for name in _arriving(lookup).names if name not in lookup.schema]

@@ -33,9 +33,9 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.construction import (
+    bounds_for,
     drop_folder_for,
     engine_for,
-    environment_for,
     sinks_for,
 )
 from controller.app.leader_duties import LeaderDuties
@@ -46,6 +46,7 @@ from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,
+    Environment,
     Fence,
     LeaseKeeper,
     LoopLimits,
@@ -72,21 +73,8 @@ class Service:
     """All parts of one service, connected; `start` starts it.
 
     Args:
-        engine: Replaces the engine that the settings name.
         limits: Limits of the controller that are not settings.
-        now: The machine's clock, aware and in UTC.
         seconds: Returns seconds that never go back: for the lease, the clock and a stop.
-
-    Attributes:
-        store: The metadata store.
-        clock: Returns the service's time, aware and in UTC.
-        parts: The parts of the controller.
-        controller: The controller, which runs the dataflows.
-        drop_folder: Takes in files.
-        sinks: Publishes to sinks.
-        leadership: Whether this instance leads.
-        alerts: Sends alerts about failures that need a person.
-        run_feed: Exports traces and lineage of runs that ended.
     """
 
     def __init__(
@@ -131,8 +119,7 @@ class Service:
             on_close=self._close,
             faults=faults,
         )
-        environment = environment_for(
-            settings,
+        environment = Environment(
             store=self.store,
             engine=self._engine,
             registry=Registry(
@@ -141,12 +128,13 @@ class Service:
             files=files,
             clock=self.clock,
             arrivals=self.drop_folder,
-            runs=self._threads,
+            executor=self._threads,
             framers=self._framers,
             answerers=Threads("answer"),
             removers=Threads("remove"),
             faults=faults,
             limits=limits,
+            **bounds_for(settings),
         )
         self.parts = Parts(environment)
         self.controller = Controller(self.parts)
@@ -162,11 +150,7 @@ class Service:
             clock=self.clock,
             now=now,
             seconds=seconds,
-            scan_threads=Threads("scan"),
-            clean_threads=Threads("clean"),
-            fetch_threads=Threads("fetch"),
             sinks=self.sinks,
-            sink_threads=Threads("sink"),
             stopped=self._stop,
             on_columns=self._note_columns,
         )
@@ -231,10 +215,7 @@ class Service:
     def lead(self) -> None:
         """Take the lease and recover, without an API: for commands that write like a leader.
 
-        Waits for the present lease to run out; `stop` releases it.
-
-        Raises:
-            LeaseLostError: If another controller leads.
+        Waits for the present lease to run out; `stop` releases it. Raises `LeaseLostError`.
         """
         deadline = self._seconds() + 2 * self.settings.lease_seconds
         self.leadership.begin()

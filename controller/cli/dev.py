@@ -50,9 +50,8 @@ LocalEngine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="`local` (the default): without Spark, ready in seconds; or `spark`.",
+        help="`local`: without Spark, ready in seconds; or `spark`.",
         metavar="local|spark",
-        show_default=False,
     ),
 ]
 OnSave = Annotated[
@@ -122,9 +121,6 @@ class DevelopmentLoop:
     """Registers what was saved, through REST; runs in a thread of its own.
 
     Args:
-        settings: Where the service answers.
-        registry: Knows the translators' files.
-        documents: Registered at the start, and when they are saved.
         on_change: What becomes of the state of changed stages.
         say: Prints one line; its second argument is `green`, `red` or `""`.
     """

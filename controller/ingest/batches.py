@@ -97,11 +97,6 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Args:
-            place: Their source.
-            claimed: Open claims with their copies, in the order of the claims.
-            stopping: Called while files are read; returns whether to stop.
-
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
             NewColumnsError: The source adds columns of a file; nothing has changed.
@@ -129,11 +124,8 @@ class Batches:
         """Take in the files of a manifest as one increment, or refuse all; see `take`.
 
         Args:
-            place: Their source.
             claimed: Open claims with their copies, in the order of the manifest; at least one.
-            manifest: Announces them.
             missing: Names of its other files, which are nowhere.
-            stopping: As for `take`.
 
         Returns:
             The outcomes of all files; none if something changed meanwhile.

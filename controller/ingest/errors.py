@@ -147,9 +147,6 @@ class IntakeStoppedError(OperatingError):
 def device_errors(path: str) -> Iterator[None]:
     """Translate errors of the operating system into the library's errors.
 
-    Args:
-        path: What is worked on; named where an error names no file of its own.
-
     Raises:
         DiskFullError: No space or quota is left.
         DropFolderError: Anything else.

@@ -77,7 +77,6 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        names: Names the parts of the increment, which exist.
         gone: Parts with records that it takes back.
     """
 
@@ -132,14 +131,7 @@ class Intake:
         self._not_added: dict[str, str] = {}
 
     def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
-        """Index the log entries that the store lacks; return how many.
-
-        Args:
-            to_the_end: Check that no entry follows a gap; lists the log.
-
-        Raises:
-            FileDamagedError: An entry is damaged, or missing; those before it are indexed.
-        """
+        """Index the entries that the store lacks; return how many. Raises `FileDamagedError`."""
         log = self.log(place)
         known: dict[str, ClaimRecord] | None = None
         count = 0
@@ -291,13 +283,6 @@ class Intake:
     ) -> Pending | Known | None:
         """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
 
-        Args:
-            place: The claim's source.
-            claim: An open claim.
-            path: The claimed copy.
-            stopping: Called while the file is read; returns whether to stop.
-            pending: The files before it that are accepted, but not in the store yet.
-
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
             NewColumnsError: As `without_columns`; nothing has changed.
@@ -363,12 +348,6 @@ class Intake:
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
         """Return what a file would change that replaces another; changes nothing.
-
-        Args:
-            place: Their source.
-            claim: Of the file; it is recorded nowhere.
-            path: The file.
-            earlier: Id of the claim of the file that it would replace.
 
         Raises:
             FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
@@ -467,8 +446,6 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
     """Check a file against what was said of it before.
 
     Args:
-        claim: Has the size, and the digest of an upload.
-        sha256: The digest of what was read.
         promise: What a manifest promised, if it names the file.
 
     Raises:

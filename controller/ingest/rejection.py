@@ -58,9 +58,7 @@ class FileRejectedError(CbpError):
     """A file is not what its source declares; it goes to quarantine as a whole.
 
     Args:
-        rule: See the module header.
         line: Line in the decompressed text (row of a Parquet file), from 1.
-        cause: What the lower library said.
         lines: All wrong lines that were found, in order; up to 100.
         lines_more: Whether there may be more of them.
         new_columns: Columns that the schema lacks, as a schema spells them (`device STRING`), if
@@ -87,16 +85,8 @@ class FileRejectedError(CbpError):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that build the same error in another process."""
-        return {
-            "rule": self.rule,
-            "message": self.message,
-            "line": self.line,
-            "column": self.column,
-            "cause": self.cause,
-            "lines": self.lines,
-            "lines_more": self.lines_more,
-            "new_columns": self.new_columns,
-        }
+        names = ("rule", "message", "line", "column", "cause", "lines", "lines_more", "new_columns")
+        return {name: getattr(self, name) for name in names}
 
     def proposing(self, columns: Sequence[str], source: str) -> FileRejectedError:
         """Return the error with the columns that the file suggests for its source."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.engine.state import access_path as access
+from cbp.engine.state import lookup as access
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
 

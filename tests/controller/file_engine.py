@@ -19,7 +19,7 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import TableVersions
 from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
 from cbp.engine.interface.tables import TableRewind, Target
-from cbp.engine.read.columns import column_schema
+from cbp.engine.read.increments import column_schema
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files

@@ -4,7 +4,7 @@ The product stores tables on POSIX paths only, because tasks write there. This s
 would need elsewhere, and what Delta's LogStore does when two writers race.
 
 It works in the driver only, since it calls the driver's JVM. `put_if_absent` is the LogStore's
-`write(overwrite=false)`, whose class `cbp.engine.storage.file_system_support` chooses; everything
+`write(overwrite=false)`, whose class `cbp.engine.storage.files` chooses; everything
 else is plain reading and writing.
 
 Guaranteed: what `Files` guarantees, as far as the LogStore is safe between processes. If the
@@ -28,8 +28,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from cbp.clock import MACHINE
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from cbp.engine.storage.file_system_support import scheme_of
-from cbp.engine.storage.files import Exists, StoredFile, Written
+from cbp.engine.storage.files import Exists, StoredFile, Written, scheme_of
 from cbp.errors import (
     DiskFullError,
     FileSystemUnsafeError,

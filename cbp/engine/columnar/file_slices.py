@@ -60,7 +60,6 @@ def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
 
     Args:
         table: Rows with the columns of `file_columns`, and perhaps more.
-        input_: The input.
     """
     if input_.changes != "after":
         return table

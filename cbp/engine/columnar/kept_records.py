@@ -72,7 +72,6 @@ class KeptShape:
     Made once per state and process (`kept_shape`), since its functions are compiled.
 
     Attributes:
-        name: Name of the state.
         schema: The columns of the second key.
         getter: Returns the `get` of a group for its author, which checks its arguments as `given`
             does, from the function that takes a second key.

@@ -63,12 +63,7 @@ def key_hash(values: Sequence[Any], types: Sequence[DataType]) -> int:
 
 
 def bucket_of(hash_: int, buckets: int) -> int:
-    """Return the bucket of a signed hash: the high bits of its unsigned value.
-
-    Args:
-        hash_: A hash as `key_hash` returns it.
-        buckets: A power of two; doubling it splits each bucket in two.
-    """
+    """Return the bucket of a signed hash: its high bits. Twice as many split each bucket in two."""
     return (hash_ & _MASK) >> bucket_shift(buckets)
 
 
@@ -90,7 +85,6 @@ def hash_columns(
     Args:
         columns: One Arrow column per key column, of equal length and of the Arrow type
             of `types` (`large_string` and `large_binary` too); at least one.
-        types: Types of the columns, in order.
     """
     if 0 < len(columns[0]) <= _FEW and all(type_.kind in _EXACT for type_ in types):
         rows = zip(*(column.to_pylist() for column in columns), strict=True)

@@ -127,11 +127,7 @@ def index_bits(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 class GroupHashes:
-    """The hashes of some groups; finds them among others. Threads may share it.
-
-    Attributes:
-        hashes: Each once, ascending.
-    """
+    """The hashes of some groups; finds them among others. Threads may share it."""
 
     def __init__(self, hashes: Int64s) -> None:
         self.hashes = np.unique(hashes)

@@ -66,12 +66,7 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class WholeTable:
-    """All records of a looked-up table, in order.
-
-    Attributes:
-        copies: Copies records, since an author may change a list in them; `None` if no record
-            holds one.
-    """
+    """All records of a looked-up table, in order."""
 
     rows: list[Any]
     copies: Callable[[list[Any]], list[Any]] | None = None

@@ -84,12 +84,7 @@ def emit_function(
 def _emit_maker(
     names: tuple[str, ...], values: tuple[str, ...]
 ) -> Callable[[Callable[[Row], None]], Callable[..., None]]:
-    """Return what makes an emit function; compiled once per process, as every task makes them.
-
-    Args:
-        names: Its parameters.
-        values: Expressions of the values that it takes.
-    """
+    """Return what makes an emit function; compiled once per process, as every task makes them."""
     lines = [
         "def make(_take):",
         f"    def emit({', '.join(names)}):",
@@ -348,10 +343,5 @@ def _encode_lists(values: Sequence[Any], type_: DataType) -> pa.Array:
 
 
 def check_row(row: Row, schema: Schema, emit: str) -> None:
-    """Raise a `TypeError` that names the column, the value and the declared type.
-
-    Args:
-        schema: What its output or state declares.
-        emit: What emitted it, such as `out.totals`.
-    """
+    """Raise a `TypeError` that names the column, the value and the declared type."""
     emitted_row(row, schema, emit)

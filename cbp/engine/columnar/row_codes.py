@@ -53,12 +53,7 @@ def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -
 
 
 def first_twice(second: pa.Table, groups: Int64s) -> int | None:
-    """Return a row whose second key an earlier row of its group has; `None` if there is none.
-
-    Args:
-        second: The second keys of some records.
-        groups: The group of each.
-    """
+    """Return a row whose second key an earlier row of its group has; `None` if there is none."""
     if bool(np.all(groups[1:] > groups[:-1])):  # one record each, as of counts
         return None
     (codes,) = row_codes([second], [groups])
@@ -118,12 +113,7 @@ def stable_order(values: npt.NDArray[Any]) -> Int64s:
 
 
 def _order_of_runs(values: npt.NDArray[Any], starts: Int64s) -> Int64s:
-    """Return the stable order of numbers of which equal ones come in runs.
-
-    Args:
-        values: The numbers.
-        starts: Where each run begins.
-    """
+    """Return the stable order of numbers of which equal ones come in runs."""
     by_value = stable_order(values[starts])
     sizes = np.diff(starts, append=len(values))[by_value]
     order: Int64s = np.repeat(starts[by_value] - np.cumsum(sizes) + sizes, sizes)
@@ -221,11 +211,7 @@ def _with_nulls(codes: Int64s, column: pa.Array) -> Int64s:
 
 
 def subtract_rows(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Take rows out of a table; return what is left of it, and what it did not have.
-
-    Args:
-        gone: What is taken out; its columns have the same types, and are matched by position.
-    """
+    """Take rows out of a table; return what is left of it, and what it did not have."""
     if rows.num_rows and gone.num_rows:
         rows, gone = _without_same_places(rows, gone, from_end=False)
     if rows.num_rows != gone.num_rows:

@@ -56,11 +56,6 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
 def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
     """Return an emitted record with every value in its declared type.
 
-    Args:
-        values: The record.
-        schema: What its output or state declares.
-        emit: What emitted it, such as `out.totals`.
-
     Raises:
         TypeError: Names what emitted it, the first wrong column, its declared type and the value.
     """
@@ -72,12 +67,7 @@ def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
 
 
 def own_row(row: Row, schema: Schema) -> Row:
-    """Return a record that shares no list or dict with the given one.
-
-    Args:
-        row: A record whose values have their declared types already.
-        schema: The declared types.
-    """
+    """Return a record that shares no list or dict with the given one."""
     nested = any(column.type.arguments for column in schema.fields)
     return typed_row(row, schema) if nested else row
 
@@ -104,7 +94,6 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
 
     Args:
         given: What an author's function returned: a value, or a tuple of several.
-        types: The declared types.
 
     Raises:
         KeyMismatch: The values do not fit the types; the error shows them.

@@ -40,7 +40,6 @@ def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
     Args:
         data: All strings, one after the other.
         ends: String i is `data[ends[i]:ends[i + 1]]`; has one entry more than there are strings.
-        seeds: One seed per string.
     """
     starts = ends[:-1]
     lengths = np.diff(ends)

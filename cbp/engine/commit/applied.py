@@ -29,8 +29,6 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
     """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
 
     Args:
-        stage: The stage that leads the run.
-        epoch: The stage's epoch.
         generation: The dataflow's generation in which the epoch was run.
 
     Raises:

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation
@@ -44,14 +44,7 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.file_names import change_file
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError
-from cbp.model.flow.changes import (
-    CHANGE_TYPE,
-    DELETE,
-    INSERT,
-    SIGN,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-)
+from cbp.model.flow.changes import CHANGE_TYPE, DELETE, INSERT, SIGN, UPDATE_AFTER, UPDATE_BEFORE
 
 _logger = logging.getLogger(__name__)
 
@@ -83,7 +76,6 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 
     Args:
         changes: The columns of the view and `sign`, in the order of what happened.
-        key: Columns of the view's key.
 
     Returns:
         The columns of the view and `change_type`, ordered by key; an `update_after` follows its
@@ -145,11 +137,8 @@ class ChangeFeed:
     """Writes the change files of one entry of one table.
 
     Attributes:
-        path: The table's folder.
         snapshot: The table before the entry.
         epoch: The last epoch that the entry covers; it is part of the files' names.
-        files: Writes the files.
-        limits: How many records are in memory.
     """
 
     path: str
@@ -172,11 +161,7 @@ class ChangeFeed:
     def write_difference(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
     ) -> tuple[ChangeFile, ...]:
-        """Write how two live sets of the table differ, by reading the rows that differ; durable.
-
-        Args:
-            before, after: Path to file; all files and vectors exist.
-        """
+        """Write how two live sets of the table differ, by reading the rows that differ; durable."""
         sides = [*self._sides(before, after)]
         rows = sum(len(rows) for _, rows, _ in sides)
         return self._write(self._net(lambda: self._rows(sides), rows))

@@ -49,11 +49,7 @@ ONE_DAY = Retention()
 
 
 class NamedFiles:
-    """The files that a table's readable versions name; reads each log entry once.
-
-    Args:
-        log: The table's log.
-    """
+    """The files that a table's readable versions name; reads each log entry once."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
@@ -63,10 +59,6 @@ class NamedFiles:
         """Return the newest epoch that a version shows, and the files it and later ones name.
 
         The epoch is -1 if the version shows no epoch of the generation.
-
-        Args:
-            base: The version.
-            generation: The generation in which the table counts epochs now.
         """
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():
@@ -88,7 +80,6 @@ def oldest_kept(
     Args:
         versions: The versions that can be read, ascending; at least one.
         stamp: Returns a version's in-commit timestamp, which rises with the version.
-        retention: The table's retention.
     """
     newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
     first = max(versions[0], newest - retention.versions_max)
@@ -109,7 +100,6 @@ def dead_files(
         stored: Files of the table; paths relative to it.
         named: Files that a version, a queue or a record still needs.
         floor: The epoch that the base shows.
-        attempt_seconds: See `Retention`.
     """
     dead: list[tuple[int, Dead]] = []
     for file in stored:
@@ -136,13 +126,10 @@ def plan_table(
     """Decide what a collection of a table removes; reads only.
 
     Args:
-        table: The table, as its publisher knows it.
-        files: Access to the table's folder.
         named: This table's `NamedFiles`, the same object in every call.
         queued: Returns the files that connectors and unpublished records still need,
             relative to the table. Called last, so that increments published before are in
             queues by then, unless they were consumed.
-        retention: Which versions stay readable.
     """
     log = table.log
     oldest = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)

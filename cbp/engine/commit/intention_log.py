@@ -45,9 +45,6 @@ class IntentionLog:
 
     Make a new object for each use: it reads the generations once, at the first need of them, and
     would not learn of a later roll-back.
-
-    Args:
-        positions_kept: Maximum number of positions that are kept.
     """
 
     def __init__(
@@ -139,7 +136,6 @@ class IntentionLog:
 
         Args:
             generation: The next generation.
-            staged: See `Files.put_if_absent`.
 
         Raises:
             LogConflictError: If another controller began a different one, or leads now.

@@ -51,7 +51,6 @@ class Shown:
     """The contents that a table is to show after the roll-back.
 
     Attributes:
-        live: Maps each path to its live file.
         vectors: A file of deletion vectors that live files name and that is not written yet.
         horizon: The first epoch that retention kept in it.
     """

@@ -31,8 +31,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import AddFile, ChangeFile, RemoveFile, difference
-from cbp.engine.delta.deletion_vector_cache import VectorCache
-from cbp.engine.delta.deletion_vectors import VectorsFile, pack_vectors
+from cbp.engine.delta.deletion_vectors import VectorCache, VectorsFile, pack_vectors
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.state.bucket_state import LiveFile
@@ -67,11 +66,9 @@ class Entry:
         app_ids: Application ids whose transactions the entry sets to `epoch`; the first one
             names the entry.
         epoch: Last epoch of the stage that the entry covers.
-        intention: The record of that epoch.
         kind: One of `KINDS`; the first if the entry has several.
         below: In a retention entry, the first epoch that is kept.
         removes, adds: At most one action of each type per path.
-        feed: Change files of a view's table.
     """
 
     app_ids: tuple[str, ...]
@@ -89,8 +86,6 @@ class Entry:
         """Write the entry unless the table has it; return the version that shows it.
 
         Args:
-            table: The table of the entry.
-            timestamp_ms: In-commit timestamp, in milliseconds since 1970.
             together: All entries of the publication; the entry names them.
 
         Raises:
@@ -141,12 +136,7 @@ def counts_epochs(application: str) -> bool:
 
 
 def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
-    """Return the newest epoch of a generation that a table shows; -1 if it shows none.
-
-    Args:
-        txns: The table's application ids to their versions.
-        generation: A generation of the table's dataflow.
-    """
+    """Return the newest epoch of a generation that a table shows; -1 if it shows none."""
     ends = tuple(app_id("", "", kind, generation).rpartition("/")[2] for kind in KINDS)
     return max((n for name, n in txns.items() if name.rpartition("/")[2] in ends), default=-1)
 
@@ -185,11 +175,6 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
     """Refuse a run's record whose generation is older than the table's: a roll-back came between.
 
-    Args:
-        path: The table's folder, for the error.
-        txns: The transactions of the table's snapshot.
-        intention: The record of the run that is to be published.
-
     Raises:
         LogConflictError: If the table shows a later generation.
     """
@@ -203,7 +188,6 @@ def unpublished(
     """Return the changes of a table that its snapshot does not show yet, oldest first.
 
     Args:
-        txns: The snapshot's application ids to their newest versions.
         table: Folder of the table, relative to the dataflow's.
         intentions: Records of the table's stage, oldest first.
     """
@@ -224,8 +208,6 @@ def live_files(
 
     Args:
         snapshot: The published snapshot; intentions that it shows already are skipped.
-        table: Folder of the table, relative to the dataflow's.
-        intentions: Records of the table's stage, oldest first.
 
     Raises:
         InvariantError: If a change does not fit what was there before it.
@@ -256,10 +238,7 @@ def live_at(
     Also returned is the file of new deletion vectors, which the caller still has to write.
 
     Args:
-        table: Folder of the table, relative to it.
-        snapshot: An earlier snapshot of the table.
         intentions: Records of the table's stage after that snapshot, oldest first.
-        files: Access to the existing vectors.
 
     Raises:
         InvariantError: If a change does not fit what was there before it.
@@ -294,10 +273,6 @@ def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]
 
     The repetition must use that timestamp. A later one (other stages were published meanwhile)
     would show half of the publication to readers as of a time in between.
-
-    Args:
-        tables: The tables that the publication changes, by path, refreshed.
-        intentions: The records that it covers, oldest first.
     """
     last = intentions[-1]
     begun = [
@@ -329,12 +304,8 @@ def plan_entries(
     Pure except for the deletion vectors, whose file is named after the last epoch and its content.
 
     Args:
-        table: Folder of the table, relative to it.
-        snapshot: What the table shows now.
         intentions: Records of the table's stage, oldest first; at least one.
         timestamp_ms: Deletion time of the removed files.
-        files: Writes the vectors.
-        vectors: In-memory cache of vectors that were written lately, if there is one.
 
     Raises:
         InvariantError: If a change does not fit what was there before it.

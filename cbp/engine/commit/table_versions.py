@@ -16,7 +16,7 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.snapshot import TableVersion
 
 
-def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None) -> TableVersion:
+def version_at(table: ManagedTable, name: str, at_ms: int | None) -> TableVersion:
     """Return the newest version of a table as of a time.
 
     Args:

@@ -5,8 +5,7 @@
     columns                the schema of a table as Delta's JSON; pure
     log                    reads entries and checkpoints into a snapshot, without a JVM
     checkpoint             one snapshot as a Parquet file
-    deletion_vectors       the dead rows of a data file, and their file format
-    deletion_vector_cache  vectors that this process read or wrote lately
+    deletion_vectors       the dead rows of a data file, their file format, and a cache of them
     live_records           reads the records of a data file that are not dead
     foreign_writer_fence   marks a table as ours, and detects foreign writers
     repair                 takes a table back to our last version after a foreign writer

@@ -38,7 +38,6 @@ class DeletionVector:
         path_or_inline: `<folder><z85 of the file's UUID>`, or the z85 of the vector itself.
         offset: Where the vector begins in its file; None if inline.
         size_bytes: Size of the serialized vector, without length and checksum.
-        cardinality: Number of dead rows.
     """
 
     storage_type: str
@@ -144,11 +143,7 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A data file that is no longer live; or one that stays, with a newer deletion vector.
-
-    Attributes:
-        deletion_vector: The vector that the file had until then.
-    """
+    """A data file that is no longer live; or one that stays, with a newer deletion vector."""
 
     path: str
     partition_values: Mapping[str, str | None] = field(hash=False)
@@ -193,11 +188,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFile:
-    """A file of changes for readers of the change data feed; no part of what the table shows.
-
-    Attributes:
-        path: Relative to the table.
-    """
+    """A file of changes for readers of the change data feed; its path is relative to the table."""
 
     path: str
     partition_values: Mapping[str, str | None] = field(hash=False)
@@ -246,8 +237,6 @@ class CommitInfo:
     Attributes:
         in_commit_ms: The entry's time for time travel; later than that of every earlier entry.
         intention_id: Written as `userMetadata`; None in entries without a run.
-        engine: `engineInfo`, such as `cbp/1`.
-        blind_append: Whether the entry only adds files.
     """
 
     timestamp_ms: int
@@ -320,11 +309,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Identity, columns and settings of a table.
-
-    Attributes:
-        schema: Delta's JSON text of the columns.
-    """
+    """Identity, columns (as Delta's JSON text) and settings of a table."""
 
     id: str
     schema: str
@@ -388,10 +373,6 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
     """Return the bytes of an entry: one action per line, `commitInfo` first.
-
-    Args:
-        actions: In any order.
-        path: Where the entry will be stored.
 
     Raises:
         InvariantError: An action holds a float, two actions of one type name the same

@@ -24,12 +24,7 @@ LATER = (_FLOW, _KEY)
 
 
 def feed_settings(flow: str, key: Schema) -> dict[str, str]:
-    """Return the settings of a view's table.
-
-    Args:
-        flow: Name of the stage's output that has the view's changes.
-        key: Columns of the view's key.
-    """
+    """Return the settings of a view's table."""
     return {ENABLED: "true", _FLOW: flow, _KEY: ", ".join(f"{f.name} {f.type}" for f in key.fields)}
 
 
@@ -45,10 +40,6 @@ def feed_key(configuration: Mapping[str, str]) -> Schema:
 
 def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of an existing table for a new version of its stage.
-
-    Args:
-        current: Settings of the table.
-        declared: Settings that a new table would have.
 
     Returns:
         All of both. The feed goes with the view, and does not begin later.

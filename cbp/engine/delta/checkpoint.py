@@ -73,10 +73,7 @@ _SCHEMA = pa.schema(
                     ("id", pa.string()),
                     ("name", pa.string()),
                     ("description", pa.string()),
-                    (
-                        "format",
-                        pa.struct([("provider", pa.string()), ("options", _TEXTS)]),
-                    ),
+                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
                     ("schemaString", pa.string()),
                     ("partitionColumns", pa.list_(pa.string())),
                     ("configuration", _TEXTS),
@@ -97,12 +94,7 @@ _SCHEMA = pa.schema(
         ),
     ]
 )
-_KINDS: dict[str, Any] = {
-    "protocol": Protocol,
-    "metaData": Metadata,
-    "txn": Txn,
-    "add": AddFile,
-}
+_KINDS: dict[str, Any] = {"protocol": Protocol, "metaData": Metadata, "txn": Txn, "add": AddFile}
 
 
 def encode_checkpoint(

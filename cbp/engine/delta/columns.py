@@ -34,7 +34,6 @@ def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
     """Return Delta's JSON text for a flow's columns, followed by the engine's own.
 
     Args:
-        schema: Columns that the author declared.
         extra: Name and type of the engine's columns, such as `("_hash", "BIGINT")`.
     """
     fields = [_field(f.name, _type(f.type), nullable=f.nullable) for f in schema.fields]

@@ -15,15 +15,22 @@ VACUUM touches the file before it is published.
 Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
+A file that loses some rows in every epoch gets a new vector in every epoch, made from the previous
+one. With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps
+those that this process read or wrote lately. A vector never changes, and its name is made from its
+content. That a cached vector is still whole on the disk is found out by its next real read.
+
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 import uuid
 import zlib
 from array import array
+from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -52,11 +59,7 @@ _Z85_DIGITS = {char: digit for digit, char in enumerate(_Z85)}
 
 @dataclass(frozen=True, slots=True)
 class VectorsFile:
-    """A file of vectors that is not written yet.
-
-    Attributes:
-        path: Relative to the table.
-    """
+    """A file of vectors that is not written yet; its path is relative to the table."""
 
     path: str
     data: bytes
@@ -238,3 +241,57 @@ def _damaged(table_path: str, vector: DeletionVector, why: str) -> FileDamagedEr
     return FileDamagedError(
         f"{table_path}/{place}", f"the deletion vector at {vector.offset} is wrong: {why}"
     )
+
+
+VECTORS_BYTES_MAX = 32 << 20
+"""Serialised bytes of the cached vectors; enough for 256 files of a million rows each."""
+
+OVERHEAD = 512
+"""Bytes of the objects around a vector; most of the size for a file that lost a few rows."""
+
+_Key = tuple[str, DeletionVector]
+
+
+class VectorCache:
+    """The cache; see the module header. Several threads may use it.
+
+    Attributes:
+        held_bytes: Size of the cached vectors; at most `bytes_max`.
+    """
+
+    def __init__(self, *, bytes_max: int = VECTORS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._vectors: OrderedDict[_Key, BitMap64] = OrderedDict()
+        self.held_bytes = 0
+        self._lock = threading.Lock()
+
+    def read(self, table: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
+        """Return the dead rows that a descriptor names; the result must not be modified.
+
+        Raises:
+            FileDamagedError: As in `read_vector`.
+            FileLostError: The file is gone, and the vector is not cached.
+        """
+        with self._lock:
+            bits_cached = self._vectors.get((table, vector))
+            if bits_cached is not None:
+                self._vectors.move_to_end((table, vector))
+                return bits_cached
+        bitmap = read_vector(table, vector, files=files)
+        self.put(table, vector, bitmap)
+        return bitmap
+
+    def put(self, table: str, vector: DeletionVector, bitmap: BitMap64) -> None:
+        """Cache a vector that was just read or written; `bitmap` must not change afterwards."""
+        with self._lock:
+            if (table, vector) in self._vectors or _bytes(vector) > self._bytes_max:
+                return
+            self._vectors[table, vector] = bitmap
+            self.held_bytes += _bytes(vector)
+            while self.held_bytes > self._bytes_max:
+                (_, gone), _ = self._vectors.popitem(last=False)
+                self.held_bytes -= _bytes(gone)
+
+
+def _bytes(vector: DeletionVector) -> int:
+    return vector.size_bytes + OVERHEAD

@@ -162,12 +162,7 @@ def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
 
 
 def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
-    """Return the settings of a state table that say in which bucket a key's records lie.
-
-    Args:
-        buckets: Number of buckets of the stage.
-        key: Columns of the state that hold the key.
-    """
+    """Return the settings of a state table that say in which bucket a key's records lie."""
     return {"cbp.hash": HASH, "cbp.buckets": str(buckets), "cbp.key": ",".join(key)}
 
 

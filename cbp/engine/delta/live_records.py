@@ -31,10 +31,7 @@ def read_batches(
     """Yield the records of a file in order.
 
     Args:
-        path: Full path.
         columns: Names; `None` means all columns of the records but those `without`.
-        limits: How many records a batch has.
-        without: Names.
     """
     file = open_parquet(path)
     meta = file.metadata
@@ -50,14 +47,7 @@ def read_batches(
 def live_batches(
     table: str, file: AddFile, columns: Sequence[str] | None = None, *, limits: EngineLimits
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a table's file that are not dead, in order.
-
-    Args:
-        table: The table's folder.
-        file: The file, as a version of the table names it.
-        columns: As for `read_batches`.
-        limits: How many records a batch has.
-    """
+    """Yield the records of a table's file that are not dead, in order."""
     vector = file.deletion_vector
     dead = BitMap64() if vector is None else read_vector(table, vector)
     at = 0
@@ -71,12 +61,12 @@ def page_of(batches: Iterable[pa.RecordBatch], offset: int, limit: int) -> list[
     """Return at most `limit` records, starting at `offset`."""
     rows: list[dict[str, Any]] = []
     for batch in batches:
-        if len(rows) >= limit:
-            break
         if offset >= batch.num_rows:
             offset -= batch.num_rows
             continue
         part = pa.Table.from_batches([batch.slice(offset, limit - len(rows))])
         rows += part.to_pylist(maps_as_pydicts="strict")
         offset = 0
+        if len(rows) >= limit:
+            break
     return rows

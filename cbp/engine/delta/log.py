@@ -85,11 +85,7 @@ def written_by(actions: Iterable[Action], app_id: str) -> int | None:
 
 
 class DeltaLog:
-    """The log of one table.
-
-    Args:
-        path: Folder of the table.
-    """
+    """The log of one table."""
 
     def __init__(self, path: str, files: Files) -> None:
         self.path, self.folder = path, f"{path}/_delta_log"

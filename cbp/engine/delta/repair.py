@@ -62,7 +62,6 @@ class Repaired:
     """The result of a repair.
 
     Attributes:
-        version: The table's newest version now.
         shows: The version of ours whose records the table shows.
         undone: The foreign entries since that version; empty if only the fence was put back.
     """
@@ -85,8 +84,6 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
     """Restore a table to this engine's newest entry, by one new entry; idempotent.
 
     Args:
-        path: Folder of the table.
-        now_ms: Current time in milliseconds since 1970.
         feed: Writes the change files of a view's table (`cbp.engine.commit.change_feed`).
 
     Raises:

@@ -63,14 +63,7 @@ from cbp.errors import (
 )
 from cbp.model.flow.schema import Schema
 
-__all__ = [
-    "ENGINE",
-    "FENCE",
-    "ManagedTable",
-    "create_table",
-    "open_table",
-    "release",
-]
+__all__ = ["ENGINE", "FENCE", "ManagedTable", "create_table", "open_table", "release"]
 
 _OWN_FOLDERS = frozenset(("_change_data", "_delta_log", "_runs", "_vectors"))
 _logger = logging.getLogger(__name__)
@@ -91,7 +84,6 @@ def create_table(
 
     Args:
         path: Folder of the table; it may exist if it is empty.
-        schema: Columns that the author declared.
         table_id: A UUID that stays with the table.
         now_ms: The table's first in-commit timestamp, in milliseconds since 1970.
         partition_by: Partition columns, from `extra` or `schema`.
@@ -131,15 +123,11 @@ def create_table(
 
 
 def open_table(
-    path: str,
-    files: Files,
-    *,
-    checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries,
+    path: str, files: Files, *, checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries
 ) -> ManagedTable:
     """Open a managed table.
 
     Args:
-        path: Folder of the table.
         checkpoint_interval: Number of entries after which `publish` writes a checkpoint.
 
     Raises:
@@ -188,12 +176,7 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 
 
 class ManagedTable:
-    """One managed table; several threads may use it, but only one publisher at a time.
-
-    Attributes:
-        path: Folder of the table.
-        log: The table's log, for reading.
-    """
+    """One managed table; several threads may use it, but only one publisher at a time."""
 
     def __init__(
         self,
@@ -259,19 +242,14 @@ class ManagedTable:
             after: Path to file: the live set that the table shall show.
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
-            intention_id: The intention to publish; written as `userMetadata`.
             timestamp_ms: In-commit timestamp; raised if the table already has a later
                 one (see `next_timestamp`).
-            adds: Files that become live or get another vector; their own flags are kept.
             removes: Files to remove, or versions of files with their old vector.
-            feed: Change files of the entry, for readers of the change data feed.
             based_on: Version that `after` was derived from; by default the newest one seen.
-            operation: The operation that the table's history shows.
             data_change: For `after`: False if the records stay the same.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.
-            parameters: Further parameters that the table's history shows.
             require: Called with the table's transactions before each try; raises to stop.
 
         Returns:

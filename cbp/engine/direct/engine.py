@@ -42,7 +42,6 @@ class DirectEngine:
     Args:
         cache: Folder for index copies, on every worker's machine.
         hash_mask: Applied to every hash; only tests narrow it, to force collisions.
-        limits: How much is in memory, in a file, in a task; handed to every reader and task.
 
     Attributes:
         preparer, control, publisher, tables, increments, records, history, garbage, verification:
@@ -96,12 +95,7 @@ class DirectEngine:
 
 
 class LocalEngine(DirectEngine):
-    """The direct engine without Spark; it has the same files and tables.
-
-    Args:
-        cache: Folder for index copies.
-        executor: Carries out tasks; by default in this process.
-    """
+    """The direct engine without Spark; it has the same files and tables."""
 
     def __init__(self, *, cache: str, executor: Executor | None = None, **options: Any) -> None:
         super().__init__(executor or LocalExecutor(), cache=cache, **options)

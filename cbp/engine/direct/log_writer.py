@@ -29,12 +29,7 @@ from cbp.model.run.intention import Intention
 
 @dataclass
 class LogWriter:
-    """Publishes and rolls back; implements `TablePublisher`.
-
-    Attributes:
-        cache: Folder of the index copies.
-        limits: Limits of their cache.
-    """
+    """Publishes and rolls back; implements `TablePublisher`."""
 
     tables: OpenTables
     files: Files

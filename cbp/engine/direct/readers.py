@@ -11,19 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.commit.table_entries import (
     horizon,
+    live_at,
     live_files,
     shown_epoch,
     shown_generation,
 )
 from cbp.engine.commit.table_versions import version_at, version_showing
-from cbp.engine.outputs.locate import located
-from cbp.engine.read.columns import read_columns
 from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
-from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
+from cbp.engine.read.increments import located, read_columns, read_records, recalled
+from cbp.engine.read.lookup import look_up, read_state_rows
 from cbp.engine.read.pages import PageReader
-from cbp.engine.read.state_copy import copy_state
 from cbp.engine.run.framing import frame_increment
 from cbp.engine.run.set_aside import read_set_aside
 from cbp.engine.run.table_cache import OpenTables
@@ -32,6 +32,7 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import set_aside_table, stage_tables, state_table
+from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
 from cbp.model.dataflow.stage import InputSpec
@@ -46,11 +47,7 @@ from cbp.model.verification import Comparison
 
 @dataclass
 class IncrementTables:
-    """Reads increments from output tables; implements `IncrementReader`.
-
-    Attributes:
-        limits: How many records are read at a time.
-    """
+    """Reads increments from output tables; implements `IncrementReader`."""
 
     tables: OpenTables
     limits: EngineLimits
@@ -107,12 +104,7 @@ class IncrementTables:
 
 @dataclass
 class RecordTables:
-    """Reads records of tables; implements `RecordReader`.
-
-    Attributes:
-        cache: Folder of the index copies.
-        limits: Limits of the cache of index copies.
-    """
+    """Reads records of tables; implements `RecordReader`."""
 
     tables: OpenTables
     cache: str
@@ -170,7 +162,7 @@ class HistoryReader:
     ) -> dict[str, TableVersion]:
         """Return the newest versions of a stage's tables as of a time; see `TableHistory.shown`."""
         return {
-            name: version_at(self.tables.table(f"{folder}/{name}"), name, dataflow, at_ms)
+            name: version_at(self.tables.table(f"{folder}/{name}"), name, at_ms)
             for name in stage_tables(node)
         }
 
@@ -196,12 +188,7 @@ class HistoryReader:
 
 @dataclass
 class WholeTables:
-    """Reads whole tables; implements `VerificationReader`.
-
-    Attributes:
-        cache: Folder of the index copies.
-        limits: Limits of their cache.
-    """
+    """Reads whole tables; implements `VerificationReader`."""
 
     tables: OpenTables
     files: Files
@@ -213,16 +200,27 @@ class WholeTables:
     ) -> tuple[TableChange, ...]:
         """Copy the records of versions of tables; see `VerificationReader.take_over`."""
         return tuple(
-            copy_state(
-                self.tables.table(f"{folder}/{name}").log.snapshot(version),
-                name,
-                records,
-                folder=folder,
-                into=into,
-                files=self.files,
-            )
-            for name, version in tables.items()
+            self._copied(folder, name, version, records, into) for name, version in tables.items()
         )
+
+    def _copied(
+        self, folder: str, table: str, version: int, records: Sequence[Intention], into: str
+    ) -> TableChange:
+        """Copy a table's files: garbage collection knows nothing about recomputations."""
+        snapshot, files = self.tables.table(f"{folder}/{table}").log.snapshot(version), self.files
+        live, vectors = dict(snapshot.live), None
+        if records:
+            live, vectors = live_at(folder, table, snapshot, records, files=files)
+        if vectors is not None:
+            vectors.write(f"{into}/{table}", files)
+        for name in sorted(paths_of(live.values())):
+            source, target = f"{folder}/{table}/{name}", f"{into}/{table}/{name}"
+            if files.exists(target):
+                continue  # the vectors that were just written
+            if not files.exists(source):
+                raise NotFoundError(kind="file", name=source)
+            files.write_durable(target, files.read(source))
+        return TableChange(table, adds=tuple(add.to_json() for add in live.values()))
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None

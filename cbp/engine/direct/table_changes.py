@@ -15,11 +15,7 @@ from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.outputs.table_migration import Rewriter, alter, shown_again
-from cbp.engine.outputs.table_specs import (
-    DeclaredTable,
-    declared_set_aside,
-    declared_tables,
-)
+from cbp.engine.outputs.table_specs import DeclaredTable, declared_set_aside, declared_tables
 from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
@@ -46,19 +42,7 @@ class FolderCache(Protocol):
 
 @dataclass
 class TableChanges:
-    """Changes tables; implements `TableAdministration`.
-
-    Attributes:
-        control: Refuses stages that the engine cannot run.
-        tables: The open tables, which every part of the engine shares.
-        files: Reads and writes the files of tables.
-        cache: Folder of the index copies.
-        caches: Caches that must forget a folder whose tables change.
-        now_ms: Returns the time, in milliseconds since 1970.
-        faults: Failpoints, called at every durable effect of a rewrite.
-        limits: How much of state is read and merged at a time.
-        hash_mask: Applied to every hash.
-    """
+    """Changes tables; implements `TableAdministration`."""
 
     control: RunControl
     tables: OpenTables

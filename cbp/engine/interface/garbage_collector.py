@@ -30,11 +30,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A file to remove, and the reason in words.
-
-    Attributes:
-        path: Relative to the table.
-    """
+    """A file to remove, relative to the table, and the reason in words."""
 
     path: str
     bytes: int
@@ -86,8 +82,6 @@ class GarbageCollector(Protocol):
         Args:
             queued: Returns the paths, relative to `folder`, of all files that wait in connectors
                 or that unpublished records name. Called after the tables were listed.
-            retention: What stays readable.
-            dry_run: Remove nothing, only report.
 
         Returns:
             Table folder to what is removed.
@@ -95,9 +89,5 @@ class GarbageCollector(Protocol):
         ...
 
     def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
-        """Return which records of outputs the next runs would let expire; only reads.
-
-        Args:
-            kept: By flow, the records that must stay.
-        """
+        """Return which records of outputs the next runs would let expire; only reads."""
         ...

@@ -98,7 +98,6 @@ class TableVersions(Protocol):
         Versions that did not touch the bucket of the key cost one log entry each.
 
         Args:
-            key: As for `look_up`.
             behind: Only versions before this one; `None` means from the newest.
             limit: Maximal number of changes (> 0). Fewer are returned with `more` when the call
                 has read as much as one call may.
@@ -203,10 +202,7 @@ class IncrementReader(Protocol):
         """Find the frames of an output increment for one framed input; only reads.
 
         Args:
-            stage: The stage that reads the increment; for errors.
             spec: The input; its `frame_by` is called once per record, in order.
-            increment: The whole increment, as its stage wrote it.
-            memo: The memo of the input's FrameBy before this increment.
             set_aside_max: As in `StageNode`: records on which the function fails get no key, and
                 are set aside; `None`: it must not fail.
 
@@ -288,7 +284,6 @@ class VerificationReader(Protocol):
             tables: Folder of each table, relative to `folder`, to the version.
             records: Intentions of the tables' stage, oldest first, including those after the
                 versions that count too.
-            into: Folder of the recomputation.
 
         Returns:
             The changes that give the recomputation's empty tables the same records.

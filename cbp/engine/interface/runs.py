@@ -67,8 +67,6 @@ class LookedUp:
 
     Attributes:
         folder: Folder of the dataflow that has the table.
-        node: The stage of the table.
-        state: Name of the state, or of the view.
         moment: The moment as of which the table is read; `None` means the newest.
         unpublished: Intentions that are read too, although the table may not show them yet; as in
             `RunPlan`.
@@ -86,7 +84,6 @@ class Dropped:
     """A file as it was dropped, whose records follow those of the file before it in an increment.
 
     Attributes:
-        records: Number of its records.
         lines: Pairs of a record, from 0, and the line on which it begins, from 1; 0 if that is not
             known. The records up to the next pair begin on the lines that follow.
     """
@@ -134,7 +131,6 @@ class RunPlan:
 
     Attributes:
         folder: The dataflow's folder; a local path or a URI.
-        node: The stage: translator, wiring, buckets.
         epoch: Counted from 0, without gaps; names the output increments.
         run: Unique id of this attempt, `[a-z0-9]+`; names its files.
         inputs: Maps each input to the increments to read, in order.
@@ -267,8 +263,6 @@ class RunPreparer(Protocol):
 
         Args:
             plan: The epoch; it has no inputs.
-            stage: The stage of the plan that has the state.
-            corrections: Corrections that were checked (`cbp.model.run.correction`).
 
         Returns:
             The prepared run, whose outputs are empty, and the path of the file that holds the
@@ -364,7 +358,6 @@ def looked_up_tables(
     changes. So only such a look-up reads epochs that are recorded and not yet published.
 
     Args:
-        stages: The stages of the run.
         unpublished: Returns the intentions of a stage, given a stage that wrote a table.
         moments: Moments that are known already, from the record of the run.
     """

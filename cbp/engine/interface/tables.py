@@ -52,9 +52,6 @@ class TableAdministration(Protocol):
         again with another `run`: files that are never passed to `alter` are harmless orphans.
 
         Args:
-            node: The stage after the change.
-            epoch: The stage's next epoch.
-            run: Unique id of this attempt.
             anew: Whether the stage begins with nothing: its states and its outputs are emptied.
             filled: Maps each view that begins with the last record of each key of its flow to the
                 first increment that counts; the flow has all increments from there on.
@@ -75,10 +72,7 @@ class TableAdministration(Protocol):
         Messages are left out, since all of them were read. As `rewrite` in everything else.
 
         Args:
-            node: The stage after the change.
             built: The folder with the tables that were built; all their runs are published.
-            epoch: The stage's next epoch.
-            run: Unique id of this attempt.
 
         Returns:
             A change of every table of the stage.
@@ -92,7 +86,6 @@ class TableAdministration(Protocol):
 
         Args:
             versions: Folder of each of its tables, relative to `folder`, to an earlier version.
-            epoch: The stage's next epoch.
 
         Raises:
             NotFoundError: If a version, or a file of it, is gone.
@@ -115,10 +108,6 @@ class TableAdministration(Protocol):
         The table of a filled view is created, if it does not exist.
 
         Args:
-            node: The stage after the change.
-            changes: What `rewrite` returned.
-            epoch: The stage's next epoch.
-            version: Version of the dataflow; names the change.
             timestamp_ms: In-commit timestamp of the entries, as in `publish`.
         """
         ...
@@ -130,13 +119,7 @@ class TableAdministration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The point to which a roll-back takes a table.
-
-    Attributes:
-        epoch: The last epoch that the table shows afterwards; -1 if none.
-        generation: The generation that begins there.
-        timestamp_ms: Timestamp of the log entry, the same for all tables.
-    """
+    """The point to which a roll-back takes a table; `epoch` is -1 if it shows none afterwards."""
 
     dataflow: str
     epoch: int
@@ -150,9 +133,6 @@ class TableRewind:
 
     Attributes:
         shows: The version that the table then shows, with the epochs recorded after that version.
-        files_removed, files_added: Number of live files.
-        records_now, records_then: Number of live records.
-        bytes_now, bytes_then: Size of the live files.
     """
 
     shows: int
@@ -196,9 +176,7 @@ class TablePublisher(Protocol):
 
         Args:
             node: The stage. None of its runs is under way, and all are published.
-            target: The epoch, and the generation that begins after it.
             records: Returns the stage's records after a given epoch, up to the target.
-            dry_run: Only report, and check that it can be done.
 
         Returns:
             Table folder to what was done, or would be done. Tables that are already rolled back

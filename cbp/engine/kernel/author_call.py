@@ -92,8 +92,6 @@ def calling_loop(
     fraction of the author's code. Flow names are checked identifiers.
 
     Args:
-        flows: Names of inputs and states.
-        states: Names of states.
         watched: Flows that the author may read twice (`cbp.model.author.read_once`).
         kept: Flows whose groups are objects to be handed over as they are.
 
@@ -131,12 +129,10 @@ class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
     Attributes:
-        out: The object that the author calls.
         buffers: Emitted records by output or state name.
         remote: By state, records that were emitted for other keys with `.remote`. A kept state is
             not among them; its buffer holds records and deletions.
         key: Key of the called group, if each emission is checked; else `None`.
-        schemas: The declared schemas by output or state name.
         bindings: Addresses, each with a key that was bound to it.
     """
 

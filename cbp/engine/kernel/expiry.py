@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cbp.engine.columnar.group_keys import span_rows
+from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.kernel.window import Source, Window
 from cbp.model.dataflow.expiry import expires_at
@@ -95,7 +95,6 @@ class Expiry:
         A group has one hidden timer, or none if it has no records of the state.
 
         Args:
-            state: A state that expires.
             called: Groups that are called; the others are idle.
             wrote: Groups whose author emitted a record of the state, or put or deleted one.
         """

@@ -35,19 +35,12 @@ def look_up(
 
 
 def rows_that_fit(
-    runs: Sequence[FlowRun],
-    states: Mapping[str, BucketState],
-    *,
-    rows_max: int,
-    bytes_max: int,
+    runs: Sequence[FlowRun], states: Mapping[str, BucketState], *, rows_max: int, bytes_max: int
 ) -> int:
     """Return how many records fit in `bytes_max`, judged by the flow with the widest rows.
 
     Args:
-        runs: The inputs' records.
         states: States after their look-up, by which the width of their records is known.
-        rows_max: Maximum number of records in any case.
-        bytes_max: Maximum number of bytes.
     """
     widths = [*(run.row_bytes for run in runs), *(state.row_bytes for state in states.values())]
     return max(1, min(rows_max, bytes_max // max([1, *widths])))
@@ -89,12 +82,7 @@ def look_up_large(
 
 
 def large_group_ranges(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
-    """Return how many records each group has in its large part, as ranges that begin at 0.
-
-    Args:
-        hashes: The called groups.
-        groups: Called groups that are large in a state, by hash.
-    """
+    """Return how many records each group has in its large part, as ranges that begin at 0."""
     sizes = np.zeros(len(hashes), np.int64)
     for hash_, group in groups.items():
         sizes[np.searchsorted(hashes, hash_)] = group.rows

@@ -71,9 +71,6 @@ class GroupwiseRun:
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
         limits: How many records, and bytes of them, are Python objects at a time.
-        lookups: The tables of other stages that the groups look up, by name.
-        whole_tables: The tables whose records all groups are given, by name.
-        groups: Number of groups that were called.
     """
 
     stage: str
@@ -203,12 +200,7 @@ class GroupwiseRun:
             buffer.clear()
 
     def _call(self, window: Window, called: npt.NDArray[np.bool_] | None) -> dict[str, list[int]]:
-        """Call the author for every group; return where each group's state emissions end.
-
-        Args:
-            window: The groups.
-            called: Which of them are called; `None` means all.
-        """
+        """Call the author for every group; return where each group's state emissions end."""
         ends: list[list[int]] = [[] for _ in self._emits]
         sources = (*window.inputs, *window.states)
         flows: list[Iterator[Any]] = [
@@ -278,12 +270,7 @@ class GroupwiseRun:
         return source if copies is None else replace(source, rows=copies(source.rows))
 
     def _work_large(self, window: Window, *, idle: bool) -> None:
-        """Call one group that does not fit in memory; emitted records are processed meanwhile.
-
-        Args:
-            window: The group.
-            idle: Whether it is not called, but only loses what expired.
-        """
+        """Call one group that does not fit in memory; emitted records are processed meanwhile."""
         with ExitStack() as stack:
             states = [
                 self._large_state(spec, source, window)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema
@@ -34,13 +34,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class LargeView:
-    """Collects what became of one group's records; call `finish` once, then `close`.
-
-    Args:
-        changes: Writes the changes of the view.
-        state: The records of the view's buckets.
-        limits: How many records are in memory at a time.
-    """
+    """Collects what became of one group's records; call `finish` once, then `close`."""
 
     def __init__(self, changes: ViewChanges, state: BucketState, limits: EngineLimits) -> None:
         self._changes, self._state, self._limits = changes, state, limits
@@ -166,15 +160,9 @@ class LargeState:
 
     Args:
         emitted: List in which the author's records arrive; emptied by `drain`.
-        died: Called with the places of deleted records.
-        born: Called with new records.
-        limits: How many records wait for an equal one; see `Difference`.
         copies: Copies records for the author, who may change lists; `None` if there are no lists.
         rounder: Rounds emitted numbers as they are stored; `None` if there are none to round.
         view: Gets what becomes of the records, if the state is a view.
-
-    Attributes:
-        has_emitted: Whether any record was emitted so far, and drained.
     """
 
     def __init__(

@@ -74,7 +74,6 @@ def named_by(
     """Return what the inputs of a window name, for each that has the columns of the second key.
 
     Args:
-        spec: The kept state.
         flows: Their records, and the rows of each group in them, which follow each other.
         records: The same records, as an author is given them.
     """
@@ -101,13 +100,7 @@ def _has(schema: Schema, columns: Schema) -> bool:
 
 
 class NamedRecords:
-    """The records of one kept state that the inputs of a window name.
-
-    Args:
-        call: Finds its records for the groups of the window.
-        named: What the inputs name.
-        read: Reads records; `None` if they are read when an author asks for them.
-    """
+    """The records of one kept state that the inputs of a window name."""
 
     def __init__(
         self,

@@ -31,7 +31,6 @@ class Settled:
     Attributes:
         died: Positions of the deleted records in the source's rows.
         groups: Group of each new record; ascending.
-        born: The new records.
     """
 
     died: Int64s
@@ -43,8 +42,6 @@ def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
     """Compare the state records of a window's groups with those that they emitted.
 
     Args:
-        source: The state records.
-        emitted: The emitted records, group after group.
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
     """
     sizes = source.sizes

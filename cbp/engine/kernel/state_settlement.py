@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.group_keys import positive_zeros
-from cbp.engine.columnar.groups import Int64s
+from cbp.engine.columnar.groups import Int64s, positive_zeros
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.columnar.row_codec import Row, encode_rows
 from cbp.engine.columnar.row_codes import row_codes
@@ -30,7 +29,6 @@ class StateSettlement:
     """Writes the changed records of the states of one bucket.
 
     Args:
-        states: Its states, by name.
         write_output: Called with the changes of a view, as columns.
         write_state: Called with new records of a state, as tables that ascend by hash.
     """
@@ -48,13 +46,7 @@ class StateSettlement:
     def settle(
         self, spec: StateSpec, source: Source, window: Window, emitted: list[Row], ends: list[int]
     ) -> None:
-        """Write what the groups of a window changed in a state.
-
-        Args:
-            source: Its records as the groups were given them.
-            emitted: The records that the groups emitted, in the order of the window.
-            ends: Where each group's emitted records end.
-        """
+        """Write what the groups of a window changed in a state."""
         settled = settle(source, emitted, ends)
         assert source.origin is not None, "state records have a location"
         died = source.origin.at(settled.died)
@@ -67,19 +59,9 @@ class StateSettlement:
             self._write_changes(spec, died, died_groups, columns, settled.groups)
 
     def settle_kept(
-        self,
-        source: KeptSource,
-        window: Window,
-        operations: list[Row | Deletion],
-        ends: list[int],
+        self, source: KeptSource, window: Window, operations: list[Row | Deletion], ends: list[int]
     ) -> None:
-        """Write what the groups of a window put into a kept state, or deleted from it.
-
-        Args:
-            source: The state's records, as the groups were given them.
-            operations: The puts and deletions, group after group, in the order of the window.
-            ends: Where each group's operations end.
-        """
+        """Write what the groups of a window put into a kept state, or deleted from it."""
         spec = source.spec
         changes = settle_kept(source, operations, ends)
         source.state.kill(changes.died)
@@ -92,11 +74,7 @@ class StateSettlement:
             self._write_changes(spec, *died, columns, changes.groups)
 
     def settle_timers(self, spec: StateSpec, window: Window, timers: Timers) -> None:
-        """Write what became of the hidden timers of a state.
-
-        Args:
-            timers: What became of them.
-        """
+        """Write what became of the hidden timers of a state."""
         (source,) = (one for one in window.states if one.name == spec.name)
         assert source.origin is not None, "state records have a location"
         self._states[spec.name].kill(source.origin.at(timers.died))

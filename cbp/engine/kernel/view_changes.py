@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.group_keys import positive_zeros
-from cbp.engine.columnar.groups import Int64s
+from cbp.engine.columnar.groups import Int64s, positive_zeros
 from cbp.engine.columnar.row_codec import Row, encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema
@@ -94,11 +93,7 @@ def require_single(
 
 @dataclass(frozen=True)
 class ViewChanges:
-    """Writes the changes of one view.
-
-    Attributes:
-        write_output: Takes the name of the output, and columns of its records.
-    """
+    """Writes the changes of one view."""
 
     view: StateSpec
     write_output: Callable[[str, list[pa.Array]], None]
@@ -117,7 +112,6 @@ class ViewChanges:
             died: Records of the view that are gone, with its columns; `None` if there are none.
             died_groups: The group of each, as numbers that ascend in visiting order.
             born: Records that are new; `None` if there are none.
-            born_groups: The group of each.
         """
         types = author_schema(self.view.schema)
         both = [table.select(self.names).cast(types) for table in (died, born) if table is not None]
@@ -139,7 +133,6 @@ class ViewChanges:
         Args:
             table: The view's columns, in the types that authors see. In a bag no record is on
                 both sides.
-            groups: The group of each record.
             sides: See `SIDE`.
         """
         if self.view.bag:

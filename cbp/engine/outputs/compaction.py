@@ -107,9 +107,7 @@ def choose(
     The largest full tier is merged, together with its smaller neighbors.
 
     Args:
-        files: The live files.
         grain: The merged file stays within this grain, since retention removes whole files.
-        limits: How many epochs of a tier are merged.
     """
     fanout = limits.output_fanout
     all_blocks = blocks(files)
@@ -185,11 +183,6 @@ def merged_change(
         table: Folder relative to the dataflow's, as the intention names it.
         folder: The same folder as a full path.
         live: The table's live files, published or recorded.
-        epoch: Epoch of the run that compacts.
-        run: Id of that run's attempt.
-        faults: Failpoints, called for the file.
-        grain: See `choose`.
-        limits: See `choose`.
     """
     chosen = choose(live, grain, limits=limits)
     if not chosen:

@@ -31,12 +31,7 @@ PARTS = 8
 
 
 def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
-    """Return what retention drops from an output's table now, and why the next file stays; pure.
-
-    Args:
-        live: The table's live files.
-        kept: What must stay.
-    """
+    """Return what retention drops from an output's table now, and why the next file stays; pure."""
     held = [_held(block) for block in blocks(live)]
     return expire(
         held,
@@ -52,12 +47,7 @@ def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
 def expired_change(
     table: str, live: Sequence[AddFile], kept: KeptFlow, *, now_ms: int
 ) -> TableChange | None:
-    """Return the change by which a run drops an output's old records; `None` if none are dropped.
-
-    Args:
-        table: Folder relative to the dataflow's, as the intention names it.
-        live, kept, now_ms: See `expired`.
-    """
+    """Return the change by which a run drops an output's old records; `None` if it drops none."""
     gone = expired(live, kept, now_ms=now_ms).gone
     if not gone:
         return None

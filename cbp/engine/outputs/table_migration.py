@@ -68,7 +68,6 @@ class Rewriter:
 
     Attributes:
         epoch: The stage's next epoch. Once it is published, files that a crash left are collected.
-        run: Unique id of the attempt; part of the file names.
         cache: Gets the index copies of new state files.
     """
 
@@ -85,7 +84,6 @@ class Rewriter:
 
         Args:
             table: The table; all its recorded runs must be published.
-            anew: Whether the table begins empty.
 
         Returns:
             The change; `None` if nothing differs and no file is dropped.
@@ -119,7 +117,6 @@ class Rewriter:
 
         Args:
             path: The view's table; it need not exist.
-            filling: The records.
             drops: Live files of an earlier view of this name.
         """
         table = StateTable(path, declared.id, {})
@@ -144,9 +141,7 @@ class Rewriter:
 
         Args:
             path: The table that is to show it; it need not exist.
-            declared: What both tables are declared as.
             source: The table that was built; all its runs are published.
-            drops: Live files of the table.
             epochs: How many epochs its stage ran to build it.
         """
         snapshot = source.refresh()
@@ -292,7 +287,6 @@ def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> 
     """Return the change that makes a table show what an earlier version of it showed.
 
     Args:
-        name: Its folder, relative to the dataflow's.
         version: The earlier version; its files have to be there.
         below: As in `TableChange`.
     """
@@ -317,13 +311,8 @@ def alter(
     """Put the one entry that makes a table what its stage declares; idempotent redo.
 
     Args:
-        change: The result of `Rewriter.rewritten`.
         app_id: Application id of this change; unique to this table and version.
         epoch: The stage's next epoch; the entry says that the one before is published.
-        cause: Shown in the table's history.
-        timestamp_ms: In-commit timestamp, in milliseconds since 1970.
-        files: Writes the change files of a view's table that starts again.
-        limits: How many records are in memory for that.
 
     Returns:
         The version that shows the change.

@@ -40,7 +40,6 @@ class ViewFilling:
         route: The columns of the view that hold the stage's key, with the key's types.
         flow: The table of the flow; all recorded runs are published.
         first: The first increment that counts.
-        limits: How much is sorted in memory at a time.
     """
 
     view: StateSpec

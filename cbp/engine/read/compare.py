@@ -68,11 +68,7 @@ Counting = Callable[[int], None]
 def column_names(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of a table's compared records, and those that name a difference.
-
-    Args:
-        comparison: Which table is compared, and how.
-    """
+    """Return the columns of a table's compared records, and those that name a difference."""
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED.names, ("key", "record")
     if comparison.kind == "state":
@@ -99,10 +95,7 @@ def compare(
     """Return keys of a table whose records differ, `SHOWN_MAX` at most; empty if there are none.
 
     Args:
-        comparison: Which table is compared, and how.
-        expected, actual: Both sides.
         counting: See `Counting`.
-        limits: How many records are in memory at a time; for the other functions too.
     """
     epochs = comparison.kind == "history"
     rank: Callable[[tuple[int, Row]], Any] | None = None
@@ -168,7 +161,6 @@ class DifferenceCounts:
     """How many records of a table another version of it has not, or has otherwise.
 
     Attributes:
-        before, after: Records of either version.
         added, gone: Records that only the other version has, or only this one.
         changed: Records whose key both have, with other values.
     """
@@ -187,7 +179,6 @@ def count_differences(
     before: Contents,
     after: Contents,
     counting: Counting,
-    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> DifferenceCounts:
     """Count the records in which two versions of a table differ, exactly and by value.
 
@@ -195,8 +186,6 @@ def count_differences(
         comparison: Which table is compared; no changes of a view. A history is compared without
             its epochs, and so is what was set aside.
         before, after: Both versions, with the same columns.
-        counting: See `Counting`.
-        limits: How many records are in memory at a time.
     """
     rank: Callable[[tuple[int, Row]], Any] | None = None
     beside: list[int] = []
@@ -226,7 +215,9 @@ def count_differences(
         )
 
     rows = max(before.rows, after.rows)
-    with closing(_Parts(rows, lambda row: identity([row[at] for at in places]), limits)) as spilled:
+    with closing(
+        _Parts(rows, lambda row: identity([row[at] for at in places]), DEFAULT_LIMITS)
+    ) as spilled:
         spilled.take(side(before), side(after), counting)
         for part in range(spilled.parts):
             if comparison.kind != "view":
@@ -307,25 +298,10 @@ def compare_near(
         expected, actual: Both sides; each is read once.
         key: Positions of the columns that name a difference.
         rows: About how many records a side has.
-        counting: Called for the records as they are read.
-        close: How closely two records have to agree.
     """
-    groups: dict[Hashable, _Group] = {}
-    with closing(_Parts(rows, lambda row: close.parts(row)[0], limits)) as spilled:
-        spilled.take(expected, actual, counting)
-        for part in range(spilled.parts):
-            wants, has = spilled.all(part, 0), spilled.all(part, 1)
-            for same in dict.fromkeys([*wants, *has]):
-                left, right = wants.get(same, []), has.get(same, [])
-                lacking, surplus = paired(
-                    close, *([close.parts(row)[1] for row in side] for side in (left, right))
-                )
-                _into(groups, [left[at] for at in lacking], key, "expected")
-                _into(groups, [right[at] for at in surplus], key, "actual")
-            if len(groups) >= SHOWN_MAX:
-                break
-    shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.actual) for group in shown]
+    spilled = _Parts(rows, lambda row: close.parts(row)[0], limits)
+    sides = expected, actual, counting
+    return _unpaired(spilled, sides, close, lambda wants, has: (wants, has), key)
 
 
 def compare_changes(
@@ -345,22 +321,39 @@ def compare_changes(
     Args:
         expected, actual: Both sides, as changes; each is read once.
         rows: About how many changes a side has.
-        counting: Called for the changes as they are read.
-        close: How closely two records have to agree.
         split: Returns the record and the sign of a change.
     """
+    spilled = _Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)
+    sides = expected, actual, counting
+    return _unpaired(spilled, sides, close, lambda wants, has: _net(wants, has, split), None)
+
+
+def _unpaired(
+    spilled: _Parts,
+    sides: tuple[Batches, Batches, Counting],
+    close: Closeness,
+    net: Callable[[list[Row], list[Row]], tuple[list[Row], list[Row]]],
+    key: Sequence[int] | None,
+) -> list[Differing]:
+    """Return the keys of the records that have no record of the other side close to them.
+
+    Args:
+        spilled: Gets both sides; closed at the end.
+        net: Returns the records to pair of those that agree in what must be equal.
+        key: Positions of the columns that name a difference; `None`: all.
+    """
     groups: dict[Hashable, _Group] = {}
-    with closing(_Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)) as spilled:
-        spilled.take(expected, actual, counting)
+    with closing(spilled):
+        spilled.take(*sides)
         for part in range(spilled.parts):
             wants, has = spilled.all(part, 0), spilled.all(part, 1)
             for same in dict.fromkeys([*wants, *has]):
-                lacking, surplus = _net(wants.get(same, []), has.get(same, []), split)
-                numbers = ([close.parts(row)[1] for row in side] for side in (lacking, surplus))
-                left, right = paired(close, *numbers)
-                key = range(max(map(len, [*lacking, *surplus]), default=0))
-                _into(groups, [lacking[at] for at in left], key, "expected")
-                _into(groups, [surplus[at] for at in right], key, "actual")
+                left, right = net(wants.get(same, []), has.get(same, []))
+                numbers = ([close.parts(row)[1] for row in side] for side in (left, right))
+                lacking, surplus = paired(close, *numbers)
+                names = range(max(map(len, [*left, *right]), default=0)) if key is None else key
+                _into(groups, [left[at] for at in lacking], names, "expected")
+                _into(groups, [right[at] for at in surplus], names, "actual")
             if len(groups) >= SHOWN_MAX:
                 break
     shown = islice(groups.values(), SHOWN_MAX)
@@ -403,8 +396,6 @@ def compare_views(
         expected, actual: Both sides, in the order of the flow.
         key: Positions of the declared key's columns.
         rows: About how many records a side has.
-        counting: Called for the records as they are read.
-        close: How closely two records have to agree.
         rank: The rank of an epoch and a record; the greatest of a key counts. Each record then
             starts with its epoch. `None`: the last counts.
         beside: Positions of columns that a tombstone has beside its key.
@@ -519,7 +510,6 @@ class _Parts:
     """Records of both sides, cut into parts by a hash; on disk, in one unnamed temporary file.
 
     Args:
-        rows: About how many records a side has.
         of: Returns what is hashed of a record; records with equal values are in one part.
     """
 

@@ -40,10 +40,7 @@ def find_changes(
     """Return the versions that changed the records of one key, newest first.
 
     Args:
-        log: The log of the state's table.
-        bucket: The bucket of the key.
         look_up: Returns the records of the key as of a version.
-        behind: As in `TableVersions.key_changes`.
         limit: Maximal number of changes (> 0).
     """
     versions = [one for one in log.readable() if behind is None or one < behind]

@@ -1,32 +1,24 @@
-"""Look-ups for people and services: a key's state, a page of a flow, all records of a state.
+"""Look-ups for people and services: a key's state, all records of a state.
 
 What stages look up while they run, as authors declare it, is `cbp.sdk.lookups`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cbp.engine.columnar.key_hash import bucket_of, key_hash
 from cbp.engine.columnar.row_codec import decode_columns
 from cbp.engine.columnar.values import unify
-from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.live_records import page_of, read_batches
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.storage.checked_parquet import open_parquet
-from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.table_names import flow_table
-from cbp.errors import FileLostError, NotFoundError
+from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import StateSpec
-from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Field, Schema
 
 
@@ -90,88 +82,3 @@ def _spec(node: StageNode, state: str) -> StateSpec:
         if spec.name == state:
             return spec
     raise NotFoundError(kind="state", name=f"{node.name}.{state}")
-
-
-LiveOf = Callable[[str, Increment], Sequence[AddFile]]
-"""Takes the dataflow's folder and an increment; returns its table's files that hold its records."""
-
-
-def read_records(
-    folder: str,
-    increments: Sequence[Increment],
-    *,
-    offset: int,
-    limit: int,
-    live_of: LiveOf,
-    limits: EngineLimits,
-) -> list[dict[str, Any]]:
-    """Return at most `limit` records from `offset` on, over all increments in order.
-
-    If an increment's own files were compacted and collected, it is read from its table:
-    the same records in the same order, selected by `_epoch`.
-    """
-    records: list[dict[str, Any]] = []
-    for increment in increments:
-        wanted = limit - len(records)
-        if wanted <= 0:
-            break
-        if offset >= increment.records:
-            offset -= increment.records
-            continue
-        try:
-            records += _of_files(folder, increment, offset, wanted, limits)
-        except FileLostError:
-            records += _of_table(folder, increment, offset, wanted, live_of, limits)
-        offset = 0
-    return records
-
-
-def recalled(folder: str, increment: Increment, live: Sequence[AddFile]) -> Increment:
-    """Return an increment with the number of its records, counted in its table.
-
-    Its only file does not exist, so that `read_records` reads the table instead.
-    """
-    stage, _, output = increment.flow.partition(".")
-    table = flow_table(stage, output)
-    records = 0
-    for file in live:
-        path = f"{folder}/{table}/{file.path}"
-        epochs = open_parquet(path).read(["_epoch"])
-        records += pc.sum(pc.equal(epochs.column(0), increment.index)).as_py() or 0
-    all_of_it = DataFile(f"{table}/_epoch={increment.index}", records, 0)
-    return replace(increment, files=(all_of_it,) if records else ())
-
-
-def _of_files(
-    folder: str, increment: Increment, offset: int, limit: int, limits: EngineLimits
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for file in increment.files:
-        if len(rows) >= limit:
-            break
-        if offset >= file.rows:
-            offset -= file.rows
-            continue
-        wanted = min(limit - len(rows), file.rows - offset)
-        batches = read_batches(f"{folder}/{file.path}", limits=limits)
-        rows += page_of(batches, file.start + offset, wanted)
-        offset = 0
-    return rows
-
-
-def _of_table(
-    folder: str,
-    increment: Increment,
-    offset: int,
-    limit: int,
-    live_of: LiveOf,
-    limits: EngineLimits,
-) -> list[dict[str, Any]]:
-    stage, _, output = increment.flow.partition(".")
-    table = f"{folder}/{flow_table(stage, output)}"
-    batches = (
-        batch.filter(pc.equal(batch.column("_epoch"), increment.index))
-        for file in live_of(folder, increment)
-        for batch in read_batches(f"{table}/{file.path}", limits=limits)
-    )
-    return page_of(batches, offset, limit)

@@ -46,11 +46,7 @@ from cbp.model.dataflow.dataflow import StageNode
 
 
 class PageReader:
-    """Reads versions of the tables of one stage; keeps no state between calls.
-
-    Args:
-        table_of: Opens a table by its full path.
-    """
+    """Reads versions of the tables of one stage; keeps no state between calls."""
 
     def __init__(
         self,

@@ -1,7 +1,9 @@
 """Epochs of a recomputation: prepared in a separate folder, published every so many epochs.
 
-What is recomputed again, and from which inputs, is decided above: by `cbp.engine.read.replay` and
-`cbp.engine.read.repeat`.
+`cbp.engine.read.replay` decides again what each run reads. A `Repeat` takes that from the records:
+each epoch reads the increments that it read, at the time that its record holds, and begins with
+the state that the epoch before left. So a repeat can begin after any epoch whose state can still
+be read, whichever version or correction made that state. No Runnable is called.
 
 Absent on purpose: intentions on disk. What is not published is lost with the process, unless a
 caller keeps it before anything is published, and gives it back (`resume`).
@@ -27,7 +29,7 @@ from cbp.engine.interface.runs import (
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage
-from cbp.model.run.intention import Intention
+from cbp.model.run.intention import Intention, TableChange
 
 PUBLISH_EPOCHS = 16
 
@@ -40,7 +42,6 @@ class RecomputedEpochs:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
         before_run: Called with the id of each run before it starts; may raise to end everything.
-        now_ms: Returns the time in milliseconds since 1970.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
         origins: Returns from which dropped files increments come, for what is set aside.
         slots_max: As in `RunPlan`.
@@ -95,8 +96,6 @@ class RecomputedEpochs:
         """Prepare an epoch; return the id of its run, and the run.
 
         Args:
-            inputs: Input name to the increments to read.
-            time_ms: The time that the run gives to its author's code.
             lookups: The tables that it looks up; `None` means those of this folder as they are.
             retained: What its inputs read before, as in `RunPlan`.
             gives_back: Whether the epoch reads, in place of inputs, what this folder's table of the
@@ -158,3 +157,63 @@ class RecomputedEpochs:
             last_ms = records[-1].prepared_ms
             self.engine.publisher.publish(self.folder, tuple(records), timestamp_ms=last_ms)
             records.clear()
+
+
+@dataclass
+class Repeat:
+    """Repeats a stage and those fused with it; the constructor creates their tables.
+
+    Attributes:
+        folder: Folder of the tables; increments name their files relative to it.
+        id: Prefix of the ids of the runs, `[a-z0-9]+`.
+        before_run: Called with the id of each run before it starts; may raise to end the repeat.
+    """
+
+    engine: Engine
+    dataflow: Dataflow
+    unit: PhysicalStage
+    folder: str
+    id: str
+    before_run: Callable[[str], None] = lambda run: None
+    _recomputed: RecomputedEpochs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._recomputed = RecomputedEpochs(
+            self.engine, self.dataflow, self.folder, self.id, self.before_run
+        )
+        self._recomputed.create_tables(self.unit.members)
+
+    def begin(self, epoch: int, state: tuple[TableChange, ...]) -> None:
+        """Begin with the state after an epoch, and publish it at once."""
+        stage, run = self.unit.leader.name, f"{self.id}begin"
+        self._recomputed.record(
+            Intention(self.dataflow.name, stage, epoch, run, 0, {}, {}, {}, state)
+        )
+        self.publish()
+
+    def run(
+        self,
+        record: Intention,
+        inputs: Mapping[str, tuple[Increment, ...]],
+        lookups: Mapping[str, LookedUp] = MappingProxyType({}),
+    ) -> None:
+        """Run a recorded epoch again; raises like `RunPreparer.prepare`.
+
+        An epoch that gave back what was set aside gives back what the repeated epochs set aside.
+
+        Args:
+            lookups: The tables that it looked up, as of the moments of its record.
+        """
+        given_back = record.correction is not None and record.correction.gives_back
+        run, prepared = self._recomputed.prepare(
+            self.unit, record.epoch, inputs, record.time_ms, lookups, gives_back=given_back
+        )
+        self._recomputed.record(
+            replace(
+                record, run=run, outputs=prepared.outputs, changes=prepared.changes, generation=0
+            )
+        )
+
+    def publish(self) -> None:
+        """Publish the runs that are not published yet."""
+        self._recomputed.publish(self.unit.leader.name)

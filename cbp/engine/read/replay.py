@@ -43,7 +43,6 @@ class ReplayState:
     Attributes:
         position: The epoch, memo and inputs of each stage that leads.
         unpublished: Stage to the records that its tables may not show yet.
-        last_ms: The time of the newest record.
     """
 
     position: Position

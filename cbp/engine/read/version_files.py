@@ -22,12 +22,7 @@ from cbp.errors import FileLostError, NotFoundError, VersionGoneError
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """One file of a version.
-
-    Attributes:
-        path: Its full path.
-        dead: Numbers of its rows that are not records of the version, ascending.
-    """
+    """One file of a version; `dead`: numbers of its rows that are no records of it, ascending."""
 
     path: str
     dead: npt.NDArray[np.int64]
@@ -50,7 +45,6 @@ def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) 
     """Return the files of a version.
 
     Args:
-        path: Folder of the table.
         is_flow: Whether it is the table of a flow, whose files have an order.
 
     Raises:

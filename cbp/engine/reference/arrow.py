@@ -17,15 +17,9 @@ import pyarrow as pa
 from cbp.engine.columnar.kept_records import Deletion, kept_shape
 from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.groups import Groups, Outputs, as_table, author_schema
-from cbp.engine.kernel.arrow.kept_tables import (
-    kept_key,
-    kept_tables,
-    keys_of,
-    refuse_foreign_key,
-)
+from cbp.engine.kernel.arrow.kept_tables import kept_key, kept_tables, keys_of, refuse_foreign_key
 from cbp.engine.reference.call import AuthorCall
-from cbp.engine.reference.output_keys import OutputKeys
-from cbp.engine.reference.views import ViewKeys
+from cbp.engine.reference.views import OutputKeys, ViewKeys
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext

@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 from cbp.engine.columnar.kept_records import Bound, Deletion, KeptRecords, KeptShape, kept_shape
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, bound_key, emitted_row, own_row, unify
-from cbp.engine.reference.output_keys import OutputKeys
-from cbp.engine.reference.views import ViewKeys
+from cbp.engine.reference.views import OutputKeys, ViewKeys
 from cbp.errors import author_cause, author_line, is_authors
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.read_once import Once
@@ -83,12 +82,10 @@ class Emitter:
     """Collects what one call emits.
 
     Attributes:
-        out: The object that the author calls.
         outputs: Output or loopback name to its records.
         states: State name to its records of the group's own key.
         remote: State name to records of other keys, each with its key.
         kept: Name of a kept state to what the call put and deleted, in the order of its calls.
-        bindings: (address, key) pairs of `associate`.
     """
 
     def __init__(self, spec: TranslatorSpec, key: Row | None = None) -> None:
@@ -216,10 +213,7 @@ class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
     Args:
-        spec: The translator whose code is called.
-        function: The function, such as `translate` or `urls.route_by`.
         place: `file.py:12` of the function; `spec.place` by default.
-        key: The group's key, if there is a group.
         inputs: The group's records per flow, for the message.
     """
 

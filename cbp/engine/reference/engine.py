@@ -58,7 +58,6 @@ class ReferenceEngine:
         """Begin with empty flows and states.
 
         Args:
-            dataflow: The dataflow to execute.
             punctuations: Punctuations that were recorded elsewhere; each closes frames once all
                 increments of its flow before it have arrived.
             parts_of: Cuts the records of a group into the lists that its combiner is called with.
@@ -145,9 +144,6 @@ class ReferenceEngine:
 
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
         """Run stages until none is runnable; return the number of epochs.
-
-        Args:
-            limits: See `step`.
 
         Raises:
             AuthorCodeError: If the author's code failed; what it read stays queued.
@@ -300,10 +296,7 @@ class ReferenceEngine:
         return outputs
 
     def _compute_anew(
-        self,
-        name: str,
-        inputs: dict[str, list[list[Row]]],
-        read: Mapping[str, Sequence[Increment]],
+        self, name: str, inputs: dict[str, list[list[Row]]], read: Mapping[str, Sequence[Increment]]
     ) -> set[Row] | None:
         """Give an epoch that reads a replacement all records that count of its groups.
 

@@ -30,12 +30,7 @@ _FIRST = ("records_in",)
 
 @dataclass
 class Superstep:
-    """The records that one superstep emitted; its states are settled.
-
-    Attributes:
-        outputs: Output name to its records.
-        keys: The called keys.
-    """
+    """The records that one superstep emitted; its states are settled."""
 
     outputs: dict[str, list[Row]]
     keys: Sequence[Key] = ()
@@ -52,8 +47,6 @@ def run_supersteps(
     """Run the supersteps of one epoch; if one fails, put the states back.
 
     Args:
-        state: Its states, which `run` changes.
-        inputs: What the first superstep reads.
         run: Runs a superstep on inputs; the flag says whether it is the first.
         order: Gives the order in which groups are visited.
     """

@@ -31,11 +31,7 @@ Group = dict[str, list[tuple[Order, Row]]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Records of one increment, as tuples of the input's columns.
-
-    Attributes:
-        bindings: Bindings of the epoch that wrote the increment; only for a loopback.
-    """
+    """Records of one increment, as tuples of the input's columns."""
 
     rows: Sequence[Row]
     bindings: Bindings = field(default_factory=dict)

@@ -19,7 +19,6 @@ class Aside:
     Attributes:
         input: Its input; `""` for a call that a timer asked for, which has no record.
         key: The key of its group; `None` for a record that is a group of its own.
-        code: The code of its error.
         place: The epoch that set it aside, the number of its input, and its place there.
     """
 
@@ -38,7 +37,6 @@ class SetAside:
         most: How many records can be set aside; `None` if an error fails the epoch.
         before: What is set aside already.
         given: Input name to records that are read again in this epoch, in their order.
-        new: What this epoch sets aside.
     """
 
     spec: TranslatorSpec
@@ -83,7 +81,6 @@ class SetAside:
         """Set aside what has no framing key; the others are read, in their order.
 
         Args:
-            input_: The framed input.
             every: Each of its records: with code and message if it has no key, else `None`.
         """
         self._places[input_] = [place for place, one in enumerate(every) if one is None]

@@ -57,8 +57,6 @@ class ReferenceStage:
     """One stage with its state; `run` executes one epoch.
 
     Attributes:
-        name: Name of the stage, for errors.
-        spec: The translator to execute.
         state: State name to key to the records of that key.
         bindings: Per epoch, its bindings to multicast addresses; the length is the next epoch.
         parts_of: Cuts the records of a group into the lists that its combiner is called with.
@@ -149,13 +147,7 @@ class ReferenceStage:
         inputs: Mapping[str, Sequence[Sequence[Row]]],
         first: bool,
     ) -> Superstep:
-        """Call the groups that the inputs reach, and settle their states.
-
-        Args:
-            epochs: As in `run`.
-            inputs: As in `run`.
-            first: Whether timers call groups too.
-        """
+        """Call the groups that the inputs reach, and settle their states."""
         done = _Epoch({output.name: [] for output in self.spec.outputs}, timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
         woken = first and self._woken(self._context.time, self._aside.left_out)
@@ -224,10 +216,7 @@ class ReferenceStage:
         return parts
 
     def _run_records(
-        self,
-        part: TranslatorSpec,
-        inputs: Mapping[str, Sequence[Sequence[Row]]],
-        done: _Epoch,
+        self, part: TranslatorSpec, inputs: Mapping[str, Sequence[Sequence[Row]]], done: _Epoch
     ) -> None:
         for input_ in part.inputs:
             for arrival, row in enumerate(chain(*inputs.get(input_.name, ()))):
@@ -322,7 +311,6 @@ class ReferenceStage:
         Args:
             visited: All keys that are called, or of which anything expired, in visiting order.
             expired: State to the keys whose hidden timer is due.
-            done: What the calls emitted.
         """
         for timers in self.spec.expiries:
             state = self.spec.state(timers.expires)

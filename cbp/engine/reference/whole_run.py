@@ -34,17 +34,13 @@ def call_run(
 ) -> dict[str, ByKey]:
     """Call the author once.
 
-    Args:
-        inputs: The records of each input, key after key.
-        states: The records of each state, by key.
-
     Returns:
         State to key to the records that were put, with deletions among them, in order.
     """
     tables = {one.name: table_of(inputs[one.name], one.schema) for one in spec.inputs}
     readers = {one.name: _Reached(one, spec, states[one.name]) for one in spec.kept}
-    operations, _ = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))
-    return {one.name: _by_key(one, spec, operations[one.name]) for one in spec.kept}
+    called = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))
+    return {one.name: _by_key(one, spec, called.operations[one.name]) for one in spec.kept}
 
 
 class _Reached:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, assert_never
+from typing import Any
 
 from cbp.engine.columnar.file_slices import records_expected, share_of
 from cbp.engine.delta.actions import AddFile
@@ -100,38 +100,12 @@ class Reported:
 
     def _add(self, report: TaskReport) -> None:
         match report:
-            case OutputFile():
-                self.outputs.append(report)
-            case BindingsFile():
-                self.bindings.append(report)
-            case NewStateFile():
-                self.new.append(report)
-            case MergedFile():
-                self.merged.append(report)
-            case DroppedFile():
-                self.dropped.append(report)
-            case DeletedRows():
-                self.deleted.append(report)
-            case Counts():
-                self.counts.append(report)
-            case JobLane():
-                self.lanes.append(report)
-            case NextTimer():
-                self.timers.append(report)
-            case Failed():
-                self.failed.append(report)
-            case ProcessChanged():
-                self.changed.append(report)
-            case GroupFailed():
-                self.groups_failed.append(report)
-            case SetAside():
-                self.set_aside.append(report)
             case MessageMisplaced():
                 self.misplaced = True
             case NextPhase(reports):
                 self._add_next(reports)
             case _:
-                assert_never(report)
+                getattr(self, _LISTS[type(report)]).append(report)
 
     def _add_next(self, reports: Sequence[TaskReport]) -> None:
         next_ = Reported.of(reports)
@@ -139,6 +113,24 @@ class Reported:
         self.changed += next_.changed
         self.misplaced = self.misplaced or next_.misplaced
         self.next_phase += reports
+
+
+_LISTS: Mapping[type, str] = {
+    OutputFile: "outputs",
+    BindingsFile: "bindings",
+    NewStateFile: "new",
+    MergedFile: "merged",
+    DroppedFile: "dropped",
+    DeletedRows: "deleted",
+    Counts: "counts",
+    JobLane: "lanes",
+    NextTimer: "timers",
+    Failed: "failed",
+    ProcessChanged: "changed",
+    GroupFailed: "groups_failed",
+    SetAside: "set_aside",
+}
+"""Where each kind of report is collected; the others have no list."""
 
 
 def raise_first_error(reported: Reported) -> None:
@@ -212,9 +204,6 @@ def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
     """Return a time before which no timer of a stage is due after a run; as in `PreparedRun`.
 
     A run that looked at all timers knows it; any other keeps what was known before.
-
-    Args:
-        reported: The earliest timers that its tasks have seen or set.
     """
     if not plan.node.translator.timers:
         return None

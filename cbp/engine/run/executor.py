@@ -62,11 +62,7 @@ class Executor(RunControl, Protocol):
 
 
 class LocalExecutor:
-    """Carries out tasks one after the other in this process, without Spark.
-
-    Args:
-        kind: The class of the tasks.
-    """
+    """Carries out tasks one after the other in this process, without Spark."""
 
     slots = 2
     shuffles = False

@@ -28,14 +28,7 @@ from cbp.errors import (
 )
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.attributes import record_class
-from cbp.model.flow.framing import (
-    Keyed,
-    Refused,
-    Segment,
-    extend_runs,
-    framing_keys,
-    segments,
-)
+from cbp.model.flow.framing import Keyed, Refused, Segment, extend_runs, framing_keys, segments
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
 SLICES_MAX = 50_000
@@ -60,11 +53,6 @@ def frame_increment(
     """Return the segments of an output increment, and the memo after it.
 
     Args:
-        folder: The dataflow's folder; a local path.
-        increment: The increment, as its stage wrote it.
-        spec: The framed input that reads it.
-        memo: The memo of the input's FrameBy before this increment.
-        stage: The stage that reads it; used in errors.
         set_aside_max: As in `IncrementReader.frame`.
 
     Raises:
@@ -121,7 +109,6 @@ def place_in_increment(
 
     Args:
         increment: What an input reads: an increment of its flow, or a frame.
-        place: The place of a record in it.
         before: As in `Origins`: the name of a file in a frame has the increment's number,
             but not how many records the files before it have.
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import get_args
@@ -45,18 +46,14 @@ from cbp.model.dataflow.stage import Form
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.plan.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
-from cbp.model.run.intention import TableChange
+from cbp.model.run.intention import LookupMoment, TableChange
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Preparer:
-    """Plans, executes and assembles runs; implements `RunPreparer`.
-
-    Attributes:
-        faults: Failpoints, called at every durable effect of a run.
-    """
+    """Plans, executes and assembles runs; implements `RunPreparer`."""
 
     executor: Executor
     planner: Planner
@@ -80,21 +77,16 @@ class Preparer:
 
     def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
         """Run stages over their increments; see `RunPreparer.prepare`."""
-        pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
-        plan = replace(plan, lookups=pinned)
         with (
-            self.tables.in_use(pinned.values()),
-            computing_anew(plan, files=self.files, faults=self.faults) as run,
+            self._pinned(plan) as pinned,
+            computing_anew(pinned, files=self.files, faults=self.faults) as run,
         ):
             prepared = self._run(run, enter)
-        moments = {name: one.moment for name, one in pinned.items() if one.moment is not None}
-        prepared = replace(prepared, lookups=moments)
-        if not prepared.changes or plan.kept is None:
-            return prepared
-        enter("tidy")
-        return replace(
-            prepared, changes=(*prepared.changes, *self._tidied_outputs(plan, plan.kept))
-        )
+        changes = prepared.changes
+        if changes and plan.kept is not None:
+            enter("tidy")
+            changes = (*changes, *self._tidied_outputs(plan, plan.kept))
+        return replace(prepared, changes=changes, lookups=_moments(pinned))
 
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
@@ -114,24 +106,29 @@ class Preparer:
         self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
     ) -> PreparedRun:
         """Read what is set aside of a stage again; see `RunPreparer.give_back`."""
-        pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
         table = SetAsideTable.of(plan, self.tables)
         try:
             inputs = table.given_back(plan, self.files)
         except (TypeError, ValueError, ArithmeticError) as exc:
             where = f"stages.{plan.node.name}.set_aside"
             raise DefinitionError(Mistake("set_aside_unfit", where, str(exc))) from exc
-        # Timers of groups that were left out are due, and no earlier run noted them.
-        run = replace(plan, inputs=inputs, due_ms=0, lookups=pinned)
         try:
-            with self.tables.in_use(pinned.values()):
+            with self._pinned(plan) as pinned:
+                # Timers of groups that were left out are due, and no earlier run noted them.
+                run = replace(pinned, inputs=inputs, due_ms=0)
                 aside = SettingAside(run, table, gives_back=True, again=lambda: enter("again"))
                 prepared = self._run(run, enter, aside)
         finally:
             for increment in (one for many in inputs.values() for one in many):
                 self.files.remove(f"{plan.folder}/{increment.files[0].path}")
-        moments = {name: one.moment for name, one in pinned.items() if one.moment is not None}
-        return replace(prepared, lookups=moments)
+        return replace(prepared, lookups=_moments(pinned))
+
+    @contextmanager
+    def _pinned(self, plan: RunPlan) -> Iterator[RunPlan]:
+        """Pin each looked-up table to a version, whose files stay as long as the run reads it."""
+        pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
+        with self.tables.in_use(pinned.values()):
+            yield replace(plan, lookups=pinned)
 
     def _run(
         self, plan: RunPlan, enter: Callable[[str], object], aside: SettingAside | None = None
@@ -148,7 +145,11 @@ class Preparer:
         prepared, more = self._phase(first, enter, behind)
         behind = reading(behind, prepared)
         # A single task may have done both phases; otherwise the second is a job of its own.
-        rest = self._assembled(behind, more) if more else self._phase(behind, enter)[0]
+        rest = (
+            assemble(behind, Reported.of(more), now_ms=self.now_ms())
+            if more
+            else self._phase(behind, enter)[0]
+        )
         return joined(plan, with_members(first, prepared), with_members(behind, rest))
 
     def _phase(
@@ -175,7 +176,7 @@ class Preparer:
             jobs = [(part, replace(task, then=then)) for part, task in jobs]
         ready = time.perf_counter()
         enter("job")
-        reports = self._reports(jobs, aside)
+        reports = [one for part, task in jobs for one in self._job(part, task, aside)]
         done = time.perf_counter()
         enter("assemble")
         reported = Reported.of(reports)
@@ -191,27 +192,13 @@ class Preparer:
         }
         return replace(prepared, figures=figures), reported.next_phase
 
-    def _reports(
-        self, jobs: Sequence[tuple[RunPlan, TaskPlan]], aside: SettingAside | None
-    ) -> list[TaskReport]:
-        """Execute the jobs of a phase; return the reports of all."""
-        reports: list[TaskReport] = []
-        for part, task in jobs:
-            self.faults("job.before")
-            part_reports = self._settled(part, task, aside)
-            self.faults("job.after")
-            self.planner.reach.note(part, Reported.of(part_reports).groups)
-            reports += part_reports
-        return reports
-
-    def _settled(
-        self, part: RunPlan, task: TaskPlan, aside: SettingAside | None
-    ) -> list[TaskReport]:
+    def _job(self, part: RunPlan, task: TaskPlan, aside: SettingAside | None) -> list[TaskReport]:
         """Execute a job, until no group fails that can be set aside.
 
         Raises:
             CbpError: The job failed.
         """
+        self.faults("job.before")
         for tries in count():
             if aside is not None:
                 # Under another name: files of an earlier try are garbage.
@@ -230,6 +217,8 @@ class Preparer:
             if aside is None or not reported.groups_failed:
                 break
             aside.leave_out(reported.groups_failed)
+        self.faults("job.after")
+        self.planner.reach.note(part, reported.groups)
         return reports
 
     def _with_set_aside(
@@ -242,27 +231,20 @@ class Preparer:
         figures["records_in"] = figures.get("records_in", 0) + len(aside.refused)
         return replace(prepared, changes=changes, figures=figures)
 
-    def _assembled(self, plan: RunPlan, reports: Sequence[TaskReport]) -> PreparedRun:
-        return assemble(plan, Reported.of(reports), now_ms=self.now_ms())
-
     def _executed(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Execute a job; execute it again with a shuffle if messages are in wrong buckets."""
-        reports = self._execute(plan, task)
-        if not Reported.of(reports).misplaced:
-            return reports
-        _logger.warning(
-            "stage %r, epoch %d: messages that wait were written for another route_by; they are "
-            "routed again",
-            task.stage,
-            task.epoch,
-        )
-        # Under another name: files of the first job are garbage and must not be overwritten.
-        again = replace(task, run=f"{task.run}x", in_place=frozenset())
-        return self._execute(plan, again)
-
-    def _execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        reports = self.executor.execute(plan, task)
-        for one in dict.fromkeys(Reported.of(reports).changed):
+        tries = [self.executor.execute(plan, task)]
+        if Reported.of(tries[0]).misplaced:
+            _logger.warning(
+                "stage %r, epoch %d: messages that wait were written for another route_by; they "
+                "are routed again",
+                task.stage,
+                task.epoch,
+            )
+            # Under another name: files of the first job are garbage and must not be overwritten.
+            again = replace(task, run=f"{task.run}x", in_place=frozenset())
+            tries.append(self.executor.execute(plan, again))
+        for one in dict.fromkeys(one for done in tries for one in Reported.of(done).changed):
             _logger.warning(
                 "stage %r: %s %s (%s) changed %s of the process that runs it. No other stage sees "
                 "it, since that process runs no other one; to start another costs time. Restore "
@@ -273,7 +255,7 @@ class Preparer:
                 one.place,
                 ", ".join(one.what),
             )
-        return reports
+        return tries[-1]
 
     def _tidied_outputs(
         self, plan: RunPlan, kept_flows: Mapping[str, KeptFlow]
@@ -306,3 +288,7 @@ class Preparer:
                 )
                 changes += [change] if change else []
         return changes
+
+
+def _moments(plan: RunPlan) -> dict[str, LookupMoment]:
+    return {name: one.moment for name, one in plan.lookups.items() if one.moment is not None}

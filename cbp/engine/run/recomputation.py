@@ -128,9 +128,7 @@ class _Recomputation:
         inputs[hidden] = (Increment(flow, epoch, epoch, self._closed(sink)),)
         key = self._spec.key
         anew = replace(
-            self._spec,
-            inputs=(*self._spec.inputs, InputSpec(hidden, key, key.names)),
-            anew=hidden,
+            self._spec, inputs=(*self._spec.inputs, InputSpec(hidden, key, key.names)), anew=hidden
         )
         node = replace(
             self.plan.node, translator=anew, wiring={**self.plan.node.wiring, hidden: flow}

@@ -99,12 +99,7 @@ def refused_records(plan: RunPlan) -> Iterator[SetAside]:
 
 @dataclass(frozen=True, slots=True)
 class SetAsideTable:
-    """The records of a stage that are set aside when a run begins.
-
-    Attributes:
-        path: Folder of the table.
-        records: Its records, in the order in which they came.
-    """
+    """The records of a stage that are set aside when a run begins, in the order of arrival."""
 
     path: str
     live: tuple[AddFile, ...]
@@ -150,7 +145,6 @@ class SettingAside:
     """The records that one run sets aside.
 
     Attributes:
-        table: What is set aside already.
         gives_back: Whether the run reads the records of the table in place of new ones.
         refused: Records of its frames on which the author's function that frames has failed; no
             task reads them.
@@ -193,10 +187,6 @@ class SettingAside:
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
         """Return how the table changes, and figures; the change's file is durable.
-
-        Args:
-            reports: Records that the tasks set aside.
-            files: Writes the file.
 
         Raises:
             SetAsideFullError: There are more records than can be set aside.

@@ -14,12 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cbp.engine.commit.table_entries import (
-    horizon,
-    live_files,
-    shown_epoch,
-    shown_generation,
-)
+from cbp.engine.commit.table_entries import horizon, live_files, shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
@@ -44,12 +39,7 @@ def _use_of(one: LookedUp) -> _Use:
 
 
 class OpenTables:
-    """Opens tables on first use; safe to use from several threads.
-
-    Args:
-        files: The tables' file system.
-        limits: Tell how often a table writes a checkpoint.
-    """
+    """Opens tables on first use; safe to use from several threads."""
 
     def __init__(self, files: Files, limits: EngineLimits) -> None:
         self._files, self._limits = files, limits

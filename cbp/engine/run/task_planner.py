@@ -87,15 +87,7 @@ def _kind(plan: RunPlan) -> _Kind:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans the tasks of runs; safe to use from several threads.
-
-    Attributes:
-        executor: Carries out the tasks.
-        tables: The open tables of the engine.
-        cache: Folder of the index copies, on every worker's machine.
-        limits: The engine's limits; every task is given them.
-        reach: How many groups earlier runs of each kind called; the preparer updates it.
-    """
+    """Plans the tasks of runs; safe to use from several threads."""
 
     executor: Executor
     tables: OpenTables
@@ -129,7 +121,6 @@ class Planner:
             plan: The phase; its fused stages run as followers in its tasks.
             records: Number of records that it reads. The number of tasks depends on this, or on
                 the number of groups that the last such run called, if that is more.
-            faults: Failpoints, called for every file that a task writes.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
@@ -214,11 +205,6 @@ def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> st
     """Return a digest of what the supersteps of a run depend on; `""` if that is not all known.
 
     It is the same for each try of a run, before and after a publication of the runs before it.
-
-    Args:
-        plan: The run.
-        task: The plan of its task.
-        generations: Those that the tables of its states show.
     """
     spec, made = task.spec, _made(plan)
     if not spec.code or not made:

@@ -90,11 +90,7 @@ class SharedFlow:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The keys that belong to address audiences; parallel arrays, ascending by hash.
-
-    Attributes:
-        keys: The keys, with the columns of the stage's key.
-    """
+    """The keys that belong to address audiences; parallel arrays, ascending by hash."""
 
     hashes: Int64s
     audiences: Int64s
@@ -110,7 +106,6 @@ class Shared:
         reached: Audience of each `ALL` to the number of groups that it has reached so far.
 
     Args:
-        part: The task's number.
         files: Bindings of the epochs whose messages are read.
     """
 

@@ -25,8 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.group_keys import FlowKeys
-from cbp.engine.columnar.groups import FlowRun, Ranges
+from cbp.engine.columnar.groups import FlowKeys, FlowRun, Ranges
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.broadcast import Rows, Shared, SharedFlow, expand
 from cbp.engine.storage.external_sort import order_by_columns
@@ -39,7 +38,6 @@ class Deliveries:
     """The deliveries of one bucket, or of some neighbors.
 
     Args:
-        buckets: The buckets, ascending.
         runs: The records that go to one group each, by input.
         orders: Slots that order the records.
     """
@@ -186,11 +184,7 @@ def has_already(
 
 
 class _Window:
-    """The receivers of a window: every key in its columns, as a number.
-
-    Attributes:
-        names: Names of the inputs and states.
-    """
+    """The receivers of a window: every key in its columns, as a number."""
 
     def __init__(self, spec: TranslatorSpec, schema: pa.Schema, groups: int) -> None:
         self._schema, self._groups = schema, groups
@@ -238,7 +232,6 @@ class DeliveredRun(FlowRun):
     """The records of one flow in one window, shared ones included; a row per delivery.
 
     Attributes:
-        shared: The shared records.
         at: For each delivery, its row in `table`, or in `shared` counted on from there.
         receivers: The keys of the window.
         who: For each delivery, the row of its key in `receivers`.

@@ -99,12 +99,7 @@ def destinations(text: str) -> Iterator[str | int | tuple[str, ...]]:
 
 @dataclass
 class _Copies:
-    """The copies of some records, collected window by window.
-
-    Attributes:
-        function: Returns the destinations of a record.
-        at: Index of each copy's record; ascending.
-    """
+    """The copies of some records, collected window by window."""
 
     spec: TranslatorSpec
     input: InputSpec

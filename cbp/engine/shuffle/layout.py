@@ -49,7 +49,6 @@ class FlowLayout:
         key: Source of each key slot: a column, or the position of a computed value.
         order: Slot and source of each ordering value.
         columns: Slot of each column of the input's schema, in order.
-        payload: Slot and column of every value that is in no key or order slot.
     """
 
     name: str
@@ -71,7 +70,6 @@ class ShuffleLayout:
     """The slots of one stage.
 
     Attributes:
-        slots: Every slot with its type: key, order, payload.
         keys: Names of the key slots.
         orders: Names of the order slots.
         shared: Positions of the inputs whose records may have several destinations. The shared

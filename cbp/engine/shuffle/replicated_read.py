@@ -124,8 +124,6 @@ def arrange_messages(
 
     Args:
         messages: In the order in which they were emitted; each has one receiver.
-        spec: The translator, whose input number `flow` reads them.
-        flow: The number of the input.
         buckets: Number of its buckets.
 
     Raises:

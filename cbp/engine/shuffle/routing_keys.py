@@ -104,11 +104,7 @@ def records_of(table: pa.Table, input_: InputSpec) -> Iterator[tuple[int, list[R
 
 
 def _computed(
-    table: pa.Table,
-    spec: TranslatorSpec,
-    input_: InputSpec,
-    stage: str,
-    wanted: Sequence[Computed],
+    table: pa.Table, spec: TranslatorSpec, input_: InputSpec, stage: str, wanted: Sequence[Computed]
 ) -> dict[int, Column]:
     """Return the values of some functions, by their positions among all computed values."""
     first = 0
@@ -190,12 +186,7 @@ def key_columns(keys: Sequence[Row], types: Sequence[DataType]) -> list[pa.Array
 
 
 def record_error(
-    exc: BaseException,
-    spec: TranslatorSpec,
-    input_: InputSpec,
-    stage: str,
-    by: Computed,
-    row: Row,
+    exc: BaseException, spec: TranslatorSpec, input_: InputSpec, stage: str, by: Computed, row: Row
 ) -> Exception:
     """Return the error for an exception, or a wrong result, of an input's function."""
     return author_error(

@@ -144,7 +144,6 @@ class Spool:
         """Read all batches and separate them by flow.
 
         Args:
-            batches: Batches in the layout of the shuffle.
             ordered: Whether they are in its order. If not, each flow is sorted by hash, and
                 records of one hash are in any order.
         """

@@ -18,11 +18,8 @@ class SparkEngine(DirectEngine):
     """Executes runs as Spark jobs, small ones in resident workers; owns the process's session.
 
     Args:
-        settings: How to reach Spark.
-        cache: Folder for copies of state on this machine.
         deferred: Whether a local Spark starts in the background, and the first runs wait for it.
             A cluster is reached before the engine is there: only it knows its slots.
-        options: As of `DirectEngine`.
     """
 
     def __init__(

@@ -29,9 +29,7 @@ def authentication(
     """Return the settings by which a driver authenticates connections.
 
     Args:
-        master: The master URL of Spark.
         settings: Settings of the operator, from `CBP_SPARK_CONF` or Spark's own defaults.
-        environment: Environment of this process.
 
     Raises:
         SparkUnauthenticatedError: If the master is a cluster, and authentication is switched off;

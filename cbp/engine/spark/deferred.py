@@ -31,7 +31,6 @@ class DeferredExecutor:
 
     Args:
         make: Makes the executor; may take minutes, and may raise.
-        slots: How many tasks it will run at the same time.
         bypass: Which jobs it will run without Spark.
 
     Attributes:

@@ -54,11 +54,7 @@ from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import ended_worker
-from cbp.engine.workers.shipping import (
-    refuse_unsendable,
-    ship_with_fingerprints,
-    with_differences,
-)
+from cbp.engine.workers.shipping import refuse_unsendable, ship_with_fingerprints, with_differences
 from cbp.errors import (
     CbpError,
     CodeNotLoadedError,
@@ -83,7 +79,6 @@ class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
 
     Args:
-        kind: The class of the tasks.
         resident_workers: Maximum number of processes beside a local Spark that do small
             runs without a job.
         job_start_seconds: See `cbp.model.plan.lanes.Bypass`.
@@ -148,7 +143,6 @@ class SparkExecutor:
         """Run a job of a run, under the run's tag, and return what its tasks reported.
 
         Args:
-            plan: The run that the job belongs to.
             bodies: Runs the job; returns what its tasks reported, as JSON texts.
 
         Raises:

@@ -33,9 +33,6 @@ class WorkerVariables(MutableMapping[str, str]):
 
     PySpark asks for it in the thread that makes a job. It takes the place of
     `SparkContext.environment`.
-
-    Args:
-        every: What all workers have.
     """
 
     def __init__(self, every: Mapping[str, str]) -> None:

@@ -18,11 +18,7 @@ _ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "
 
 
 class JvmOutput:
-    """The standard error of a JVM, line by line; `descriptor` is given to its process.
-
-    Attributes:
-        descriptor: Where the process writes; `start` and `reason` close it in this process.
-    """
+    """The standard error of a JVM, line by line; `descriptor` is given to its process."""
 
     def __init__(self) -> None:
         self._read, self.descriptor = os.pipe()

@@ -26,14 +26,7 @@ def homes(tasks: int, executors: Sequence[str]) -> list[str]:
 
 
 class Placement:
-    """Makes RDDs of task numbers, each with the executor where it should run.
-
-    Args:
-        context: The context whose executors are used.
-
-    Attributes:
-        is_local: Whether tasks run on the driver's machine, in its own JVM.
-    """
+    """Makes RDDs of task numbers, each with the executor where it should run."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context

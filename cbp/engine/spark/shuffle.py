@@ -98,11 +98,7 @@ def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: i
 
 
 def _read_files(
-    spark: SparkSession,
-    plan: RunPlan,
-    input_: InputSpec,
-    files: Sequence[DataFile],
-    sequence: str,
+    spark: SparkSession, plan: RunPlan, input_: InputSpec, files: Sequence[DataFile], sequence: str
 ) -> DataFrame:
     """Return the records of some files, with the expression `sequence` as `_seq`."""
     paths = dict.fromkeys(f"{plan.folder}/{file.path}" for file in files)
@@ -191,11 +187,7 @@ def slot_expressions(
     place: FlowLayout,
     checked: Callable[[str, DataType], str] = lambda value, _: value,
 ) -> list[str]:
-    """Return an expression for every slot; slots that the flow does not use are null.
-
-    Args:
-        checked: Takes the expression of a value and its type; returns the expression to use.
-    """
+    """Return an expression for every slot; slots that the flow does not use are null."""
     sources = place.sources()
     return [
         f"{checked(_read(sources[slot]), type_)} AS {slot}"

@@ -111,11 +111,7 @@ def as_task(work: Work) -> _Numbered:
 
 
 def _filled(
-    table: pa.Table,
-    plan: TaskPlan,
-    layout: ShuffleLayout,
-    flow: int,
-    replicate: Replicate | None,
+    table: pa.Table, plan: TaskPlan, layout: ShuffleLayout, flow: int, replicate: Replicate | None
 ) -> tuple[Mapping[str, Any], pa.Table]:
     """Return the slots of a batch's routed rows, and the record of each row."""
     if plan.spec.inputs[flow].has_several:

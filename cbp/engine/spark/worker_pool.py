@@ -77,9 +77,6 @@ class WorkerPool:
     Args:
         most: Maximum number of workers; 0 means none. Each holds some hundred megabytes.
         environment: The variables that Spark's workers get on top of this process's own.
-
-    Attributes:
-        most: Maximum number of workers.
     """
 
     def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -121,10 +118,7 @@ class WorkerPool:
         """Do a run's tasks, all at the same time; `None` if Spark has to do them.
 
         Args:
-            run: Id of the run, for `cancel`.
             work: The work; it is pickled, and called once per task.
-            tasks: Number of tasks.
-            attempt: Id of this attempt, unique to this call; part of the file names.
             going: Raises if the run was cancelled; called once `cancel` can find the workers.
             after: Small runs after which the workers are started.
         """
@@ -220,9 +214,7 @@ def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) ->
     """Return what all tasks reported, or why one failed.
 
     Args:
-        workers: The worker of each task, in order.
         busy: Gets the workers that began and did not answer, or were changed; they are lost.
-        request: The request; the same for all workers.
     """
     reports: list[str] = []
     failure = ""

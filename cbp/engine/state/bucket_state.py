@@ -47,7 +47,6 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
 
     Args:
         sizes: Bucket to its number of records, as far as known beforehand.
-        buckets: Number of buckets of the table.
         most: Maximum number of records of a batch; a bucket with more is alone.
     """
     batches: list[tuple[int, ...]] = []
@@ -64,12 +63,7 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
 
 
 def state_weight(records: int, *, whole: bool) -> int:
-    """Return how many arrived records the state of a bucket weighs.
-
-    Args:
-        records: Number of live state records.
-        whole: Whether the groups of all of them are called.
-    """
+    """Return how many arrived records the state of a bucket weighs."""
     return records if whole else records // _STATE_RECORDS_PER_INPUT
 
 
@@ -78,8 +72,6 @@ def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list
 
     Args:
         hashes: Ascending hashes, all in buckets of `chosen`.
-        chosen: Some neighbors, ascending.
-        buckets: Number of buckets of the table.
     """
     shift = bucket_shift(buckets)
     lows = np.array([bucket << shift for bucket in chosen[1:]], np.uint64).view(np.int64)
@@ -212,6 +204,8 @@ class BucketState:
         self.files = tuple(chain.from_iterable(parts))
         self._starts = list(accumulate(map(len, parts), initial=0))
         self.lookups = {"index": 0, "scan": 0}
+        for bucket, files in zip(self.buckets, parts, strict=True):
+            self.cache.release(self.table.id, bucket, {file.path for file in files})
 
     @property
     def row_bytes(self) -> int:

@@ -63,7 +63,6 @@ def compact(
     """Merge the files of a bucket that are worth merging; `None` if there are none.
 
     Args:
-        state: The bucket's state.
         places: Indexes of the files of one bucket.
         died: Rows that this run deleted, by file; they belong to the same commit.
     """
@@ -132,10 +131,7 @@ def _in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
 
 
 def _live(
-    files: Sequence[IndexedFile],
-    dead: Sequence[BitMap64],
-    span: tuple[int, int, int],
-    most: int,
+    files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int], most: int
 ) -> Iterator[pa.Table]:
     """Yield the live rows of one file in a range of places by hash, `most` places at a time."""
     i, first, last = span
@@ -159,7 +155,6 @@ def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLim
 
     Args:
         live: Live rows of every file; the run itself drops a file without any.
-        rows: Physical rows of every file.
         full: Whether each file is full (`cbp.engine.storage.file_sizes`).
         limits: The lowest tier, and its fan-out.
     """

@@ -166,12 +166,8 @@ class Guard:
         path: Path of the copy; by now there may be another file, or none.
         inode: Device and inode of the mapped file.
         memory: All Arrow bytes.
-        sums: Checksum of each block.
-        block: Bytes of a block.
 
     Attributes:
-        path: As given.
-        inode: As given.
         done: Whether every block was checked.
     """
 

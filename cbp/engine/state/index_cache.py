@@ -3,7 +3,7 @@
 A copy has the rows of its file in the file's order, which is by `_hash`. So a mapped copy answers
 `searchsorted` by touching a few pages, while a reader of Parquet decodes each row group that has a
 wanted key. The rows of small files are held in memory without a copy. A large file that has no copy
-yet is read by row groups while that is cheaper (`access_path.py`). A copy is only a cache:
+yet is read by row groups while that is cheaper (`lookup.py`). A copy is only a cache:
 
 - It belongs to one data file. Its name holds table id, path and size, and data files
   never change. The content holds the name too: if a copy of another file has this
@@ -16,6 +16,8 @@ yet is read by row groups while that is cheaper (`access_path.py`). A copy is on
   pages that were lost in a power cut are never trusted.
 - If anything fails (no space, truncated file, `mmap` refused), the Parquet
   file is read instead: slower, never wrong.
+- A process unmaps the copies of files that its newest look at their bucket no longer lists
+  (`release`), so its memory does not grow with what runs supersede.
 - If the address space of a process is bounded (`spark.executor.pyspark.memory`),
   maps that are not in use are closed to make room.
 - The copies are bounded, by bytes and by half of their disk: before a copy is written, the least
@@ -39,7 +41,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -47,8 +49,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import as_type
-from cbp.engine.delta.deletion_vector_cache import VectorCache
-from cbp.engine.state.access_path import choose_rows, is_small
+from cbp.engine.delta.deletion_vectors import VectorCache
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
 from cbp.engine.state.copies import (
     CopyDamagedError,
@@ -57,7 +58,15 @@ from cbp.engine.state.copies import (
     note_dropped,
     write_copy,
 )
-from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
+from cbp.engine.state.lookup import (
+    IndexedFile,
+    Int64s,
+    RowGroups,
+    StateRows,
+    ascending,
+    choose_rows,
+    is_small,
+)
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import map_is_refused
@@ -92,12 +101,27 @@ def index_cache(folder: str, limits: EngineLimits) -> IndexCache:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a data file is: the id of its table, the folder of its bucket, and its path."""
+
+    table_id: str
+    folder: str
+    path: str
+
+    @classmethod
+    def of(cls, table_id: str, path: str) -> _Place:
+        """Return the place of a path that is relative to the table."""
+        return cls(table_id, path.rpartition("/")[0].rpartition("/")[2], path)
+
+
+@dataclass(frozen=True, slots=True)
 class _Wanted:
     """A data file, and the name of its copy."""
 
     name: str
     source: str
     rows: int
+    place: _Place
 
 
 @dataclass(slots=True)
@@ -106,6 +130,7 @@ class _Mapped:
 
     rows: IndexedFile
     touched: float
+    place: _Place
 
 
 class IndexCache:
@@ -116,11 +141,9 @@ class IndexCache:
         bytes_max: Maximum number of bytes of copies on the disk after a sweep; a single copy may
             be larger.
         clock: Current time in seconds, on the clock of the files' times.
-        limits: Which files get copies, how much is held without, how state is merged.
 
     Attributes:
         held_bytes: Bytes of rows without a copy; at most `EngineLimits.held_bytes`.
-        vectors: Cache of the files' deletion vectors.
     """
 
     def __init__(
@@ -137,6 +160,7 @@ class IndexCache:
         self._bytes_max = bytes_max
         self._clock = clock
         self._open: OrderedDict[str, _Mapped] = OrderedDict()
+        self._open_in: dict[tuple[str, str], dict[str, str]] = {}
         self._held: OrderedDict[str, IndexedFile] = OrderedDict()
         self.held_bytes = 0
         self.vectors = VectorCache()
@@ -150,9 +174,7 @@ class IndexCache:
         """Return all rows of a data file.
 
         Args:
-            table: Folder of the table.
             table_id: The table's id; part of the copy's name.
-            path: The data file, relative to the table.
             size: The data file's bytes; part of the copy's name.
             rows: Physical rows of the file, as the log states them.
             copy: Whether to make a missing copy of a large file; pointless for
@@ -161,7 +183,7 @@ class IndexCache:
         Raises:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
-        wanted = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
+        wanted = _wanted(table, table_id, path, size=size, rows=rows)
         indexed = self._cached(wanted)
         if indexed is None:
             copy = copy and not self._is_small(rows, size)
@@ -169,21 +191,14 @@ class IndexCache:
         return indexed
 
     def reader(
-        self,
-        table: str,
-        table_id: str,
-        path: str,
-        *,
-        size: int,
-        rows: int,
-        wanted: Int64s | None,
+        self, table: str, table_id: str, path: str, *, size: int, rows: int, wanted: Int64s | None
     ) -> StateRows:
-        """Return the cheapest reader for one look-up of these hashes; see `access_path`.
+        """Return the cheapest reader for one look-up of these hashes; see `choose_rows`.
 
         Raises:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
-        file = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
+        file = _wanted(table, table_id, path, size=size, rows=rows)
         kept_rows = self._cached(file)
         if kept_rows is not None:
             return kept_rows
@@ -206,6 +221,19 @@ class IndexCache:
             return
         with contextlib.suppress(OSError):
             self._write(name, _one_batch(content, copies=False), in_order=True)
+
+    def release(self, table_id: str, bucket: int, live: Collection[str]) -> None:
+        """Unmap copies of a bucket's files that are no longer live; users of one keep their map.
+
+        Args:
+            table_id: The table's id.
+            bucket: The bucket.
+            live: Paths of its live files, relative to the table.
+        """
+        with self._lock:
+            mapped = self._open_in.get((table_id, f"_bucket={bucket}"), {})
+            for path in [path for path in mapped if path not in live]:
+                self._close(mapped[path])
 
     def scratch(self, name: str) -> Path:
         """Return the path for a task's own scratch file; no other task uses the name.
@@ -283,6 +311,7 @@ class IndexCache:
         except MemoryError:
             with self._lock:
                 self._open.clear()
+                self._open_in.clear()
                 self._held.clear()
                 self.held_bytes = 0
             return self._map(wanted) or self._make(wanted, copy=copy)
@@ -313,11 +342,24 @@ class IndexCache:
             replace=partial(self._replaced, wanted),
         )
         with self._lock:
-            self._open[name] = _Mapped(mapped, now)
+            place = wanted.place
+            self._open[name] = _Mapped(mapped, now, place)
             self._open.move_to_end(name)
+            self._open_in.setdefault((place.table_id, place.folder), {})[place.path] = name
             if len(self._open) > MAPS_MAX:
-                self._open.popitem(last=False)
+                self._close(next(iter(self._open)))
         return mapped
+
+    def _close(self, name: str) -> None:
+        """Forget the map of a copy, if there is one; called under the lock."""
+        if (mapped := self._open.pop(name, None)) is None:
+            return
+        group = mapped.place.table_id, mapped.place.folder
+        beside = self._open_in.get(group, {})
+        if beside.get(mapped.place.path) == name:
+            del beside[mapped.place.path]
+        if not beside:
+            self._open_in.pop(group, None)
 
     def _replaced(self, wanted: _Wanted, error: CopyDamagedError) -> IndexedFile:
         """Drop a copy that turned out to be damaged; return the rows of the data file."""
@@ -328,7 +370,7 @@ class IndexCache:
         """Remove a damaged copy and record it; other processes detect the damage themselves."""
         path = self._folder / wanted.name
         with self._lock:
-            self._open.pop(wanted.name, None)
+            self._close(wanted.name)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         dropped = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
@@ -380,13 +422,18 @@ class IndexCache:
         with self._lock:
             # An open map holds the bytes of its file on the disk, even after an unlink.
             for name in list(self._open) if full else gone:
-                self._open.pop(name, None)
+                self._close(name)
         return bool(gone)
 
 
 def _held_bytes(rows: IndexedFile) -> int:
     """Return the memory of held rows; for a few rows it is mostly overhead."""
     return rows.memory + HELD_OVERHEAD
+
+
+def _wanted(table: str, table_id: str, path: str, *, size: int, rows: int) -> _Wanted:
+    place = _Place.of(table_id, path)
+    return _Wanted(_name(table_id, path, size), f"{table}/{path}", rows, place)
 
 
 def _name(table_id: str, path: str, size: int) -> str:
@@ -421,7 +468,6 @@ def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits.
 
     Args:
-        table: The rows.
         copies: Whether it is kept, so that it must not keep a larger table of which it is a part.
     """
     wide = pa.schema([f.with_type(_widen(f.type)) for f in table.schema])

@@ -39,7 +39,6 @@ class Difference:
     Args:
         died: Called with the places of records that were not emitted again.
         born: Called with records that were not there before.
-        limits: How many records wait in memory, and how they are cut on disk.
     """
 
     def __init__(

@@ -32,7 +32,6 @@ class Deletes:
     """Some rows of one data file as a 64-bit roaring bitmap, inline or in a file.
 
     Attributes:
-        rows: Number of rows.
         inline: The bitmap in base64; empty if it is in a file.
         path: The file of bitmaps, relative to the table; empty if inline.
         offset, size, crc: The bitmap's place in that file, and its CRC-32.
@@ -74,11 +73,9 @@ def write_deletes(
     """Describe deleted rows; if they are too large together, write them to one durable file.
 
     Args:
-        table: Folder of the table.
         name: Name of the file, unique to run, attempt and task.
         bitmaps: Data file to rows; none of them empty.
         inline_bytes_max: Maximum number of bytes of all bitmaps that need no file.
-        files: Where to write; by default local files.
 
     Returns:
         A description per data file. Without bitmaps: no descriptions, no file.

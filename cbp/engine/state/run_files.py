@@ -38,12 +38,7 @@ def state_file_schema(spec: StateSpec) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class WrittenRun:
-    """A written run file.
-
-    Attributes:
-        path: Path of the file, relative to the table.
-        rows: Number of its records.
-    """
+    """A written run file; its path is relative to the table."""
 
     bucket: int
     path: str
@@ -59,10 +54,8 @@ class RunFiles:
         done: The files with new records, once it is closed.
 
     Args:
-        run: Id of the run and the attempt; part of the files' names.
         cache: Keeps the files' index copies; `None` means no copies.
         limits: How large a file becomes.
-        written: Receives the full paths of files that are not synced yet.
     """
 
     def __init__(

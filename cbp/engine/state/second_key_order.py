@@ -45,7 +45,6 @@ class SecondOrder:
         hashes: `_hash` of every row, ascending.
         rows: The rows in the order of `hashes`; `None` if that is the order of the file.
         columns: The columns of the file by which rows of one hash are ordered; atoms.
-        types: Types of these columns.
 
     Attributes:
         is_sorted: Whether the file itself has this order.
@@ -316,7 +315,6 @@ def ascend(groups: Int64s, columns: Sequence[pa.Array], *, strictly: bool = Fals
 
     Args:
         groups: The group of each row, such as its hash; ascending.
-        columns: The columns, row by row.
         strictly: Whether no two rows of a group may be equal in all columns.
     """
     alike = groups[1:] == groups[:-1]

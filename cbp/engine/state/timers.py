@@ -47,10 +47,6 @@ class Woken:
 def due_groups(states: Iterable[BucketState], until: datetime) -> tuple[Woken, int | None]:
     """Return the groups of some states of timers that are due, and the earliest timer that is not.
 
-    Args:
-        states: States of timers, of the same buckets.
-        until: A timer is due if it is not later than this.
-
     Returns:
         The groups, and a time in microseconds since 1970; `None` if every timer is due.
     """

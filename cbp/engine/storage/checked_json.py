@@ -36,7 +36,6 @@ def digested(data: bytes, path: str) -> bytes:
 
     Args:
         data: The object; it has at least one member.
-        path: Where the record will be stored.
     """
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
@@ -69,8 +68,6 @@ def parsed(
 
     Args:
         data: With or without a digest.
-        path: Where the record is stored, for errors.
-        parse: Builds the record from plain JSON values.
         written_to: The path for which the record was written, if not `path`.
 
     Raises:

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from cbp.engine.storage.regular_files import open_regular
+from cbp.engine.storage.files import open_regular
 from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import (
     FileDamagedError,
@@ -256,8 +256,6 @@ def open_parquet(path: str, *, mapped: bool = False, data: bytes | None = None) 
     """Open a Parquet file; it is checked as it is read.
 
     Args:
-        mapped: Read through a memory map, for a reader that reads the whole file; not for a
-            process where maps are refused.
         data: The file's bytes, if they were read already.
 
     Raises:

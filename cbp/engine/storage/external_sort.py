@@ -56,7 +56,6 @@ def sorted_tables(
     Args:
         tables: Tables of one schema in Arrow's wide types, so that any size fits; read once.
         columns: Comparable columns; rows that agree in all of them come in any order.
-        limits: Tell how much is sorted in memory, and read of a run, at a time.
     """
     runs = [_Run(run, columns) for run in _runs(tables, columns, limits)]
     while runs := [run for run in runs if run.fill()]:

@@ -68,7 +68,6 @@ def is_full(limits: EngineLimits, *, rows: int, size: int = 0, memory: int = 0) 
     """Return whether a file is so large that merging does not improve it.
 
     Args:
-        rows: Number of its records.
         size: Its size in Parquet, in bytes.
         memory: Its size in Arrow, in bytes, if known.
     """

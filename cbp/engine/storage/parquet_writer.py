@@ -140,8 +140,6 @@ class ParquetSink:
     """Writes Arrow tables to one file, in row groups of bounded size.
 
     Args:
-        schema: Schema of the file.
-        faults: Failpoints, called when the file is closed.
         groups: How rows are put into row groups; by default in the order in which they came.
     """
 

@@ -4,7 +4,7 @@
 
 What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
 plan in SQL. A batch reads the buckets of looked-up tables that lie beside its own (`looked_up`);
-`cbp.engine.task.whole_tables` reads the tables whose records are all given to every group.
+`cbp.engine.task.writers` reads the tables whose records are all given to every group.
 
 Ages for groups that had records before their state began to expire.
 
@@ -144,12 +144,7 @@ def shared_records(
     if not any(spool.arrived(spool.layout.tag(flow)) for flow in spool.layout.shared):
         return None
     shared = Shared(
-        plan.spec,
-        spool,
-        part=part,
-        tasks=plan.tasks,
-        buckets=plan.buckets,
-        files=plan.bindings,
+        plan.spec, spool, part=part, tasks=plan.tasks, buckets=plan.buckets, files=plan.bindings
     )
     counts["bytes_broadcast"] = shared.bytes
     counts["bytes_bindings"] = shared.bytes_bindings
@@ -175,13 +170,7 @@ def flow_runs(plan: TaskPlan, spool: Spool, buckets: Sequence[int]) -> list[Flow
 
 
 def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> FlowRun:
-    """Return sorted records of the input number `at` as a kernel reads them.
-
-    Args:
-        at: Number of the input.
-        table: The records, in the plan's layout.
-        row_bytes: Average size of a record, in bytes.
-    """
+    """Return sorted records of the input number `at` as a kernel reads them."""
     layout, spec = plan.layout, plan.spec
     assert layout is not None
     assert spec.key is not None
@@ -202,14 +191,7 @@ def run_batch(
     cache: IndexCache,
     start: Callable[[dict[str, BucketState], Lookups, WriteState], BucketWork],
 ) -> None:
-    """Open the states of some neighboring buckets, do the work on them, and record the states.
-
-    Args:
-        writers: The task's writers.
-        buckets: The buckets, ascending.
-        start: Makes the work from the states, the looked-up tables, and what takes new state
-            records.
-    """
+    """Open the states of some neighboring buckets, do the work on them, and record the states."""
     plan, of = writers.plan, writers.plan.buckets
     states = {name: BucketState(table, cache, buckets, of) for name, table in plan.states.items()}
     lookups = looked_up(plan, buckets, cache)
@@ -256,11 +238,6 @@ def author_work(
     """Return what calls the author's translator for all groups of a batch of buckets.
 
     Args:
-        writers: Take what the calls emit.
-        runs: The records of its inputs.
-        states: Its states, of the batch.
-        write_state: Takes new state records.
-        lookups: The looked-up tables.
         among: Returns those of the hashes of groups with a due timer that are called; `None` means
             all.
     """
@@ -326,12 +303,7 @@ def woken_groups(
     states: Mapping[str, BucketState],
     note: Callable[[int | None], None] = lambda at_us: None,
 ) -> Woken | None:
-    """Return the groups to call for their timers; `None` if the run does not look for any.
-
-    Args:
-        states: Its states, of some buckets.
-        note: Takes the earliest timer that is not due, in microseconds since 1970.
-    """
+    """Return the groups to call for their timers; `None` if the run does not look for any."""
     if not plan.wakes or not plan.spec.timers:
         return None
     timers = [states[one.name] for one in plan.spec.timers]
@@ -352,7 +324,6 @@ class AgingWork:
 
     Attributes:
         start: Makes the work from what takes new records of states.
-        write_state: Takes new records of a state, which ascend by hash.
         busy: Hashes of groups that the work may call.
     """
 

@@ -36,7 +36,6 @@ class Follower:
 
     Attributes:
         flow: The flow that it reads, as `stage.output`.
-        context: What its author's code may know of the run.
     """
 
     stage: str
@@ -57,7 +56,6 @@ class TaskOutputs:
         suffix: End of the files' names; unique to this task.
         followers: Fused stages; each comes after the stage that it reads.
         receivers: Maps an output that is sorted by bucket to what computes the buckets.
-        faults: Failpoints, called for every file.
     """
 
     def __init__(

@@ -43,13 +43,7 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 def shares(
     files: Sequence[InputShare], tasks_max: int, limits: EngineLimits
 ) -> list[list[InputShare]]:
-    """Cut files, or slices of them, into contiguous shares of about equal size, one per task.
-
-    Args:
-        files: The files or slices, in order.
-        tasks_max: Maximum number of tasks.
-        limits: Tell how many records justify another task.
-    """
+    """Cut files, or slices of them, into contiguous shares of about equal size, one per task."""
     total = sum(file.share.stop - file.share.start for file in files)
     tasks = max(1, min(tasks_max, math.ceil(total / limits.rows_per_record_task)))
     size = math.ceil(total / tasks)
@@ -114,8 +108,6 @@ class RecordRun:
     Attributes:
         write_output: Takes an output's name and the columns of records, a window at a time.
         write_remote: Takes a state's name and the columns of records, all for other groups.
-        write_bindings: Takes bindings of groups to addresses.
-        limits: Tell how many records are Python objects at a time.
         files: Maps each input to its files, in order.
         set_aside: Takes the records on which the author's code fails; `None` if the run fails then.
         records: Maps each input to the number of its records read so far.

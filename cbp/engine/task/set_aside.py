@@ -44,13 +44,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass
 class LeftOutGroups:
-    """The groups that one task leaves out of its run.
-
-    Attributes:
-        writers: Of the task; their plan names the groups.
-        reports: Takes the records of these groups.
-        packed: See `arrivals`.
-    """
+    """The groups that one task leaves out of its run."""
 
     writers: TaskWriters
     reports: SetAsideReports
@@ -102,12 +96,7 @@ class LeftOutGroups:
     def failing(
         self, buckets: tuple[int, ...], runs: Sequence[FlowRun], cache: IndexCache
     ) -> list[GroupFailed]:
-        """Return the groups that fail among those of some buckets.
-
-        Args:
-            buckets: The buckets, ascending.
-            runs: Their records, as `left` returned them.
-        """
+        """Return the groups that fail among those of some buckets."""
         trials = _Trials(self.writers, buckets, runs, cache, self.others)
         aside = self.writers.plan.set_aside
         assert aside is not None
@@ -124,11 +113,6 @@ class RoutedRecords:
     """Sets records aside that have no key, or no order, since the author's function fails on them.
 
     Every task reads and routes the whole increment, and the first one reports.
-
-    Attributes:
-        writers: Of the task.
-        reports: Takes the records.
-        unrouted: Gets the number of records of each input that are set aside here.
     """
 
     writers: TaskWriters

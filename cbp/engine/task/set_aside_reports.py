@@ -26,7 +26,6 @@ class SetAsideReports:
 
     Attributes:
         most: How many there may be. One more is reported, by which the driver knows.
-        report: Takes each report.
     """
 
     stage: str
@@ -70,7 +69,6 @@ def find_failing(
     """Return the items that fail, each with its error, in order.
 
     Args:
-        items: The items, of which some are known to fail.
         attempt: Calls the author's code for some of them; returns its error.
         most: Once more than so many are found, no others are looked for.
     """
@@ -95,8 +93,6 @@ def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int6
     """Return the places of records among those of their input, from 0.
 
     Args:
-        sequences: The records' `_seq`.
-        files: The files of the input, in order.
         packed: Whether Spark numbered them: if all files are whole, by increment, file and row.
     """
     if not packed or any(file.start or file.stop != file.rows for file in files):

@@ -105,11 +105,7 @@ def counting_bytes(
 
 @dataclass
 class StageTask:
-    """One task of a run.
-
-    Attributes:
-        writers: The task's writers, and the counts of its work.
-    """
+    """One task of a run."""
 
     plan: TaskPlan
     part: int
@@ -251,12 +247,7 @@ class StageTask:
         left_out: LeftOutGroups,
         failed: Sequence[GroupFailed],
     ) -> list[GroupFailed]:
-        """Run a batch without the groups that are left out; return the groups that fail.
-
-        Args:
-            runs: Their records.
-            failed: Groups that failed before: this task is done again, and only looks for more.
-        """
+        """Run a batch without the groups that are left out; return the groups that fail."""
         others = left_out.left(runs)
         if failed:
             return left_out.failing(buckets, others, cache)

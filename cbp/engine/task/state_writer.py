@@ -37,13 +37,7 @@ from cbp.engine.state.pending_deletes import write_deletes
 from cbp.engine.state.run_files import RunFiles, WrittenRun, state_file_schema
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task.reports import (
-    DeletedRows,
-    DroppedFile,
-    MergedFile,
-    NewStateFile,
-    TaskReport,
-)
+from cbp.engine.task.reports import DeletedRows, DroppedFile, MergedFile, NewStateFile, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.flow.schema import Schema
 
@@ -70,8 +64,6 @@ class TaskState:
     """The state files of one task.
 
     Args:
-        part: The task's number; part of the file names.
-        attempt: The task's attempt; part of the file names.
         done: List to which reports of the results are added.
         written: List to which the full paths of files that are not synced yet are added.
         counts: Gets `state_written`, `state_removed`, `state_remote` and `bytes_read`.
@@ -98,7 +90,6 @@ class TaskState:
         """Return the run files of a bucket; none of them is written yet.
 
         Args:
-            bucket: The state's bucket.
             cache: Where index copies are kept; `None` means that no copies are made.
             suffix: Distinguishes these files from others of this task and bucket.
         """
@@ -180,12 +171,7 @@ class TaskState:
         return self.files(state, bucket, cache, f"-from{self._part}.{number}")
 
     def _compact(
-        self,
-        name: str,
-        state: BucketState,
-        bucket: int,
-        died: Mapping[int, Any],
-        files: RunFiles,
+        self, name: str, state: BucketState, bucket: int, died: Mapping[int, Any], files: RunFiles
     ) -> None:
         merged = compact(state, state.places(bucket), died)
         if merged is not None:
@@ -200,9 +186,6 @@ class TaskState:
 
 class RemoteWrites:
     """The remote writes of one task to one state; see the module header.
-
-    Attributes:
-        rows: Number of records taken so far.
 
     Args:
         key: The columns of the state that hold the stage's key.

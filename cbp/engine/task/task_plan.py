@@ -48,12 +48,7 @@ class LookupTable:
     buckets: int
 
     def beside(self, chosen: Sequence[int], buckets: int) -> tuple[int, ...]:
-        """Return the table's buckets that hold the hashes of some neighbors of another table.
-
-        Args:
-            chosen: The neighbors, ascending.
-            buckets: Number of buckets of their table.
-        """
+        """Return the table's buckets that hold the hashes of some neighbors of another table."""
         each = (
             range(b * self.buckets // buckets, -(-(b + 1) * self.buckets // buckets))
             for b in chosen
@@ -72,7 +67,6 @@ class TaskPlan:
             expected to call.
         first_number: Number in file names of the job's first task. A later job of the same run
             has a higher one, so that the names of the files sort in the order of the jobs.
-        cache: Folder of the index copies on the worker's machine.
         inputs: Maps each input to its files, in order.
         in_place: Inputs that are not shuffled: every task reads its part from the files
             (`cbp.engine.task.message_reader`).
@@ -82,7 +76,6 @@ class TaskPlan:
         then: The groupwise stage downstream of a record-wise one; a single task may run both.
         replicate: Makes the function that copies shared records for each group before the
             shuffle, as the black box does; `None` means that each task gets one copy.
-        lookups: Look-up name to the table that is looked up.
         wakes: Whether groups with a timer up to the time of `context` are called.
         set_aside: The groups that are left out, if the stage sets aside what its code fails on;
             `None` if it stops instead.
@@ -90,8 +83,6 @@ class TaskPlan:
         depends_on: Digest of what the supersteps of a loop depend on, the same for each try of a
             run; `""` if they are not logged (`cbp.engine.task.superstep_log`).
         hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
-        faults: Failpoints, called for every file that a task writes.
-        limits: The engine's limits; they reach every process that does a task.
     """
 
     folder: str

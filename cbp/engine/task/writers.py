@@ -2,6 +2,8 @@
 
     work of a task -> TaskWriters -> files, synced together -> reports
 
+Looked-up tables of which every group is given all records are read once per task.
+
 Every kind of task has one: the stage's own (`cbp.engine.task.stage_task`), those around a plan in
 SQL, and those of the black-box mode. They differ in what they read and in which order they call
 the author.
@@ -18,13 +20,16 @@ from itertools import chain
 
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.looked_up import WholeTable
+from cbp.engine.columnar.row_codec import copies_maker, decode_columns, rows_maker
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.shuffle.multicast_bindings import Binding, BindingSink
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
 from cbp.engine.state.timers import earliest
+from cbp.engine.storage.external_sort import order_by_columns
 from cbp.engine.storage.parquet_writer import sync_files
 from cbp.engine.task.message_reader import Misplaced
 from cbp.engine.task.output_writer import TaskOutputs
@@ -40,12 +45,33 @@ from cbp.engine.task.reports import (
     TaskReport,
 )
 from cbp.engine.task.state_writer import TaskState
-from cbp.engine.task.task_plan import TaskPlan
-from cbp.engine.task.whole_tables import read_whole_records, read_whole_table
+from cbp.engine.task.task_plan import LookupTable, TaskPlan
 from cbp.errors import CbpError
 from cbp.model.author.decimals import author_decimals, decimals_changed
 from cbp.model.author.process_state import process_watch
 from cbp.model.dataflow.call_rules import Fresh
+from cbp.model.dataflow.stage import StateSpec
+
+
+def read_whole_table(spec: StateSpec, one: LookupTable, cache: IndexCache) -> pa.Table:
+    """Return all records of a table, in their order."""
+    schema, names = arrow_schema(spec.schema), spec.schema.names
+    parts = [
+        part.select(list(names)).cast(schema)
+        for bucket in sorted(one.table.live)
+        for part in BucketState(one.table, cache, (bucket,), one.buckets).records(names)
+    ]
+    table = pa.concat_tables(parts) if parts else schema.empty_table()
+    return table.take(pa.array(order_by_columns(table, list(spec.order))))
+
+
+def read_whole_records(spec: StateSpec, one: LookupTable, cache: IndexCache) -> WholeTable:
+    """Return all records of a table as an author reads them."""
+    table, schema = read_whole_table(spec, one, cache), spec.schema
+    decoded = decode_columns(table, schema.names, [f.type for f in schema.fields])
+    rows = rows_maker(spec.name, schema.names)(decoded)
+    return WholeTable(rows, copies_maker(spec.name, schema))
+
 
 _COUNTED = (
     "groups",
@@ -80,11 +106,8 @@ class TaskWriters:
 
     Attributes:
         plan: The run's plan, with translator instances of this task's own.
-        part: The task's number.
-        attempt: Unique id of the task's attempt; part of the file names.
         emitted: What the author emits between two writes.
         counts: Figures of the task's work, by name.
-        state: Writer of the state files.
         done: Reports of what was written so far.
     """
 

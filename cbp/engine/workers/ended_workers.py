@@ -24,12 +24,7 @@ _ENGINE = str(Path(__file__).parents[1]) + "/"
 
 
 def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | None:
-    """Return the error of a run whose worker ended; `None` if no worker did.
-
-    Args:
-        nodes: The stages that ran.
-        text: The whole text of Spark's error.
-    """
+    """Return the error of a run whose worker ended; `None` if no worker did."""
     _, ended, rest = text.partition(_ENDED)
     return end_of_worker(run, nodes, rest) if ended else None
 

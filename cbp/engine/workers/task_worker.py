@@ -198,7 +198,6 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
     Args:
         memory_bytes_max: Limit of what this process may use, without its libraries; 0 means no
             limit.
-        link: The pipe of requests and answers.
         alive: Its other end is closed when the service is gone.
         crash: The file in which a crash leaves its stack.
     """

@@ -81,11 +81,7 @@ class Code:
         return self.text.split(":")[1] if self else ""
 
     def differences(self, now: Code) -> Iterator[str]:
-        """Yield the differences to the loaded code, in words; nothing if there is none.
-
-        Args:
-            now: The fingerprint of the loaded code.
-        """
+        """Yield the differences to the loaded code, in words; nothing if there is none."""
         if not self or not now or self.text.split(":")[2] == now.text.split(":")[2]:
             return
         if self.interpreter != now.interpreter:

@@ -23,12 +23,7 @@ _EXACT = decimal.Context(
     prec=38,
     rounding=decimal.ROUND_HALF_EVEN,
     flags=[],
-    traps=[
-        decimal.InvalidOperation,
-        decimal.DivisionByZero,
-        decimal.Overflow,
-        decimal.Inexact,
-    ],
+    traps=[decimal.InvalidOperation, decimal.DivisionByZero, decimal.Overflow, decimal.Inexact],
 )
 
 

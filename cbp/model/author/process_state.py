@@ -60,11 +60,7 @@ _Shapes = Mapping[str, Hashable]
 
 
 class ProcessWatch:
-    """Compares this process with what it was before; used by one thread.
-
-    Attributes:
-        by_loading, by_calls: Whether loading an author's code has changed it; whether calls have.
-    """
+    """Compares this process with what it was before; used by one thread."""
 
     def __init__(self) -> None:
         self._descriptors, self._process = _open_descriptors(), os.getpid()
@@ -265,12 +261,7 @@ def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _shapes(module: ModuleType, authors: Collection[str]) -> _Shapes:
-    """Return, by global, a value that stays equal as long as the global is not changed.
-
-    Args:
-        module: A module of an author.
-        authors: The names of all such modules.
-    """
+    """Return, by global, a value that stays equal as long as the global is not changed."""
     left = [LOOKED_AT_MAX]
     return {
         name: _shape_of(value, left, authors)

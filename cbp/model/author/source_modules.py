@@ -105,11 +105,6 @@ _origins: weakref.WeakKeyDictionary[Any, tuple[SourceSet, str, str]] = weakref.W
 def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
     """Load modules of a folder, in place of those that were loaded from it before.
 
-    Args:
-        folder: Names the set.
-        read: Finds a module's text.
-        roots: The modules to import; they import others.
-
     Raises:
         BaseException: What the author's code raises. What was loaded before is then back.
     """

@@ -49,9 +49,6 @@ class StateWatch:
 
     Args:
         function: A bound method or a callable object. A plain function has no object to watch.
-        stage: Name of the stage, for the error.
-        name: Name of the function, such as `UrlCount.runnable`.
-        place: `file.py:12` of the function.
     """
 
     def __init__(

@@ -98,10 +98,6 @@ def refuse_view_row(view: str, *_: object, **__: object) -> None:
 def refuse_twice(view: str, key: object) -> NoReturn:
     """Refuse the second record of one key of a view, or of a kept state in SQL.
 
-    Args:
-        view: Name of the view or the state.
-        key: Values of its key, in its order.
-
     Raises:
         AuthorMisuse: Always.
     """
@@ -164,22 +160,14 @@ def emitted_columns(spec: TranslatorSpec) -> dict[str, list[str]]:
 
 
 def error_class(exc: BaseException, function: str) -> type[AuthorCodeError]:
-    """Return the class of coded error for an exception from an author's function.
-
-    Args:
-        function: Name of the function, such as `UrlCount.translate` or `urls.route_by`.
-    """
+    """Return the class of coded error for an exception from an author's function."""
     if isinstance(exc, AuthorMisuse):
         return exc.leaf
     return misrouting(exc) if function.endswith(".route_by") else AuthorCodeError
 
 
 class Fresh(StateWatch):
-    """A translator with a fresh instance, for one task of one epoch.
-
-    Attributes:
-        spec: The translator to call.
-    """
+    """A translator with a fresh instance, for one task of one epoch."""
 
     def __init__(self, spec: TranslatorSpec, *, stage: str) -> None:
         name = f"{spec.name}.translate"
@@ -195,13 +183,7 @@ class Watches:
         self._by_function: dict[int, StateWatch] = {}
 
     def fresh(self, function: Callable[..., Any], name: str, place: str) -> Callable[..., Any]:
-        """Return the function to call instead of a function of the translator.
-
-        Args:
-            function: The function. The translator holds it, so its identity does not change.
-            name: Name of the function, such as `urls.route_by`.
-            place: `file.py:12` of the function.
-        """
+        """Return the function to call instead of a function of the translator."""
         watch = self._by_function.get(id(function))
         if watch is None:
             name = f"{self._spec.name}.{name}"

@@ -28,11 +28,7 @@ from cbp.model.dataflow.node_mistakes import (
     stage_mistakes,
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
-from cbp.model.dataflow.reading_together import (
-    TOGETHER,
-    sources_cut_anywhere,
-    stages_together,
-)
+from cbp.model.dataflow.reading_together import TOGETHER, sources_cut_anywhere, stages_together
 from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
@@ -92,12 +88,7 @@ EVERY_EPOCH = PublishPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """Sources and stages of one dataflow, by name; see the module's invariant.
-
-    Attributes:
-        publish: When its tables show the results of its runs.
-        sinks: What is published outside of its folder, by name.
-    """
+    """Sources and stages of one dataflow, by name; see the module's invariant."""
 
     name: str
     sources: Mapping[str, SourceNode]

@@ -146,13 +146,7 @@ def state_view(rows: Iterable[Sequence[Any]], close: Closeness = EXACTLY) -> Vie
 def output_view(
     output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]], close: Closeness = EXACTLY
 ) -> View:
-    """Return the view of an output that is compared.
-
-    Args:
-        output: The declared output.
-        epochs: Its records by epoch, as tuples of its columns, in order.
-        close: How closely its records must agree.
-    """
+    """Return the view of an output that is compared."""
     if output.history:
         return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
     numbered = [(number, tuple(row)) for number, epoch in enumerate(epochs) for row in epoch]
@@ -206,7 +200,6 @@ def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
     """Return whether a record says that its key is gone: all of its other columns are null.
 
     Args:
-        row: A record of an output with a key.
         key: The positions of the columns of the key and of `latest_by`; a record with no others is
             never a tombstone.
     """
@@ -230,12 +223,7 @@ def _consolidated_view(
 
 
 def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
-    """Return a text with the first difference between two views; `""` if they are equal.
-
-    Args:
-        left, right: Views of one state or output.
-        close: The closeness with which both views were made.
-    """
+    """Return a text with the first difference between two views; `""` if they are equal."""
     if isinstance(left, list) and isinstance(right, list):
         if len(left) != len(right):
             return f"{format_count(len(left), 'epoch')} against {len(right)}"

@@ -32,9 +32,6 @@ _STEPS = 16
 def expires_at(time: datetime, expire_ms: int) -> datetime:
     """Return when the records of a group that is called now expire.
 
-    Args:
-        expire_ms: The age.
-
     Returns:
         A time between one age, and an age and a sixteenth, ahead.
     """

@@ -206,7 +206,6 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     """Return why a rule can never start a run of a stage with these inputs; `""` if it can.
 
     Args:
-        rule: A ready-made rule, or an author's Runnable.
         inputs: All inputs of the stage, in order; or those that a rule around it leaves to it.
     """
     if not isinstance(rule, StaticTable):
@@ -344,9 +343,7 @@ def never_run(
     such a stage. A cycle of stages left over may lie inside of a larger one that runs.
 
     Args:
-        runnables: The rule of each stage.
         wiring: Stage -> input -> flow.
-        flows: The flows that exist.
     """
     stuck = _stuck(runnables, wiring, flows)
     waits_for = predecessors({name: wiring[name] for name in stuck})
@@ -500,11 +497,7 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
 def _option_mistakes(
     source: SourceNode, named: Mapping[str, tuple[str, Sequence[str]]]
 ) -> Iterator[Mistake]:
-    """Find options that name no column, or one of another type.
-
-    Args:
-        named: Option to the column that it names (`""`: none) and the types that it can have.
-    """
+    """Find options that name no column, or one of another type."""
     where = f"sources.{source.name}.options"
     types = {field.name: field.type.kind for field in source.schema.fields}
     for option, (name, allowed) in named.items():

@@ -58,8 +58,6 @@ def sources_cut_anywhere(
     """Return the sources of which nothing shows where one increment ends and the next begins.
 
     Args:
-        sources: By name.
-        stages: By name.
         published: Flows that sinks publish, an increment at a time.
     """
     hidden = set[str]()

@@ -62,7 +62,6 @@ def hindrances(
     """Yield why readers of a source cannot follow the replacement of one of its files.
 
     Args:
-        sources: Names of all sources of the dataflow.
         altered: Stages whose tables are not computed from all input by their present code: a
             version began them later, or an operator corrected their state.
         taken_back: Whether it was taken in while a stage read records without their signs. Then its

@@ -71,12 +71,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.errors import (
-    AuthorCodeError,
-    DestinationInvalidError,
-    RouteFlowError,
-    RouteKeyError,
-)
+from cbp.errors import AuthorCodeError, DestinationInvalidError, RouteFlowError, RouteKeyError
 
 
 class KeyMismatch(TypeError):
@@ -182,11 +177,7 @@ def one_key(given: Any) -> Any:
 
 
 def misrouting(exc: BaseException) -> type[AuthorCodeError]:
-    """Return the error class for an exception from a route function or the check of its result.
-
-    Args:
-        exc: One of this module's exceptions, or whatever the author's function raised.
-    """
+    """Return the error class for an exception from a route function or the check of its result."""
     if isinstance(exc, FlowUnknown):
         return RouteFlowError
     if isinstance(exc, Misdirected | AddressMismatch):

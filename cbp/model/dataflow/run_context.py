@@ -5,8 +5,8 @@
     group.run.frame("urls")   label of the frame that the run reads from an input
 
 The values are those of the run and not of the machine: every task of a run sees the same, and so
-does every repetition of it (`cbp.engine.read.repeat`). A clock that an author reads has neither
-property.
+does every repetition of it (`cbp.engine.read.recomputed_epochs`). A clock that an author reads has
+neither property.
 
 Source: ours; frames: CBP (SoCC'10), section 4.1.
 """
@@ -88,12 +88,7 @@ def context_of(
     time: datetime,
     inputs: Mapping[str, Iterable[Increment]] = MappingProxyType({}),
 ) -> RunContext:
-    """Return the context of a run.
-
-    Args:
-        time: The recorded time of the run.
-        inputs: Maps each input to the increments that the run reads, in order.
-    """
+    """Return the context of a run."""
     frames = {
         one.name: (
             ()

@@ -140,7 +140,6 @@ class StaticTable:
     run reads them.
 
     Args:
-        tables: Names of the inputs that are tables.
         rule: Decides over the other inputs.
         latest: Whether a newer increment replaces the table instead of adding to it. Empty
             increments replace nothing.
@@ -462,13 +461,7 @@ def is_ready_rule(function: object) -> bool:
 
 
 def can_start(rule: Any, fed: Collection[str], inputs: Sequence[str]) -> bool:
-    """Return whether a ready-made rule can start a run if only some inputs have increments.
-
-    Args:
-        rule: A ready-made rule.
-        fed: Inputs that can have an increment.
-        inputs: All inputs of the stage, in order.
-    """
+    """Return whether a ready-made rule can start a run if only some inputs have increments."""
     if isinstance(rule, RunAny):
         return bool(fed)
     if isinstance(rule, Phases):

@@ -57,7 +57,6 @@ def read_on_error(on_error: object, most: object) -> int | None:
     """Return how many records of a stage can be set aside; `None` if it stops instead.
 
     Args:
-        on_error: One of `ON_ERROR`.
         most: The number that the author gives; `None` means the default.
 
     Raises:

@@ -66,8 +66,6 @@ def sink_mistakes(
     """Find what is wrong with the sinks of a dataflow.
 
     Args:
-        sinks: The sinks, by name.
-        flows: Every flow's schema, by name.
         views: The flows that are changes of views.
         messages: The flows that only their own stage reads.
     """

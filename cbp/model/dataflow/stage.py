@@ -44,8 +44,6 @@ class Computed:
     Attributes:
         function: `record -> value`, or a tuple of values for a key of several columns;
             deterministic and free of side effects.
-        types: Types of the values, in order.
-        place: `file.py:12` of the function.
         many: For a `route_by`: whether the function returns destinations, one or a list
             (`cbp.model.dataflow.routing`), instead of exactly one key.
         sql: Spark SQL expressions for the values, one per type; `function` then returns the
@@ -295,9 +293,6 @@ class RunnableSpec:
         """Return whether a first run is possible if only these inputs ever have an increment.
 
         Always true for an author's function, since it can decide anything.
-
-        Args:
-            fed: Inputs that can have an increment before the first run.
         """
         return self.by_author or can_start(self.function, fed, inputs)
 

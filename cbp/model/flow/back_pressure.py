@@ -104,7 +104,6 @@ def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
     Args:
         readers: The readers of all its outputs, outside its own cycle. Without readers it is
             never held.
-        limits: Maps each flow to its limit.
     """
     full = []
     for reader in readers:

@@ -170,9 +170,6 @@ class Decision:
         """Return the decision of an earlier try of the same run, if this one only reads more.
 
         Then what more it reads came after that try, which would have read it in a later run.
-
-        Args:
-            read, remove: What the earlier try read and removed.
         """
         pairs = ((self.read, read), (self.remove, remove))
         less = all(

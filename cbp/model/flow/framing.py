@@ -57,7 +57,6 @@ class FrameBy:
             number, a text, a date or a time. A time with a zone is converted to UTC.
         memo: Whether the function has a memo. A memo is JSON and begins as `None`.
         column: Name of the column, if the key is a column and not computed by a function.
-        place: `file.py:12` of the function.
         code: Fingerprint of the author's function; unknown for a column.
     """
 
@@ -140,8 +139,6 @@ class Framing:
     """The state of one connector's framing.
 
     Attributes:
-        memo: Memo of the FrameBy function.
-        next: Number of the next frame.
         open: The frame that can still grow; it is not eligible.
         last: Index of the output increment that brought the last record; -1 before the first.
         closed: Whether a punctuation came last, so that no frame is open.
@@ -159,7 +156,6 @@ class Framing:
         """Frame one output increment.
 
         Args:
-            increment: The next output increment of the flow.
             segments: Its segments, in order.
             memo: The memo of the FrameBy function after this increment.
 
@@ -226,10 +222,7 @@ def framing_keys(
     """Return the framing key of every record, and the memo after the last one.
 
     Args:
-        records: The records, in order.
-        frame_by: The author's function.
         memo: The memo before the first record.
-        input_: The input, for errors.
         refuses: Whether a record on which the function fails gets a `Refused` in place of a key; it
             leaves the memo as it was.
 

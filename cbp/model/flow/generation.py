@@ -45,7 +45,6 @@ class Generation:
 
     Attributes:
         number: From 1, without gaps.
-        position: The position to which the dataflow returned.
         undone: Maps each stage to the epoch after its last undone one.
         prepared_ms: Time of the roll-back, in milliseconds since 1970; later than every record
             before it.
@@ -139,7 +138,6 @@ def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
 
     Args:
         generations: All generations of the dataflow, ascending; generation 0 has no record.
-        stage: A stage that leads.
         epoch: An epoch of the stage. One that has not run yet belongs to the newest generation.
     """
     homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
@@ -162,11 +160,7 @@ def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
 
 
 def increments_dropped(generations: Sequence[Generation]) -> dict[str, list[range]]:
-    """Return, by source, the increments that roll-backs took out of the queues and that stay out.
-
-    Args:
-        generations: As in `closes_dropped`.
-    """
+    """Return, by source, the increments that roll-backs took out of the queues for good."""
     ranges: dict[str, list[range]] = {}
     for one in generations:
         if kept_positions(generations, one.number, [one.position]):
@@ -185,8 +179,6 @@ def kept_positions(
 
     Args:
         generations: All generations of the dataflow, ascending.
-        number: The generation that recorded these positions.
-        positions: Ascending.
     """
     later = [one for one in generations if one.number > number]
     return [
@@ -218,7 +210,6 @@ class SinkPosition:
 
         Args:
             flow: A flow of a stage; increments of sources are never undone.
-            generations: All generations of the dataflow, ascending.
 
         Returns:
             `None` if there was no roll-back since.

@@ -27,9 +27,6 @@ class StagePosition:
     """The position of one stage.
 
     Attributes:
-        epoch: Number of its next run.
-        memo: The memo of its Runnable.
-        connectors: Maps each input name to its connector.
         turns: Epochs in a row that read nothing from outside its cycle.
         due_ms: A time before which no timer of the stage is due, in milliseconds since 1970; 0 if
             it is not known, `None` if no timer is pending.
@@ -128,11 +125,7 @@ class Position:
         }
         newest = tuple(Increment.from_json(increment) for increment in value["newest"])
         return cls(
-            value["dataflow"],
-            stages,
-            newest,
-            value.get("punctuations", 0),
-            value.get("version", 1),
+            value["dataflow"], stages, newest, value.get("punctuations", 0), value.get("version", 1)
         )
 
 

@@ -83,8 +83,6 @@ class Held:
     Attributes:
         index: Index of the increment; for a file with several increments, of the last one; for
             anything else, any number that rises.
-        arrived: When it arrived.
-        paths: Paths of its files.
     """
 
     index: int
@@ -112,7 +110,6 @@ class KeptFlow:
     """The part of an output that must be kept, as plain data.
 
     Attributes:
-        retention: As its stage declares.
         first_replayed: The first increment after the oldest kept position.
         first_waiting: The first increment that waited at a reader at that position.
     """
@@ -137,11 +134,7 @@ def kept_flow(
 
     Args:
         flow: `stage.output`.
-        retention: As its stage declares.
-        readers: The (stage, input) pairs that read the flow.
         oldest: The oldest position to which a roll-back can return; `None` if there is none yet.
-        epoch_of: Returns the epoch that wrote a file. Frames need it, since the number of a
-            frame is not the index of an increment.
     """
     if oldest is None:
         return KeptFlow(retention)
@@ -179,7 +172,6 @@ def expire(
         held: The oldest increments, ascending and without gaps.
         total_bytes: Size of all increments of the flow, including those not in `held`.
         first_replayed: The first increment that the longest roll-back would read again.
-        needed: Paths of files that are still needed.
         now: Aware time in UTC.
         first_waiting: Increments from this one on are still needed.
         next_index: Index of the increment that comes next; 0 if increments are not counted.

@@ -36,7 +36,6 @@ class Spread:
     """The size of a state, and how it is spread over its buckets; see the module header.
 
     Attributes:
-        buckets: Declared buckets.
         used: Buckets that hold files.
         fullest: The bucket with the most records; the lowest of several; `None` if there are no
             records.

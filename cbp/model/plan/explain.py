@@ -74,7 +74,6 @@ class InputPlan:
         memo: Whether the framing function has a memo, so that it reads records in order.
         close_idle_seconds: Seconds without a record after which the open frame is closed;
             0: never.
-        words: The way of its records, as a text for people.
     """
 
     input: str
@@ -101,7 +100,6 @@ class LookupPlan:
         by: Columns that hold the key of the called group; empty if every group has all records.
         key: Columns by which a group reads single records; empty if it reads all of its own.
         wakes: Whether groups are called because records of theirs changed.
-        words: How its records are read, as a text for people.
     """
 
     lookup: str
@@ -179,11 +177,7 @@ class UnitPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dataflow's physical plan; units in the order of the stages.
-
-    Attributes:
-        lanes: Which processes carry out its jobs, and up to which size, as a text for people.
-    """
+    """A dataflow's physical plan; units in the order of the stages."""
 
     dataflow: str
     sources: Mapping[str, str]
@@ -197,7 +191,6 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
 
     Args:
         leaders: The leaders of its physical stages, as chosen at registration.
-        limits: Limits of the engine that runs it.
 
     Raises:
         InvariantError: These cannot be the leaders of this dataflow.
@@ -222,7 +215,6 @@ def buckets_advised(buckets: int, slots: int) -> int | None:
 
     Args:
         buckets: Buckets of the stage; 0 if it has none.
-        slots: Tasks that run at the same time.
     """
     if buckets == 0 or buckets >= 2 * slots:
         return None

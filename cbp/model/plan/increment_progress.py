@@ -58,11 +58,7 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The progress of one stage on an increment.
-
-    Attributes:
-        run, epoch: The newest run that applied it or what came of it; `None` if none is known.
-    """
+    """The progress of one stage on an increment."""
 
     status: CellStatus
     run: str | None = None
@@ -71,11 +67,7 @@ class Cell:
 
 @dataclass(slots=True)
 class _Wave:
-    """The increments that came of one; a flow maps to `None` if they are not known.
-
-    Attributes:
-        pending: Flows that a stage will write once it has applied the increment.
-    """
+    """The increments that came of one; a flow maps to `None` if they are not known."""
 
     indexes: dict[str, set[int] | None]
     pending: set[str] = field(default_factory=set)

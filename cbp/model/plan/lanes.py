@@ -66,12 +66,7 @@ class Bypass:
         return self.job_start_seconds * (1 / START_SHARE - 1)
 
     def takes(self, tasks: int, seconds: float) -> bool:
-        """Return whether a job that needs no shuffle bypasses Spark.
-
-        Args:
-            tasks: Number of tasks of the job.
-            seconds: Estimated seconds of its work; see `work_seconds`.
-        """
+        """Return whether a job that needs no shuffle bypasses Spark."""
         return 0 < tasks <= self.tasks_max and seconds < self.seconds_max
 
     def records_max(self, form: str, tasks: int) -> int:
@@ -85,8 +80,6 @@ def work_seconds(records: int, size: int, *, tasks: int, form: str) -> float:
     Args:
         records: Records that it reads or groups that it calls, whichever is more.
         size: Bytes of the files that each task reads.
-        tasks: Number of tasks that share the records.
-        form: Form of the translator.
     """
     return records * _per_record(form) / max(1, tasks) + size * SECONDS_PER_BYTE
 

@@ -60,11 +60,7 @@ class _Line:
 
 
 def picture(dataflow: Dataflow, leaders: Collection[str]) -> str:
-    """Draw the graph for a terminal; a stage that follows a leader has a `+` before its name.
-
-    Args:
-        leaders: The stages that lead physical stages.
-    """
+    """Draw the graph for a terminal; a stage that follows a leader has a `+` before its name."""
     lines = list(_lines(dataflow, leaders))
     rails = _rails(dataflow, lines)
     width = max(len(line.label) for line in lines)

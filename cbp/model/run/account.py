@@ -20,6 +20,9 @@ from cbp.model.flow.increment import FramingKey, Increment
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
+RECALLED = "recalled"
+"""Figure: 1 if the call of a whole run was given what the run before kept in memory."""
+
 WAY, READ = "way.", "read."
 """Beginnings of the names of figures that say how the call of a whole run went, and what of each
 state it read: `way.anew`, `read.links.whole`, `read.links.keys`, `read.links.records`."""
@@ -56,10 +59,8 @@ class LookedUpTable:
     """A table that a run looked up.
 
     Attributes:
-        stage: The stage that looked it up.
         table: The view or state, as `stage.state`; `""` if no stage of today looks it up.
         epoch: The newest epoch of the table that was read; -1 if it had none.
-        version: The version of the table that was read.
     """
 
     stage: str
@@ -76,7 +77,6 @@ class Change:
     Attributes:
         rows_added: Rows in new files, including files of a compaction.
         rows_deleted: Rows deleted from files that stay.
-        compaction: Whether only the layout changed.
     """
 
     table: str
@@ -122,8 +122,6 @@ def looked_up(
     """Return the tables that a run looked up, in the order of its record.
 
     Args:
-        intention: The record of the run.
-        stages: The stages of the dataflow, as they are now.
         only: The stage that looked them up; `""` means every stage of the run.
     """
     tables = []
@@ -147,10 +145,8 @@ def reason(
     """Return why a run ran: its Runnable answered, a state was corrected, or a timer was due.
 
     Args:
-        node: The stage that leads the run.
         read: Maps inputs to the indexes of increments that were read.
         remove: Maps inputs to the indexes of increments that were removed from the queues.
-        correction: The note of a run that is a correction.
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
     """
@@ -192,15 +188,13 @@ def reason(
 
 
 def ways(figures: Mapping[str, float]) -> list[str]:
-    """Return how a loop or the call of a whole run went, and what of states it read, in words.
-
-    Args:
-        figures: Figures of the run; there is nothing to say if it made no such call.
-    """
+    """Return how a loop or the call of a whole run went, and what of states it read, in words."""
     said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
         said.append(f"{many}, the first {before:,} of them by an earlier try that was broken off")
+    if figures.get(RECALLED):
+        said.append("went on from what the run before kept in memory")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})
     for state in states:
         whole, keys, records = (
@@ -224,13 +218,9 @@ def consumed(
     """Return the increments that a run read or removed, by input and index.
 
     Args:
-        node: The stage that leads the run.
-        read: As in `reason`.
-        remove: As in `reason`.
         known: Maps (flow, index) to the increments that are still known.
         frames: Maps framed inputs to notes on the frames that the run took, since the number of
             a frame is not the index of an increment.
-        files: As in `reason`.
     """
     consumed_inputs = []
     for spec in node.translator.inputs:

@@ -35,11 +35,7 @@ class Compaction:
 
 
 def last_compactions(records: Iterable[Intention]) -> list[Compaction]:
-    """Return the newest compaction of each table, by table.
-
-    Args:
-        records: Records of runs; those of one stage ascending by epoch.
-    """
+    """Return the newest compaction of each table, by table."""
     sizes: dict[tuple[str, str], int] = {}
     newest: dict[str, Compaction] = {}
     for record in records:

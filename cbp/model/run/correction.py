@@ -150,7 +150,6 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
     """Return the translator of a correction: it reads the corrections of one state as input.
 
     Args:
-        state: Name of the corrected state.
         time: When it is made. If the state expires, the age of its groups counts from then.
     """
     assert spec.key is not None, "only groups have state"
@@ -188,12 +187,7 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
 def correction_rows(
     schema: Schema, corrections: Sequence[Correction]
 ) -> tuple[Schema, list[tuple[Any, ...]]]:
-    """Return corrections of a state as the flow that `correcting` reads.
-
-    Args:
-        schema: Schema of the state.
-        corrections: Checked corrections.
-    """
+    """Return corrections of a state as the flow that `correcting` reads."""
     rows = [
         (at, op, ",".join(record), *(values.get(name) for name in schema.names))
         for at, (op, record, values) in enumerate(_steps(corrections))
@@ -204,12 +198,7 @@ def correction_rows(
 def corrected_records(
     schema: Schema, correction: Correction, records: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what a checked correction makes of the records of its key.
-
-    Args:
-        schema: Schema of the state.
-        records: The key's records now, with all columns of the state.
-    """
+    """Return what a checked correction makes of the records of its key."""
     empty = {**dict.fromkeys(schema.names), **correction.key}
     made = [dict(record) for record in records]
     for op, named, _ in _steps((correction,)):

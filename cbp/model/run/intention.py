@@ -52,7 +52,6 @@ class TableChange:
     Attributes:
         table: Folder relative to the dataflow's root.
         adds: New data files as `add` actions (JSON values), one per path, all rows live.
-        drops: Data files that are no longer live.
         deletes: Maps each data file to the rows of it that this run deleted, as the engine
             writes them (`cbp.engine.state.pending_deletes`); rows that were deleted before are
             left out.

@@ -50,8 +50,6 @@ def due(
     """Return the publication that is due; `None` if none is due yet.
 
     Args:
-        policy: The dataflow's publish policy.
-        waiting: Finished records of all its stages.
         at_once: Whether to ignore the policy, since the dataflow stops or was just started.
     """
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}

@@ -24,11 +24,7 @@ _PREFIX = "begin_"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One phase of a run.
-
-    Attributes:
-        begin, end: Seconds since the run began; `end` is `None` while the phase lasts.
-    """
+    """One phase of a run, in seconds since the run began; `end` is `None` while it lasts."""
 
     name: str
     begin: float

@@ -68,7 +68,6 @@ class Term:
     """A lease from the view of the instance that holds it.
 
     Attributes:
-        epoch: Epoch of the lease.
         until: Until when the instance may act, in seconds of its own clock.
     """
 

@@ -32,7 +32,6 @@ def left_to_do(
 
     Args:
         rules: Maps each leading stage to its Runnable.
-        running: Stages with a run under way.
         waits: Maps stages to what the last decision said. If given, no author's function is
             called, which can take any time: what it answered last is taken.
     """

@@ -29,11 +29,7 @@ _RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopp
 def rests_until(
     views: Iterable[StageView], waits: Mapping[tuple[str, str], Wait]
 ) -> datetime | None:
-    """Return until when stages rest that were decided about; `None` if one of them does not rest.
-
-    Args:
-        waits: Why they did not start.
-    """
+    """Return until when the stages that were decided about rest; `None` if one does not rest."""
     end = FOR_EVER
     for view in views:
         wait = waits.get(view.id)

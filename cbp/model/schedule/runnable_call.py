@@ -45,7 +45,6 @@ def consult(
     """Return what a stage would read now.
 
     Args:
-        runnable: The rule or the author's function.
         connectors: All inputs of the stage, in order.
         memo: The memo of the last run; the function gets a copy.
 

@@ -66,18 +66,12 @@ class StageView:
     """Everything that decides whether one stage may run.
 
     Attributes:
-        epoch: Number of the next run.
         waiting_since: When it could first have run, or last started; orders the starts.
-        priority: How much that time counts.
-        running: Whether a run of it is under way.
         work: That run, for `cbp.model.schedule.places`; `None` if it began just now.
         active: Whether the dataflow and the stage should run.
-        paused_because: Why it is not active, in words.
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it is inactive only until its last run is finished.
         retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
-        failed_because: Why the last run failed, if it failed.
-        gave_way: How often runs of its next epoch gave way.
         wiring: Maps input names to flow names.
         members: Stages that run in its epochs, itself included (`cbp.model.plan.fusion`);
             empty if it runs alone.
@@ -136,12 +130,13 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run to start: the stage, its epoch, and what it reads."""
+    """A run to start: the stage, its epoch, what it reads, and the size of that."""
 
     dataflow: str
     stage: str
     epoch: int
     decision: Decision
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,6 @@ class _Case:
         position: Place of its component in the order of the dataflow.
         decision: What it would read, if it can run.
         reason: Why it does not start; `""` if it does.
-        kind: Kind of the reason.
         behind: The stage before it that keeps it waiting.
         idle: Whether it lacks only input.
         writers: Maps each input to the stage whose runs write it; sources are left out.
@@ -201,9 +195,7 @@ def decide(
     """Choose the runs to start now, and explain why the other stages wait.
 
     Args:
-        stages: The stages of all dataflows.
         now: Aware, in UTC.
-        places: The limits on runs, over all dataflows.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
     cases = {view.id: _judged(view, now) for view in stages}
@@ -252,8 +244,9 @@ def _placed(
     starts = []
     while (chosen := places.next(works, _dataflows(ready), now)) is not None:
         starts.append(ready.pop(chosen))
-        works.append(ActiveRun(*starts[-1].view.id))
-    small = [case for case in ready if _is_small(case, places)]
+        works.append(ActiveRun(*starts[-1].view.id, read_bytes=_read_bytes(starts[-1])))
+    most = places.express_bytes
+    small = [case for case in ready if most and _read_bytes(case) <= most]
     if (chosen := places.next_express(works, _dataflows(small), now)) is not None:
         starts.append(small[chosen])
         ready = [case for case in ready if case is not small[chosen]]
@@ -284,16 +277,15 @@ def _placed(
     return starts, places.gives_way(works, _dataflows(ready), _dataflows(narrow), now)
 
 
-def _is_small(case: _Case, places: Places) -> bool:
-    """Return whether a run reads so little that it may take the express place."""
+def _read_bytes(case: _Case) -> int:
+    """Return the size of what a run would read."""
     assert case.decision is not None, "it could start"
-    if not places.express_bytes:
-        return False
-    sizes = (
-        sum(one.bytes for one in _connector(case, name).waiting if one.index in indexes)
-        for name, indexes in ((n, set(some)) for n, some in case.decision.read.items())
+    return sum(
+        one.bytes
+        for name, indexes in ((name, {*read}) for name, read in case.decision.read.items())
+        for one in _connector(case, name).waiting
+        if one.index in indexes
     )
-    return sum(sizes) <= places.express_bytes
 
 
 def _dataflows(cases: Sequence[_Case]) -> list[str]:
@@ -318,7 +310,7 @@ def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
 def _start(case: _Case) -> Start:
     view, decision = case.view, case.decision
     assert decision is not None, "only a stage that can run starts"
-    return Start(view.dataflow, view.stage, view.epoch, decision)
+    return Start(view.dataflow, view.stage, view.epoch, decision, _read_bytes(case))
 
 
 def _judged(view: StageView, now: datetime) -> _Case:

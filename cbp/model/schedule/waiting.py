@@ -48,8 +48,6 @@ class Wait:
     """Why one stage does not start.
 
     Attributes:
-        kind: See the module header.
-        words: The reason, for an operator.
         since: When it could first have run, or last started. Among equal priorities, the stage
             that waited longest is the next to get a place.
         behind: The stage before it that keeps it waiting; `""` if there is none.

@@ -139,10 +139,6 @@ class ReadOptions:
     def parse(cls, format_: str, options: Mapping[str, Any]) -> ReadOptions:
         """Read a source's options.
 
-        Args:
-            format_: A format that `OPTIONS` has.
-            options: As the source declares them.
-
         Raises:
             ValueError: An option is wrong. The message names it and what is allowed.
         """

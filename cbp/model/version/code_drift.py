@@ -28,13 +28,7 @@ from cbp.model.version.version_change import NodeChange, compare_versions
 def drift(
     registered: DataflowShape, loaded: DataflowShape, *, code: bool = True
 ) -> tuple[Mistake, ...]:
-    """Return the differences, one mistake per stage; empty if runs can go on.
-
-    Args:
-        registered: The shape at registration.
-        loaded: The shape of the loaded translators.
-        code: Whether to compare code too, besides tables, keys and inputs.
-    """
+    """Return the differences, one mistake per stage; empty if runs can go on."""
     plan = compare_versions(registered if code else without_codes(registered), loaded)
     return tuple(
         Mistake("code_drifted", f"stages.{name}", "; ".join(_differences(node)))

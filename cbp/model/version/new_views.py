@@ -37,12 +37,7 @@ def flows_made_views(before: StageShape, after: StageShape) -> tuple[str, ...]:
 def fates_of_views(
     before: StageShape, after: StageShape, *, rebuilt: bool
 ) -> Mapping[str, ViewFate]:
-    """Return how each new view of a stage gets its first records, by view; see the module header.
-
-    Args:
-        before, after: The two versions of the stage.
-        rebuilt: Whether the stage is rebuilt; otherwise it keeps its state.
-    """
+    """Return how each new view of a stage gets its first records, by view."""
     made = flows_made_views(before, after)
     new = _changes_flows(after) - before.states.keys()
     return {
@@ -55,12 +50,7 @@ def fates_of_views(
 def view_mistakes(
     name: str, before: StageShape, after: StageShape, *, rebuilt: bool
 ) -> Iterator[Mistake]:
-    """Yield a mistake for each view that another version's records do not fit.
-
-    Args:
-        before, after: Its two versions.
-        rebuilt: Whether it is rebuilt; otherwise it keeps what it has.
-    """
+    """Yield a mistake for each view that another version's records do not fit."""
     for state in sorted(before.states.keys() & after.states.keys()):
         old, new = before.state_rules.get(state, {}), after.state_rules.get(state, {})
         # The rule for second keys has the other changes of a key.
@@ -86,11 +76,7 @@ def view_mistakes(
 
 
 def collected_mistake(name: str, view: str, first: int) -> Mistake:
-    """Return the mistake for a view whose flow lost old records.
-
-    Args:
-        first: The first increment of its flow that can still be read.
-    """
+    """Return the mistake for a view whose flow lost old records."""
     return _not_fillable(name, view, f"the increments of its flow before {first} are collected")
 
 

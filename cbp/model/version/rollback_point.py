@@ -88,7 +88,6 @@ class PointAfterRun:
 
     Attributes:
         stage, epoch: The run; `""` and -1 for the moment before the first run.
-        point: The dataflow at that moment.
     """
 
     stage: str

@@ -35,11 +35,7 @@ class SourceShape:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            "schema": str(self.schema),
-            "format": self.format,
-            "options": dict(self.options),
-        }
+        return {"schema": str(self.schema), "format": self.format, "options": dict(self.options)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceShape:

@@ -97,7 +97,6 @@ def succeed(
     """Return the position at which the new version begins.
 
     Args:
-        plan: The change of every stage.
         before: Position of the old version, with no run under way.
         version: Number of the new version.
         units: Maps each stage of the old version to the stage that led it.

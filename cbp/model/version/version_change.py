@@ -126,11 +126,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """The effects of a new version on a dataflow.
-
-    Attributes:
-        refused: Why the change cannot be made; empty if it can.
-    """
+    """The effects of a new version on a dataflow."""
 
     sources: Mapping[str, NodeChange]
     stages: Mapping[str, NodeChange]
@@ -192,7 +188,6 @@ def compare_versions(
     """Return the change of every source and stage, and every reason to refuse it.
 
     Args:
-        before, after: The two versions.
         past: Maps flows that only earlier versions had to their last columns. Their increments
             still exist, and a flow that comes back continues after them.
         never_ran: Stages without an epoch, whose state is empty.

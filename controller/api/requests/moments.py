@@ -79,7 +79,6 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
     """Return the requested snapshot; `None` if the request names none.
 
     Args:
-        query: The request's parameters.
         prefix: Prefix of the parameter names, for messages.
 
     Raises:
@@ -87,11 +86,7 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
     """
     if query.stage is not None and query.epoch is None:
         message = "a stage needs an epoch"
-        mistake = {
-            "code": "epoch_missing",
-            "where": f"query.{prefix}stage",
-            "message": message,
-        }
+        mistake = {"code": "epoch_missing", "where": f"query.{prefix}stage", "message": message}
         raise RequestInvalidError([mistake])
     if query.epoch is None and query.at is None:
         return None

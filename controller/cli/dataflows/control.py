@@ -23,7 +23,7 @@ from controller.cli.session import (
     fetch,
     session,
 )
-from controller.terminal import clock, print_json, print_more, print_table, print_text
+from controller.terminal import Cell, clock, print_json, print_page, print_text
 
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
@@ -90,9 +90,7 @@ def priority_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
-    priority: Annotated[
-        Priority, typer.Argument(help="How much its waiting time counts.", show_default=False)
-    ],
+    priority: Annotated[Priority, typer.Argument(help="How much its waiting time counts.")],
     json_: AsJson = False,
 ) -> None:
     """Say which stage gets a place for a run first: low, normal or high.
@@ -135,11 +133,7 @@ def close_command(
     dataflow: DataflowName,
     flow: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FLOW",
-            help="`source` or `stage.output`; not needed with --list.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="FLOW", help="`source` or `stage.output`; not needed with --list."),
     ] = None,
     key: Annotated[
         str | None,
@@ -181,13 +175,14 @@ def _list_closes(
     context: typer.Context, dataflow: str, asked: Mapping[str, Any], *, as_json: bool
 ) -> None:
     answer = fetch(context, as_json, "dataflows", dataflow, "punctuations", **asked)
-    rows = [
-        (one["number"], one["flow"], one["at"], one["reason"], clock(one["closed_at"]))
-        for one in answer["items"]
-    ]
-    columns = ("number", "flow", "before increment", "by", "closed at")
-    print_table(columns, rows, empty="nothing closed a frame yet")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "number": "number",
+        "flow": "flow",
+        "before increment": "at",
+        "by": "reason",
+        "closed at": (clock, "closed_at"),
+    }
+    print_page(answer, columns, empty="nothing closed a frame yet")
 
 
 def delete_command(

@@ -103,7 +103,6 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it was found to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
-        graph: The dataflow, if it is known.
     """
 
     dataflow: str

@@ -133,11 +133,7 @@ class ColumnBuilder:
         return self.of_text(pa.array(values, type=pa.string()))
 
     def of_text(self, text: pa.Array) -> pa.Array | None:
-        """Return strings as one array, or `None` if they have to be converted one by one.
-
-        Raises:
-            pa.ArrowException: The same.
-        """
+        """Return strings as one array, or `None` if they have to be converted one by one."""
         if self._kind == "STRING":
             return text
         if characters := _CHARACTERS.get(self._kind):
@@ -255,8 +251,6 @@ class BatchBuilder:
 
         Args:
             values: Per column of the schema, in its order.
-            lines: Line of each row.
-            bad: Collects the wrong lines.
         """
         arrays = [
             column.array(column_values, lines, bad)
@@ -271,8 +265,6 @@ class OriginColumns:
     r"""Columns that say where a record comes from: `file_name` and `line_number` name them.
 
     Args:
-        schema: The source's.
-        options: The source's.
         file: Name of the file as it was dropped; bytes that are not UTF-8 become `\xff`.
     """
 
@@ -300,9 +292,6 @@ class OriginColumns:
 
         Args:
             arrays: One for each of `others`; `None` where a value is wrong.
-            numbers: Line of each row.
-            schema: The source's.
-            bad: Collects line numbers that the column cannot hold.
 
         Returns:
             `None` if a row is wrong.

@@ -131,9 +131,7 @@ def write_frames(connection: Connection, dataflow: str, stage: str, connector: C
         "closes": list(connector.closes),
     }
     here = and_(
-        wiring.c.dataflow == dataflow,
-        wiring.c.stage == stage,
-        wiring.c.input == connector.input,
+        wiring.c.dataflow == dataflow, wiring.c.stage == stage, wiring.c.input == connector.input
     )
     connection.execute(update_table(wiring).where(here).values(framing=value))
 

@@ -35,7 +35,6 @@ class Emission:
 
     Args:
         keys: Keys of the groups of the call.
-        write_output: Called with an output's name and records, in the types that authors see.
         copies: Whether emitted records are copied. They must be if an author makes them, since
             they can share the memory of a NumPy array or a pandas frame that the author changes
             later. Spark's own records need no copy; their keys are checked where they arrive.

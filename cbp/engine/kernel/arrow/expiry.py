@@ -30,7 +30,6 @@ def called_groups(
     """Return the numbers of the groups whose author is called, ascending; the others are idle.
 
     Args:
-        spec: The translator; it has states that expire.
         groups: The groups, with the records of all timers.
         inputs: The flows whose records call a group.
         woken: The groups that the run looks at for their timers; `None` if it looks at none.
@@ -50,7 +49,6 @@ class CallExpiry:
     """The groups of one call whose state may expire; hidden timers are settled as columns.
 
     Args:
-        spec: The translator; it has states that expire.
         groups: The groups, with the records of the hidden timers.
         called: Numbers of the groups that are called; the others are idle.
     """

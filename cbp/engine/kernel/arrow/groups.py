@@ -47,7 +47,6 @@ class Groups:
     """Some complete groups; see `cbp.sdk.forms.TranslateArrow`.
 
     Args:
-        keys: The keys, one row per group.
         flows: Input, state or looked-up table to its records and offsets; there is one offset more
             than groups.
         whole_tables: Tables of which every group is given all records, and kept states.
@@ -80,12 +79,7 @@ class Groups:
         return groups
 
     def only(self, numbers: Int64s, *, hidden: Collection[str]) -> Groups:
-        """Return some of the groups, without some of their flows.
-
-        Args:
-            numbers: The groups, ascending.
-            hidden: Names of the flows that are left out.
-        """
+        """Return some of the groups, without some of their flows."""
         some = {}
         for name in self._flows:
             if name not in hidden:
@@ -199,12 +193,7 @@ class Outputs:
 
 
 def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
-    """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there.
-
-    Args:
-        keys: The keys of the groups, one row each.
-        wanted: Keys with the same column types, in any order.
-    """
+    """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there."""
     wanted = wanted.rename_columns(keys.column_names)
     if wanted.num_rows == keys.num_rows and wanted.equals(keys):
         return np.arange(wanted.num_rows)

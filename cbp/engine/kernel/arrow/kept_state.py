@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
@@ -40,7 +40,6 @@ class KeptOperations:
 
     Attributes:
         second: The second keys, one row per record.
-        groups: The group of each.
         puts: The records; `None` if those with these keys are deleted.
     """
 
@@ -67,14 +66,7 @@ class KeptTableChanges:
 
 
 class KeptCall:
-    """One kept state of a call.
-
-    Args:
-        translator: Its translator, which declares the key.
-        state: The files of the call's buckets.
-        keys: The keys of the groups, one row each.
-        hashes: The hash of each group, ascending.
-    """
+    """One kept state of a call."""
 
     def __init__(
         self,
@@ -117,10 +109,6 @@ class KeptCall:
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
         """Find live records by their keys.
-
-        Args:
-            groups: The group of each wanted record.
-            second: Its second key, one row each.
 
         Returns:
             The rows of `second` whose record exists, ascending, and where these records lie.
@@ -203,10 +191,7 @@ class KeptCall:
         new = np.flatnonzero((rows >= 0) & ~same)
         order = new if is_ordered else new[_in_order(take_rows(second, new), groups[new])]
         return KeptTableChanges(
-            died.at(by_group),
-            died_groups[by_group],
-            take_rows(puts, rows[order]),
-            groups[order],
+            died.at(by_group), died_groups[by_group], take_rows(puts, rows[order]), groups[order]
         )
 
     def _only_new(self, operations: Sequence[KeptOperations]) -> KeptOperations | None:
@@ -250,12 +235,7 @@ class KeptCall:
 
 @dataclass(frozen=True, slots=True)
 class CalledRecords:
-    """The records of the groups whose author is called; a `KeptTableReader`.
-
-    Attributes:
-        kept: The state of the whole call.
-        called: Numbers of these groups.
-    """
+    """The records of the groups whose author is called; a `KeptTableReader`."""
 
     kept: KeptCall
     called: Int64s

@@ -57,12 +57,7 @@ class ReachedReader(Protocol):
 
 
 class KeptTables:
-    """One kept state in one call: its author reads records by key, any number of times.
-
-    Args:
-        key: The columns of the stage's key and of the second key.
-        reader: Finds the records.
-    """
+    """One kept state in one call: its author reads records by key, any number of times."""
 
     __slots__ = ("_key", "_name", "_reader")
 
@@ -97,9 +92,7 @@ class ReachedTables:
     """The records of a kept state in a run that reaches all of them; for its author.
 
     Args:
-        key: The columns of the stage's key and of the second key.
         many: Number of the columns of the stage's key.
-        reader: Finds the records.
     """
 
     __slots__ = ("_key", "_many", "_name", "_reader")

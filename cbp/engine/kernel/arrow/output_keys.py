@@ -6,7 +6,7 @@ epoch. So it is enough that a group emits only its own key, and no key twice.
 
 Guaranteed: exact within one `take`. Not guaranteed: if a group is too large for a window, its keys
 are compared with those of earlier parts by hash. The oracle's counterpart, record by record, is
-`cbp/engine/reference/output_keys.py`.
+`cbp/engine/reference/views.py`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,11 @@ class OutputKeys:
         self._seen: dict[str, pa.Table | Int64s] = {}
 
     def begin(self, groups: pa.Table) -> None:
-        """Begin with other groups.
-
-        Args:
-            groups: Their keys, one row each.
-        """
+        """Begin with other groups."""
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """Check records that the groups emitted.
-
-        Args:
-            columns: The records.
 
         Raises:
             AuthorMisuse: A key belongs to no group of these, or came before.

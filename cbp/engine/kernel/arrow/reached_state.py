@@ -44,13 +44,7 @@ _RUN = 4
 
 @dataclass
 class Room:
-    """The memory of one call: the bytes of the records that it reads and puts.
-
-    Attributes:
-        stage: The stage, for the error.
-        most: How many it may take.
-        taken: How many it took so far.
-    """
+    """The memory of one call: the bytes of the records that it reads and puts."""
 
     stage: str
     most: int
@@ -62,10 +56,14 @@ class Room:
         Raises:
             RunTooLargeError: There is not.
         """
-        self.taken += records.nbytes
+        self.hold(records.nbytes)
+        return records
+
+    def hold(self, size: int) -> None:
+        """Count so many bytes more; see `take`."""
+        self.taken += size
         if self.taken > self.most:
             raise RunTooLargeError(self.stage, self.most)
-        return records
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,6 @@ class ReachedOperation:
 
     Attributes:
         keys: The columns of the stage's key and of the second key, one row per record.
-        puts: The records; `None` if those with these keys are deleted.
     """
 
     keys: pa.Table
@@ -86,7 +83,6 @@ class ReachedState:
     """One kept state of a run; a `ReachedReader`.
 
     Attributes:
-        translator: Its translator, which declares the key.
         hash_mask: The bits of a hash that count.
         room: Where the records that are read have place.
         reads: How its author read it: `whole` reads of all records, `keys` that were asked for, and
@@ -148,13 +144,7 @@ class ReachedState:
         write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
-        """Apply puts and deletions, and write what they change; the last one of a key counts.
-
-        Args:
-            operations: In order.
-            write_output: Takes changes of a view.
-            write_state: Takes new records, which ascend by hash within a half.
-        """
+        """Apply puts and deletions, and write what they change; the last one of a key counts."""
         if not operations:
             return
         key = self.translator.key_of(self.spec)

@@ -17,8 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.group_keys import FlowKeys, group_keys, positive_zeros
-from cbp.engine.columnar.groups import FlowRun, Ranges, group_ranges, window_ends
+from cbp.engine.columnar.groups import (
+    FlowKeys,
+    FlowRun,
+    Ranges,
+    group_keys,
+    group_ranges,
+    positive_zeros,
+    window_ends,
+)
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.expiry import called_groups
 from cbp.engine.kernel.arrow.groups import Groups, author_schema
@@ -64,11 +71,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """The records of one flow; group g has the rows `starts[g]:stops[g]`.
-
-    Attributes:
-        calling: The rows that call their group, ascending.
-    """
+    """The records of one flow; group g has the rows `starts[g]:stops[g]`."""
 
     name: str
     table: pa.Table
@@ -89,14 +92,7 @@ def read_calls(
     woken: Woken | None = None,
     whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> tuple[Int64s, Iterator[Call]]:
-    """Return the hashes of a bucket to call (ascending), and the calls for them.
-
-    Args:
-        runs: The inputs' records.
-        states: The states, and the tables that are looked up, by name.
-        limits: How many records come in a call.
-        whole_tables: Tables of which every group is given all records, by name.
-    """
+    """Return the hashes of a bucket to call (ascending), and the calls for them."""
     hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries, woken=woken)
     read = (*spec.replaced, *spec.looked_up)
     flows = [*(run.hashes for run in runs), *(state_rows[one.name].hashes for one in read)]
@@ -116,9 +112,7 @@ class CallReader:
 
     Attributes:
         positions: The looked-up records of each state that is not kept, by name.
-        hashes: The hashes to call, ascending.
         ranges: For every input, every such state and every looked-up table, the rows of each hash.
-        whole_tables: Tables of which every group is given all records, by name.
     """
 
     spec: TranslatorSpec

@@ -51,7 +51,6 @@ class CallSettler:
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
         context: What the engine knows of the run; its time is that from which state ages.
-        groups: Number of groups that were called.
     """
 
     spec: TranslatorSpec
@@ -67,20 +66,11 @@ class CallSettler:
         self._kept: dict[str, KeptCall] = {}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
-        """Return what takes the emissions of groups with these keys.
-
-        Args:
-            keys: Keys of the groups, one row each.
-            copies: Whether emitted records are copied; see `Emission`.
-        """
+        """Return what takes the emissions of groups with these keys."""
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:
-        """Write the states of a call's groups, and count the groups that were called.
-
-        Args:
-            emission: What was emitted for `call.called_keys`.
-        """
+        """Write the states of a call's groups, and count the groups that were called."""
         self.groups += len(call.groups) if call.called is None else len(call.called)
         timers: Mapping[str, Timers] = {}
         if call.called is not None:
@@ -159,15 +149,7 @@ class CallSettler:
 
 @dataclass
 class VectorisedRun:
-    """One bucket of a run; see the module header. `run` is called once.
-
-    Attributes:
-        write_state: Called with new records of a state, as tables that ascend by hash.
-        limits: Tell how many records come in a call.
-        lookups: The tables of other stages that the groups look up, by name.
-        whole_tables: The tables of which every group is given all records, by name.
-        groups: Number of groups that were called.
-    """
+    """One bucket of a run; see the module header. `run` is called once."""
 
     stage: str
     spec: TranslatorSpec

@@ -39,7 +39,6 @@ class Called:
 
     Attributes:
         calls: Buckets that run together, to their calls in the order of the hashes.
-        figures: Figures of the look-up.
     """
 
     calls: Mapping[tuple[int, ...], Sequence[Call]]
@@ -91,11 +90,7 @@ class CallsFile:
 
 
 def read_called(path: Path, states: Sequence[str]) -> Called | None:
-    """Return the content of a finished file; `None` if there is none that can be mapped.
-
-    Args:
-        states: Names of the states, in the order in which they were written.
-    """
+    """Return the content of a finished file; `None` if there is none that can be mapped."""
     tables = read_scratch(path)
     if tables is None:
         return None

@@ -82,11 +82,9 @@ class Results:
 
     Args:
         spec: The translator's spec.
-        shared: Whether equal results are evaluated once; otherwise each by itself.
 
     Attributes:
         out: The object that the author calls.
-        frames: What it was given, by output or state.
     """
 
     def __init__(self, spec: TranslatorSpec, *, shared: bool = True) -> None:

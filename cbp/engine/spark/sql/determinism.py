@@ -31,11 +31,7 @@ _FIXED = "epoch"
 
 
 def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
-    """Return whether an analysed plan has no chance, no clock and no session in it.
-
-    Args:
-        analyzed: Spark's analysed logical plan.
-    """
+    """Return whether an analysed plan has no chance, no clock and no session in it."""
     catalyst = _catalyst(session)
     if not analyzed.deterministic():
         return False
@@ -50,9 +46,6 @@ def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
 
     Aggregates that follow the order of records, such as `collect_list`, are not named: what is made
     of them, such as `sort_array(collect_list(url))`, can be the same in every order.
-
-    Args:
-        analyzed: Spark's analysed logical plan.
     """
     plans = [analyzed, *each(analyzed.subqueriesAll())]
     return tuple(dict.fromkeys(name for plan in plans for name in _differing(session, plan)))

@@ -172,11 +172,7 @@ class SqlSession:
 
 
 def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
-    """Return the tasks of a run that have plans of their own; `[None]`: all share one plan.
-
-    Args:
-        small: Whether each task reads the whole increment.
-    """
+    """Return the tasks of a run that have plans of their own; `[None]`: all share one plan."""
     return [*range(task.tasks)] if small else [None]
 
 
@@ -185,7 +181,6 @@ class SqlJob:
 
     Args:
         sessions: One per part; not used by others meanwhile.
-        parts: See `parts_of`.
     """
 
     def __init__(

@@ -56,8 +56,6 @@ class NamedTable:
     """A table that queries can name.
 
     Attributes:
-        state: The kept state whose records it has.
-        input: The input that names them.
         own: Columns of the state: those of the key, then those of the second key.
         theirs: The columns of the input that they are compared with.
     """
@@ -90,12 +88,7 @@ def named_tables(spec: TranslatorSpec) -> Iterator[NamedTable]:
 
 
 def named_records(table: NamedTable, kept: KeptCall, records: pa.Table) -> pa.Table:
-    """Return the records of a call's groups that some records of the input name.
-
-    Args:
-        kept: The state of the call.
-        records: Records of the input, of any groups.
-    """
+    """Return the records of a call's groups that some records of the input name."""
     many = kept.keys.num_columns
     second = author_schema(table.state.schema.select(table.state.second_key)).types
     types = [*kept.keys.schema.types, *second]
@@ -117,9 +110,7 @@ class LookUpTask:
 
     Attributes:
         plan: The plan of the run, as `with_called_keys` returns it.
-        part: The task's number.
         own: The records of a plan of one task; `None` if keys arrive by the shuffle.
-        counts: Figures of the look-up.
     """
 
     plan: TaskPlan

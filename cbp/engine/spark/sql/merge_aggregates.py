@@ -24,12 +24,7 @@ from pyspark.sql import DataFrame
 from cbp.engine.spark.sql.catalyst import active, copied, each, fields_of, kind_of, seq
 
 _AGGREGATES = {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec"}
-_CHANGED = {
-    "groupingExpressions",
-    "aggregateExpressions",
-    "initialInputBufferOffset",
-    "child",
-}
+_CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOffset", "child"}
 """Fields that a merged aggregation changes; a Spark that names them otherwise merges none."""
 
 

@@ -60,11 +60,7 @@ class KeptPlan:
 
 
 def runs_again(frame: DataFrame, queries: Iterable[str]) -> bool:
-    """Return whether running the frame's plan again computes everything again.
-
-    Args:
-        queries: The texts of the queries that the frame was made from.
-    """
+    """Return whether running the frame's plan again computes everything again."""
     execution = frame._jdf.queryExecution()
     analyzed = execution.analyzed()
     leaves = {leaf.nodeName() for leaf in each(analyzed.collectLeaves())}

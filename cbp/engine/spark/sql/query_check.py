@@ -85,19 +85,9 @@ class Queries:
 
 
 def mistakes_of(
-    session: SparkSession,
-    stage: str,
-    spec: TranslatorSpec,
-    results: Results,
-    texts: Sequence[str],
+    session: SparkSession, stage: str, spec: TranslatorSpec, results: Results, texts: Sequence[str]
 ) -> list[Mistake]:
-    """Return a mistake for each result that would not be the same when its run is repeated.
-
-    Args:
-        session: The session of the results.
-        results: What the author's code gave for outputs and states.
-        texts: The queries that it ran.
-    """
+    """Return a mistake for each result that would not be the same when its run is repeated."""
     by_result = {
         f"out.{name}": differences(session, frame._jdf.queryExecution().analyzed())
         for name, frame in results.frames.items()

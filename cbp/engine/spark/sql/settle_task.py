@@ -59,8 +59,6 @@ class SettleTask:
 
     Attributes:
         plan: The plan of the run, as `with_results` returns it.
-        part: The task's number.
-        attempt: Unique id of the task's attempt.
         given: State or output to the flow that holds its records: its own flow, or that of another
             one with the same result.
         look_up: Finds the called groups of a plan of one task; `None` if keys arrive by the
@@ -162,14 +160,7 @@ class SettleTask:
 
 @dataclass
 class _ArrivedResults:
-    """The results of some buckets, which Spark has computed already.
-
-    Attributes:
-        settler: Writes the results.
-        results: State or output to its records.
-        hashes: Hashes of the called groups, ascending.
-        calls: The called groups.
-    """
+    """The results of some buckets, which Spark has computed already."""
 
     stage: str
     settler: CallSettler

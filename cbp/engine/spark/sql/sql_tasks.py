@@ -26,7 +26,7 @@ from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.spark.tasks import reported, task_identity
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.task.task_plan import TaskPlan
-from cbp.engine.task.whole_tables import read_whole_table
+from cbp.engine.task.writers import read_whole_table
 from cbp.engine.workers.carried_errors import carrying_errors
 
 NUMBERS = -1
@@ -43,7 +43,6 @@ class PartRun:
     """One run of a part's plan.
 
     Attributes:
-        part: The part's number among the tasks of the run.
         job: Id in the names of the scratch files that its tasks share.
     """
 

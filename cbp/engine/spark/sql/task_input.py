@@ -38,7 +38,6 @@ class TaskInput:
 
     Attributes:
         plan: The stage's plan, with all columns of its inputs.
-        part: The task's number.
         job: Unique id of the run's job; names the scratch files together with the part.
     """
 

@@ -25,7 +25,6 @@ def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskP
     """Return the plan whose flows are the results for states and outputs.
 
     Args:
-        task: The stage's plan.
         results: Names of states and outputs, in the order of the flows.
         keys: Whether the key columns of every input are flows too, before the results.
     """

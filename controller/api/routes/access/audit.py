@@ -12,8 +12,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, Instant
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import AccessDep, SettingsDep
-from controller.api.routing.routers import page_size, router
+from controller.api.routing.dependencies import AccessDep
+from controller.api.routing.routers import router
 from controller.api.routing.scopes import needs
 from controller.store.access import AuditFilter, AuditRecord, Outcome
 
@@ -62,10 +62,7 @@ class AuditOut(Model):
 @routes.get("/audit")
 @needs(Scope.OPERATOR)
 def list_entries(
-    access: AccessDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[AuditQuery, Query()],
+    access: AccessDep, cursors: CursorsDep, query: Annotated[AuditQuery, Query()]
 ) -> Page[AuditOut]:
     """List entries, newest first."""
     chosen = AuditFilter(
@@ -77,9 +74,7 @@ def list_entries(
         outcome=query.outcome,
         error_code=query.error_code,
     )
-    page = access.audit.list(
-        chosen, cursor=cursors.open(query.cursor), limit=page_size(settings, query)
-    )
+    page = access.audit.list(chosen, cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(items=[_shown(entry) for entry in page.items], cursor=cursors.seal(page.cursor))
 
 

@@ -44,14 +44,12 @@ from controller.api.routing.dependencies import (
     ExplainingDep,
     IdempotencyKey,
     IdempotencyKeysDep,
-    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.routers import (
     PREFIX,
     any_instance,
-    page_size_or_all,
     problems,
     router,
 )
@@ -195,7 +193,6 @@ async def change(
 def list_dataflows(
     store: StoreDep,
     overview: OverviewDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[DataflowSummary]:
@@ -206,7 +203,7 @@ def list_dataflows(
         [record for record in store.dataflows() if record.name > after],
         lambda record: record.name,
         place=None,
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     items = overview.summarise_all(shown, now)
     return Page(items=items, cursor=cursors.seal(more))

@@ -75,10 +75,16 @@ class RebuildJobOut(JobOut):
     ended_by: str = Field(description="Who asked for the swap, or cancelled it.")
     ended_at: datetime | None
     anew: str = Field(
-        description="Why it does not go on with what it had built before a restart; empty if it "
-        "does, or there was none."
+        description="Why it does not go on with what it had built before a restart or a fault; "
+        "empty if it does, or there was none."
     )
-    error: Problem | None = Field(description="Why it failed, or why its last swap did.")
+    again_at: datetime | None = Field(
+        description="When it tries again, while it waits for a fault of the environment to pass, "
+        "such as a full disk (`error`); `null`: it does not wait."
+    )
+    error: Problem | None = Field(
+        description="Why it failed, why its last swap did, or why it waits."
+    )
 
 
 class RebuildsOut(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
+from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
@@ -23,19 +24,16 @@ from controller.api.routing.dependencies import (
     IdempotencyKey,
     IdempotencyKeysDep,
     RollbackJobsDep,
-    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.routers import (
     PREFIX,
     leader_only,
-    page_size,
-    page_size_or_all,
     problems,
     router,
 )
 from controller.api.routing.scopes import needs
-from controller.loop.operations.rollback_jobs import RollbackJob
+from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
@@ -250,13 +248,12 @@ def list_undone_files(
     name: str,
     amendments: AmendmentsDep,
     store: StoreDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[FilesQuery, Query()],
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
-    size, after = page_size(settings, query), cursors.named(query.cursor) or ("", -1)
+    size, after = cursors.size(query), cursors.named(query.cursor) or ("", -1)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
@@ -343,7 +340,6 @@ def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
 def list_rollbacks(
     name: str,
     amendments: AmendmentsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RangePageQuery, Query()],
 ) -> Page[RollbackOut]:
@@ -355,7 +351,7 @@ def list_rollbacks(
         [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)],
         lambda one: str(one.number),
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 
@@ -388,14 +384,14 @@ def _correction(one: Corrected) -> CorrectionUndoneOut:
     return CorrectionUndoneOut.of(
         one.note,
         run=one.run,
-        at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        at=instant_of(one.at_ms),
         by=one.note.who,
         reason=one.note.why,
     )
 
 
 def _moment(one: PointAfterRun) -> MomentOut:
-    at = datetime.fromtimestamp(one.point.at_ms / 1000, UTC) if one.stage else None
+    at = instant_of(one.point.at_ms) if one.stage else None
     return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
 
 
@@ -415,7 +411,7 @@ def _shown(one: Generation) -> RollbackOut:
         dropped=dict(one.dropped),
         left_out={source: list(indexes) for source, indexes in one.left_out.items()},
         closes_dropped=len(one.closes_dropped),
-        at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
+        at=instant_of(one.prepared_ms),
         by=one.who,
         reason=one.why,
     )

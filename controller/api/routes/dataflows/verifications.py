@@ -21,14 +21,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
-from controller.api.routing.dependencies import ExchangeDep, SettingsDep, VerificationsDep
-from controller.api.routing.routers import (
-    leader_only,
-    page_size,
-    page_size_or_all,
-    problems,
-    router,
-)
+from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
+from controller.api.routing.routers import leader_only, problems, router
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.verification.verifications import FEW
 
@@ -141,7 +135,6 @@ def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) ->
 def list_verifications(
     name: str,
     verifications: VerificationsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[VerificationQuery, Query()],
 ) -> Page[VerificationOut]:
@@ -153,7 +146,7 @@ def list_verifications(
         [one for one in verifications.all(name) if _is_chosen(one, query)],
         lambda one: one.id,
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 
@@ -194,10 +187,7 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 @needs(Scope.VIEWER, any_dataflow=True)
 @leader_only
 def list_differences(
-    one: GrantedDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[DifferencesQuery, Query()],
+    one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 
@@ -211,7 +201,7 @@ def list_differences(
     ]
     cursors = cursors.about(query.table or "")
     begin = min(cursors.number(query.cursor) or 0, len(every))
-    end = begin + page_size(settings, query)
+    end = begin + cursors.size(query)
     shown = [_difference(*one) for one in every[begin:end]]
     return Page(items=shown, cursor=cursors.seal(str(end) if end < len(every) else None))
 

@@ -13,8 +13,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ExplainingDep, SettingsDep
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.dependencies import ExplainingDep
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.document_text import difference, document_text
@@ -60,14 +60,13 @@ class VersionsQuery(RangePageQuery):
 def list_versions(
     name: str,
     explaining: ExplainingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[VersionsQuery, Query()],
 ) -> Page[VersionOut]:
     """List the versions of a dataflow, newest first."""
     place = cursors.number(query.cursor)
     below = query.below if place is None else min(query.below, place)
-    size = page_size(settings, query)
+    size = cursors.size(query)
     entries = explaining.versions(
         name, below=below, limit=size, since=query.since, until=query.until
     )

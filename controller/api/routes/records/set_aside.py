@@ -21,11 +21,10 @@ from controller.api.routing.dependencies import (
     IdempotencyKey,
     IdempotencyKeysDep,
     ReadingDep,
-    SettingsDep,
 )
-from controller.api.routing.routers import PREFIX, leader_only, page_size, problems, router
+from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.operations.give_back_jobs import GiveBackJob
+from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
@@ -89,7 +88,6 @@ def list_set_aside(
     stage: str,
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[SetAsideOut]:
@@ -98,7 +96,7 @@ def list_set_aside(
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
     left = [row for row in rows if (row["epoch"], row["number"]) > after and _holds(query, row)]
-    shown = left[: page_size(settings, query)]
+    shown = left[: cursors.size(query)]
     more = None
     if len(shown) < len(left):
         more = f"{shown[-1]['epoch']}/{shown[-1]['number']}"

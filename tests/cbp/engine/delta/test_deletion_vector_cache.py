@@ -10,8 +10,7 @@ import pytest
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import DeletionVector
-from cbp.engine.delta.deletion_vector_cache import OVERHEAD, VectorCache
-from cbp.engine.delta.deletion_vectors import vector_path
+from cbp.engine.delta.deletion_vectors import OVERHEAD, VectorCache, vector_path
 from cbp.errors import FileLostError
 from tests.cbp.engine.delta.harness import write_vectors
 

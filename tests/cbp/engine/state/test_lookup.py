@@ -17,12 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from cbp.engine.state import access_path as access
 from cbp.engine.state import bucket_state as bucket
-from cbp.engine.state.access_path import choose_rows, choose_search
+from cbp.engine.state import lookup as access
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.state.lookup import IndexedFile, RowGroups, ascending, matches
+from cbp.engine.state.lookup import (
+    IndexedFile,
+    RowGroups,
+    ascending,
+    choose_rows,
+    choose_search,
+    matches,
+)
 from cbp.engine.storage.engine_limits import EngineLimits
 from tests.cbp.engine.inline_vectors import inline_vector
 from tests.sampling import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.engine.storage.file_system_support import log_store_class, setting_of
+from cbp.engine.storage.files import log_store_class, setting_of
 from cbp.errors import FileSystemUnsafeError
 
 DYNAMO = "io.delta.storage.S3DynamoDBLogStore"
