@@ -112,8 +112,8 @@ class RunCalls(Calls):
 
         Args:
             name: Name of the dataflow.
-            to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), a time
-                (in UTC if it has no zone), or the increment that comes next (`urls/3`).
+            to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), a
+                time (in UTC if it has no zone), or the increment that comes next (`urls/3`).
             reason: Why; kept for good.
             by: Who asks for it.
             drop_later: Do not read again what arrived after that moment.

@@ -6,9 +6,8 @@ An operator names a roll-back point in one of four ways:
                               0 is the moment before anything arrived
     count:57                  right after epoch 57 of the stage `count`
     2026-11-21T10:00+00:00    as of that time; in UTC if it has no zone
-    urls/3, count.totals/57   right before increment 3 of the source `urls` came, or before the stage
-                              `count` made increment 57 of its output: both are then made, or read,
-                              again (a *replay*)
+    urls/3, count.totals/57   right before increment 3 of the source `urls` came, or before
+                              increment 57 of `count.totals` was made: a *replay* begins with it
 
 All names of one moment mean the same point: the time of a position is that of its last run. A time
 between two runs means the position of the first, and what had arrived by that time waits there.

@@ -178,14 +178,17 @@ def replay_command(
     """
     flow, _, number = increment.rpartition("/")
     if not (flow and number.isdecimal()):
-        raise typer.BadParameter("expected FLOW/NUMBER, such as urls/3", param_hint="FLOW/NUMBER")  # noqa: EM101
+        message = f"expected FLOW/NUMBER, such as urls/3; got {increment!r}"
+        raise typer.BadParameter(message)
     with session(context).connect() as service:
         plan = service.get("dataflows", dataflow, "rollback", to=increment)
         if dry_run:
             print_json(plan) if json_ else _print_plan(plan)
             return
         if not reason:
-            message = 'is missing; say why, such as: --reason "new code" (stored with the roll-back)'
+            message = (
+                'is missing; say why, such as: --reason "new code" (stored with the roll-back)'
+            )
             raise typer.BadParameter(message, param_hint="--reason")
         if not (yes or json_):
             _print_plan(plan)

@@ -44,8 +44,8 @@ _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
 """The list whose first part comes with a plan."""
 _TO = (
-    "A position's number, the last epoch of a stage that stays (count:57), a time (in UTC if it has "
-    "no zone), or the increment that is read or made again first (urls/3, count.totals/57)."
+    "A position's number, the last epoch of a stage that stays (count:57), a time (in UTC if it "
+    "has no zone), or the increment that is read or made again first (urls/3, count.totals/57)."
 )
 _WITHOUT_MAX = 100
 
