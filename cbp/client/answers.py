@@ -122,10 +122,11 @@ class DataflowFreshness(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness(Answer):
-    """Whether every file that came is applied by every stage; `state` is the worst of all."""
+    """Whether every file is applied by every stage; `service`: such as that its disk is full."""
 
     state: str
     dataflows: list[DataflowFreshness]
+    service: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,8 +112,8 @@ class RunCalls(Calls):
 
         Args:
             name: Name of the dataflow.
-            to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), or a
-                time (in UTC if it has no zone).
+            to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), a
+                time (in UTC if it has no zone), or the increment that comes next (`urls/3`).
             reason: Why; kept for good.
             by: Who asks for it.
             drop_later: Do not read again what arrived after that moment.
@@ -135,11 +135,48 @@ class RunCalls(Calls):
         }
         path = ("dataflows", name, "rollback")
         begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
+        return self._rolled_back(name, begun["id"], poll_seconds, report)
 
-        job = self._ended(RollbackJob, path, begun["id"], poll_seconds, report)
-        if job.rollback is None:
-            raise _failure(job.error)
-        return job.rollback
+    def replay(
+        self,
+        name: str,
+        flow: str,
+        index: int,
+        *,
+        reason: str,
+        by: str = "",
+        poll_seconds: float = 0.2,
+        report: Callable[[RollbackJob], object] = lambda job: None,
+    ) -> Rollback:
+        """Apply an increment again, and all that came after it, by the registered code.
+
+        It is a roll-back to the moment before the increment came, or before its stage made it;
+        `plan_roll_back(name, "urls/3")` shows what that undoes. Arguments as for `roll_back`.
+        """
+        begun = self.rest.post(
+            "dataflows",
+            name,
+            "increments",
+            flow,
+            str(index),
+            "replay",
+            query={"reason": reason, "by": by},
+            idempotency_key=str(uuid4()),
+        )
+        return self._rolled_back(name, begun["id"], poll_seconds, report)
+
+    def _rolled_back(
+        self,
+        name: str,
+        job: str,
+        poll_seconds: float,
+        report: Callable[[RollbackJob], object],
+    ) -> Rollback:
+        path = ("dataflows", name, "rollback")
+        ended = self._ended(RollbackJob, path, job, poll_seconds, report)
+        if ended.rollback is None:
+            raise _failure(ended.error)
+        return ended.rollback
 
     def rollbacks(self, name: str, *, since: When = None, until: When = None) -> Pages[Rollback]:
         """Return the roll-backs of a dataflow, newest first."""

@@ -59,6 +59,23 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
         "a flow of a group is an iterator: keep its records, as in rows = list(group.urls)",
     ),
     (
+        AttributeError,
+        r"^'flow' object has no attribute",
+        "a flow of a group is an iterator of records, which have the columns: write for row in "
+        "group.urls, or rows = list(group.urls)",
+    ),
+    (
+        AttributeError,
+        r"^'(function|method)' object has no attribute",
+        "a function is called: a record is emitted as out.totals(url=key.url)",
+    ),
+    (
+        AttributeError,
+        r"^'NoneType' object has no attribute",
+        "a column that is not declared NOT NULL can be None: leave such records out, as in "
+        "`if row.n is not None`, or declare the column NOT NULL",
+    ),
+    (
         TypeError,
         r"^'group' object is not (iterable|subscriptable)|^object of type 'group' has no len",
         "iterate over one of its flows, as in `for row in group.urls`",

@@ -13,7 +13,9 @@ from typing import Literal
 
 from cbp.errors.counts import format_count
 
-AlertKind = Literal["stopped", "broken", "retrying", "late", "quarantine", "set_aside", "test"]
+AlertKind = Literal[
+    "stopped", "broken", "retrying", "late", "quarantine", "set_aside", "disk", "test"
+]
 HealthState = Literal["ok", "paused", "retrying", "stopped", "broken"]
 Severity = Literal["critical", "warning"]
 
@@ -41,6 +43,7 @@ class Alert:
     """Something that a person should look at.
 
     Attributes:
+        dataflow: `""` if it is about the service itself.
         key: Two alerts with one key are the same; the later one has newer words.
         size: Rises if it gets worse: a larger one is sent again.
         summary: One sentence that says what happened.
@@ -56,13 +59,17 @@ class Alert:
     size: int = 0
 
 
-def alerts_of(healths: Iterable[DataflowHealth], *, lag_seconds: float) -> tuple[Alert, ...]:
-    """Return the alerts of all dataflows, by key.
+def alerts_of(
+    healths: Iterable[DataflowHealth], *, lag_seconds: float, others: Iterable[Alert] = ()
+) -> tuple[Alert, ...]:
+    """Return all alerts, by key.
 
     Args:
         lag_seconds: A dataflow whose oldest increment waits for longer is late; 0 means none is.
+        others: Alerts about the service itself.
     """
     alerts = [alert for health in healths for alert in _of_dataflow(health, lag_seconds)]
+    alerts += others
     return tuple(sorted(alerts, key=lambda alert: alert.key))
 
 

@@ -51,6 +51,7 @@ class AlertWatch:
         self,
         *,
         health: Callable[[], Iterable[DataflowHealth]],
+        others: Callable[[], Iterable[Alert]] = tuple,
         leads: Callable[[], bool],
         channels: Iterable[Channel],
         limits: AlertLimits,
@@ -58,7 +59,7 @@ class AlertWatch:
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._seconds = seconds
-        self._health, self._leads = health, leads
+        self._health, self._others, self._leads = health, others, leads
         self.channels, self._limits, self._clock = tuple(channels), limits, clock
         self._lock = threading.Lock()
         self._book = Book()
@@ -118,7 +119,8 @@ class AlertWatch:
             return list(reversed(self._deliveries))
 
     def _alerts(self) -> Sequence[Alert]:
-        return alerts_of(self._health(), lag_seconds=self._limits.lag_seconds)
+        others = self._others()
+        return alerts_of(self._health(), lag_seconds=self._limits.lag_seconds, others=others)
 
     def _send(self, channel: Channel) -> None:
         unsent = self._unsent[channel.name]

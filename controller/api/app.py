@@ -34,6 +34,7 @@ from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
 from controller.access.rate_limits import RequestRates
 from controller.alerts import AlertWatch, silent_watch
+from controller.alerts.disk_room import disk_rooms
 from controller.api import routes
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem
@@ -121,6 +122,7 @@ def create_api(
             requests=requests,
             audit=access.audit,
             cache=settings.cache,
+            disks=lambda: disk_rooms(settings),
             now=now,
         ),
     )

@@ -15,6 +15,7 @@ from controller.alerts import (
     WebhookChannel,
 )
 from controller.alerts.conditions import HealthState
+from controller.alerts.disk_room import disk_alerts, disk_rooms
 from controller.api.figures.degraded import degraded_now
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
@@ -64,6 +65,7 @@ def alert_watch_for(
     """Return the watch; without a channel in the settings it only lists what is wrong."""
     return AlertWatch(
         health=lambda: _healths(controller, store, drop_folder, clock()),
+        others=lambda: disk_alerts(disk_rooms(settings)),
         leads=leads,
         channels=_channels(settings),
         limits=AlertLimits(

@@ -167,6 +167,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "cancel": runs.cancel_command,
         "rebuild": rebuild.rebuild_command,
         "rollback": rollback.rollback_command,
+        "replay": rollback.replay_command,
         "edit": edit.edit_command,
         "set-aside": set_aside.set_aside_command,
         "give-back": set_aside.give_back_command,
@@ -217,6 +218,7 @@ _EXAMPLES = {
     "logs": "cbp logs clicks",
     "rebuild": "cbp rebuild clicks clicks.yaml",
     "rollback": "cbp rollback clicks --moments",
+    "replay": "cbp replay clicks urls/3 --dry-run",
     "verify": "cbp verify clicks",
     "retry": "cbp retry clicks count",
 }

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import httpx
 import pytest
 
 from tests.machine import fill_disk, small_disk
-from tests.system.processes import TOKEN, Instance, until
+from tests.system.processes import REPOSITORY, TOKEN, Instance, until
 from tests.system.workload import Workload
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -68,6 +71,71 @@ def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) ->
             work.check()
     finally:
         service.kill()
+
+
+def test_a_full_or_read_only_disk_is_said_by_an_idle_service(disk: Path, tmp_path: Path) -> None:
+    """By `cbp status`, by `cbp alerts` and by a metric, though nothing fails; then all is well."""
+    elsewhere: dict[str, Any] = {"cache": tmp_path / "cache", "drop_root": tmp_path / "drop"}
+    service = Instance(disk, "one", engine="local", logs=tmp_path, **elsewhere)
+    service.start()
+    try:
+        service.wait()
+        work = Workload(service.settings, tmp_path, random.Random(SEED))
+        work.register()
+        work.drop()
+        work.wait_until_idle()
+        ballast = fill_disk(disk)
+        assert_said(service, "is full", "make room")
+        ballast.unlink()
+        with read_only(disk):
+            assert_said(service, "nothing can be written at", "mount the disk writable")
+        work.drop()
+        work.wait_until_idle()
+        work.check()
+        assert not asked(service, "freshness")["service"]
+    finally:
+        service.kill()
+
+
+def assert_said(service: Instance, what: str, action: str) -> None:
+    """Ask a service in every way how it is."""
+    fresh = asked(service, "freshness")
+    assert fresh["state"] == "stuck"
+    assert what in fresh["service"][0]
+    assert action in fresh["service"][0]
+    (alert,) = [one for one in asked(service, "alerts")["standing"] if one["kind"] == "disk"]
+    assert alert["severity"] == "critical"
+    assert what in alert["summary"]
+    assert action in alert["action"]
+    environment = {**os.environ, "CBP_TOKEN": TOKEN, "CBP_PORT": str(service.settings.port)}
+    command = [sys.executable, "-m", "controller.cli", "status"]
+    done = subprocess.run(
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, what in " ".join(done.stdout.split())) == (4, True), done
+    metrics = answer_of(service, "metrics").text
+    free, writable = (f'cbp_disk_{name}{{folder="root"}} ' for name in ("free_bytes", "writable"))
+    assert f"{free}0.0" in metrics or f"{writable}0.0" in metrics
+
+
+def asked(service: Instance, path: str) -> dict[str, Any]:
+    return dict(answer_of(service, path).json())
+
+
+def answer_of(service: Instance, path: str) -> httpx.Response:
+    url, told = f"{service.settings.url}/api/v1/{path}", {"Authorization": f"Bearer {TOKEN}"}
+    return httpx.get(url, headers=told, trust_env=False, timeout=60).raise_for_status()
+
+
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Put a read-only view over a disk; a kernel that gives a disk up asks no open file either."""
+    subprocess.run(["mount", "--bind", str(disk), str(disk)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def signs_in(service: Instance) -> bool:

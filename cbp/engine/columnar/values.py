@@ -79,9 +79,21 @@ def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any
         if value is not None:
             return typed(value, type_)
     except (TypeError, ValueError, OverflowError) as exc:
-        raise _refused(value, name, f"{type_}", f": {exc}") from exc
+        raise _refused(value, name, f"{type_}", f": {exc}{_of_records(value)}") from exc
     why = ": emit a value, or declare the column without NOT NULL"
     raise _refused(value, name, f"{type_} NOT NULL", why)
+
+
+def _of_records(value: Any) -> str:
+    """Return what to write where a record, or several, came in place of a value of theirs."""
+    if type(value).__name__ == "flow":  # `read_once.Once`, or the iterator of another engine
+        return "; a flow has records: count them with sum(1 for row in group.urls), or loop"
+    fields = getattr(value, "_fields", ()) if isinstance(value, tuple) else ()
+    if fields:
+        return f"; a record has its columns as attributes: write value.{fields[0]}"
+    if isinstance(value, list) and value and hasattr(value[0], "_fields"):
+        return "; these are records: emit one for each, in a loop"
+    return ""
 
 
 def _refused(value: Any, name: str, declared: str, why: str = "") -> TypeError:

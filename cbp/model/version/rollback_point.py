@@ -1,11 +1,13 @@
 """Roll-back points: the states of the past to which a dataflow can be rolled back. Pure.
 
-An operator names a roll-back point in one of three ways:
+An operator names a roll-back point in one of four ways:
 
     1234                      right after the first 1,234 runs of all stages (a position's number);
                               0 is the moment before anything arrived
     count:57                  right after epoch 57 of the stage `count`
     2026-11-21T10:00+00:00    as of that time; in UTC if it has no zone
+    urls/3, count.totals/57   right before increment 3 of the source `urls` came, or before
+                              increment 57 of `count.totals` was made: a *replay* begins with it
 
 All names of one moment mean the same point: the time of a position is that of its last run. A time
 between two runs means the position of the first, and what had arrived by that time waits there.
@@ -38,6 +40,7 @@ TimeOf = Callable[[str, int], int]
 
 _STAGE_EPOCH = re.compile(r"([a-z][a-z0-9_]*)[:@]([0-9]{1,18})\Z")
 _NUMBER = re.compile(r"[0-9]{1,18}\Z")
+_INCREMENT = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)?)/([0-9]{1,18})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,15 @@ class NamedPoint:
         number: Number of a position; `None` if another name was given.
         stage, epoch: The last epoch of this stage that stays.
         at_ms: A time in milliseconds since 1970; `None` if another name was given.
+        flow, index: The increment that comes right after it.
     """
 
     number: int | None = None
     stage: str = ""
     epoch: int = -1
     at_ms: int | None = None
+    flow: str = ""
+    index: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +104,15 @@ def parse_point(text: str) -> NamedPoint:
         return NamedPoint(number=int(text))
     if match := _STAGE_EPOCH.match(text):
         return NamedPoint(stage=match[1], epoch=int(match[2]))
+    if match := _INCREMENT.match(text):
+        return NamedPoint(flow=match[1], index=int(match[2]))
     try:
         at = zoned(datetime.fromisoformat(text if "-" in text[1:] else ""))
     except ValueError as error:
         message = (
             f"{text!r} is not a roll-back point: use a position (1234), the last epoch of a "
-            "stage (count:57), or a time (2026-11-21T10:00+00:00)"
+            "stage (count:57), a time (2026-11-21T10:00+00:00), or the increment that comes next "
+            "(urls/3)"
         )
         raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
     return NamedPoint(at_ms=int(at.timestamp() * 1000))
@@ -115,7 +124,7 @@ def find_point(
     """Return the point that a name means; `None` if it is before the oldest kept record.
 
     Args:
-        named: The name of the point; its stage, if any, is in `spans`.
+        named: The name of the point, but no increment; its stage, if any, is in `spans`.
         spans: Maps each stage to the epochs whose records still exist, up to the newest.
         time_of: Returns the time of a record in `spans`; it rises with the epoch.
 

@@ -55,7 +55,7 @@ class MetricsScrape(Collector):
         self._scrubs = [controller.scrubs.last(name) for name in sorted(self._names)]
         self._sinks = store.sinks()
         self._quarantined, self._cache_bytes = sources.slow_figures()
-        self._streams = sources.feed.streams
+        self._streams, self._disks = sources.feed.streams, sources.disks()
         self._requests, self._request_seconds = sources.requests.all()
         self._refusals, self._unstored = sources.audit.refusals, sources.audit.unstored
 
@@ -91,6 +91,15 @@ class MetricsScrape(Collector):
         yield _gauge("cbp_event_streams", streams, self._streams)
         cache = "Bytes of index copies; they may be removed at any time, look-ups are then slower."
         yield _gauge("cbp_cache_bytes", cache, self._cache_bytes)
+        text = "Free bytes of the disk of each folder; near 0 runs fail: `cbp disk`, make room."
+        free = GaugeMetricFamily("cbp_disk_free_bytes", text, labels=["folder"])
+        text = "1 while files can be made in a folder; 0: a read-only mount, or no right to write."
+        writable = GaugeMetricFamily("cbp_disk_writable", text, labels=["folder"])
+        for room in self._disks:
+            for folder in room.folders:
+                free.add_metric([folder.partition(" ")[0]], room.free_bytes)
+                writable.add_metric([folder.partition(" ")[0]], float(room.writable))
+        yield from (free, writable)
 
     def _of_dataflows(self) -> Iterator[Metric]:
         text = "Age of the oldest unprocessed increment, or 0; `cbp waiting` says why it waits."

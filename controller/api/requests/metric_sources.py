@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
 from controller.access.audit import Audit
+from controller.alerts.disk_room import DiskRoom
 from controller.api.requests.request_counts import RequestCounts
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
@@ -36,6 +37,7 @@ class MetricSources:
         requests: RequestCounts,
         audit: Audit,
         cache: Path,
+        disks: Callable[[], Sequence[DiskRoom]],
         now: Callable[[], datetime] = MACHINE.now,
         monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
@@ -43,6 +45,7 @@ class MetricSources:
         self.controller, self.store, self.standing = controller, store, standing
         self.drop_folder = drop_folder
         self.feed, self.requests, self.audit = feed, requests, audit
+        self.disks = disks
         self._cache, self._monotonic, self._lock = cache, monotonic, threading.Lock()
         self._slow: tuple[float, Mapping[tuple[str, str], int], int] | None = None
 

@@ -6,15 +6,18 @@ the same parameters, so that requests for several tables agree.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from cbp.model.instants import zoned
 from controller.api.answers.request_errors import RequestInvalidError
 from controller.api.answers.schemas import Model, PageQuery
 from controller.loop.reading.reader import AsOf
+
+_NUMBER = re.compile(r"\s*[-+]?[0-9.]*(?:[eE][-+]?[0-9]+)?\s*")
 
 
 def _utc(value: datetime) -> datetime:
@@ -25,8 +28,16 @@ def _utc(value: datetime) -> datetime:
         raise ValueError(message) from exc
 
 
-Instant = Annotated[datetime, AfterValidator(_utc)]
-"""A time; without a zone it is in UTC."""
+def _no_number(value: Any) -> Any:
+    """Refuse a number, which would be taken for seconds, or for milliseconds if it is large."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        message = "expected a time, such as 2026-11-21T10:00:00Z, not a number"
+        raise ValueError(message)
+    return value
+
+
+Instant = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_utc)]
+"""A time as text; without a zone it is in UTC."""
 
 
 class RangeQuery(Model):

@@ -4,7 +4,8 @@ A router asks one route after the other whether it matches. With more than a hun
 a tenth of a millisecond for each request. Here the literal parts of a path choose the few routes
 that can match, and only these are asked, in their order. So the route that serves is the same.
 
-What no route serves (an unknown path, or a known path by another method) goes the router's own way.
+A known path by another method is refused with the methods of all its routes: the router would name
+those of the first one. An unknown path goes the router's own way.
 
 Invariant: a route that matches a path is among the candidates for it
 (tests/controller/api/routing/test_route_index.py).
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from fastapi import APIRouter
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
@@ -102,6 +104,7 @@ class IndexedRouter(APIRouter):
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request by the first route that matches."""
         if scope["type"] == "http" and not scope.get("root_path"):
+            methods: dict[str, set[str]] = {}
             for route in self._index.candidates(scope["path"]):
                 match, more = route.matches(scope)
                 if match is Match.FULL:
@@ -109,4 +112,11 @@ class IndexedRouter(APIRouter):
                     scope.update(more)
                     await route.handle(scope, receive, send)
                     return
+                if match is Match.PARTIAL:
+                    path = str(getattr(route, "path", ""))
+                    methods.setdefault(path, set()).update(getattr(route, "methods", None) or ())
+            if methods:
+                # A name that is a word of another path, such as `validate`, is not meant.
+                allowed = methods[min(methods, key=lambda path: path.count("{"))]
+                raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
         await super().app(scope, receive, send)

@@ -45,8 +45,8 @@ from controller.terminal import (
 To = Annotated[
     str | None,
     typer.Option(
-        help="The number of a position, the last epoch of a stage to keep (count:57), or a time; "
-        "UTC without an offset."
+        help="The number of a position, the last epoch of a stage to keep (count:57), a time (UTC "
+        "without an offset), or the increment that is applied again first (urls/3).",
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]
@@ -158,6 +158,55 @@ def rollback_command(
     _print_comes_back(plan)
     if pause:
         print_text(f"it is paused; continue with: cbp resume {dataflow}")
+
+
+def replay_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    increment: Annotated[
+        str, typer.Argument(metavar="FLOW/NUMBER", help="Such as urls/3, or count.totals/57.")
+    ],
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json_: AsJson = False,
+) -> None:
+    """Apply an increment again, and all that came after it, by the registered code.
+
+    It takes the dataflow back to the moment before the increment came, or before its stage made it,
+    and goes on from there: a roll-back by another name.
+    """
+    flow, _, number = increment.rpartition("/")
+    if not (flow and number.isdecimal()):
+        message = f"expected FLOW/NUMBER, such as urls/3; got {increment!r}"
+        raise typer.BadParameter(message)
+    with session(context).connect() as service:
+        plan = service.get("dataflows", dataflow, "rollback", to=increment)
+        if dry_run:
+            print_json(plan) if json_ else _print_plan(plan)
+            return
+        if not reason:
+            message = (
+                'is missing; say why, such as: --reason "new code" (stored with the roll-back)'
+            )
+            raise typer.BadParameter(message, param_hint="--reason")
+        if not (yes or json_):
+            _print_plan(plan)
+            typer.confirm(f"Apply {increment} of {dataflow} again?", abort=True, err=True)
+        with progress_bar(hidden=json_) as show:
+            done = Client.over(service).replay(
+                dataflow,
+                flow,
+                int(number),
+                reason=reason,
+                by=getpass.getuser(),
+                report=lambda job: show(job.answer),
+            )
+    if json_:
+        print_json(done.answer)
+        return
+    undone = ", ".join(f"{stage}: {n}" for stage, n in done.undone.items())
+    print_text(f"{dataflow} applies {increment} again; epochs undone: {undone}", "green")
 
 
 def _print_plan(plan: dict[str, Any]) -> None:

@@ -101,12 +101,17 @@ def _print_leader(instance: dict[str, Any]) -> None:
 
 def _print_freshness(freshness: dict[str, Any]) -> None:
     """Print the judgement as the last line, behind what is left."""
+    for trouble in freshness["service"]:
+        print_text(trouble, "red")
     if not (judged := freshness["dataflows"]):
         return
     behind = [one for one in judged if one["state"] != "up_to_date"]
     for one in behind:
         style = "yellow" if one["state"] == "stuck" else ""
         print_text(f"{one['dataflow']}: {'; '.join(one['left'])}", style)
+    if not behind and freshness["service"]:
+        print_text("applied until now, but the service needs a person", "yellow")
+        return
     if not behind:
         name = judged[0]["dataflow"] if len(judged) == 1 else f"all {len(judged)} dataflows"
         print_text(f"up to date: {name}", "green")

@@ -32,11 +32,12 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.interface.tables import TablePublisher, TableRewind, Target
 from cbp.engine.storage.files import Files
-from cbp.errors import RollbackImpossibleError
+from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
 from cbp.model.version.rollback_point import (
+    NamedPoint,
     PointAfterRun,
     RollbackPoint,
     TimeOf,
@@ -289,6 +290,9 @@ class Rollbacks:
             leader = self._catalog.leader(record.name, named.stage)
             named = replace(named, stage=leader)
         spans = self._spans(record, log)
+        if named.flow:
+            at_ms = self._came_at(record, named.flow, named.index, spans, _time_of(log))
+            named = NamedPoint(at_ms=-1 if at_ms is None else at_ms - 1)
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
@@ -305,6 +309,28 @@ class Rollbacks:
             )
             raise RollbackImpossibleError(record.name, why, oldest=dict(begins), position=first)
         return point
+
+    def _came_at(
+        self,
+        record: DataflowRecord,
+        flow: str,
+        index: int,
+        spans: Mapping[str, range],
+        time_of: TimeOf,
+    ) -> int | None:
+        """Return when an increment came or was made, in milliseconds; `None`: no longer known.
+
+        Raises:
+            NotFoundError: There is no such increment.
+        """
+        stage, _, output = flow.partition(".")
+        if not output:
+            came = self._store.increment(record.name, flow, index).created_at
+            return int(came.timestamp() * 1000)
+        leader = self._catalog.leader(record.name, stage)
+        if index >= spans[leader].stop:
+            raise NotFoundError(kind="increment", name=f"{flow}/{index}")
+        return time_of(leader, index) if index in spans[leader] else None
 
     def _spans(self, record: DataflowRecord, log: IntentionLog) -> dict[str, range]:
         """Return stage -> the epochs whose records are kept."""

@@ -346,6 +346,35 @@ AT_CALLS = (
         "is used up: loop over group.<flow> without list(...), or keep sums instead of records",
     ),
     Mistake(
+        "key_as_value",
+        "out.totals(url=key, n=1)",
+        "TypeError: out.totals: column 'url' is declared STRING, got Key(url='a') (Key): expected "
+        "str; a record has its columns as attributes: write value.url",
+    ),
+    Mistake(
+        "records_as_value",
+        "out.totals(url=list(group.urls), n=1)",
+        "TypeError: out.totals: column 'url' is declared STRING, got [urls(url='a', n=None)] "
+        "(list): expected str; these are records: emit one for each, in a loop",
+    ),
+    Mistake(
+        "column_of_a_flow",
+        "print(group.urls.url)",
+        "AttributeError: 'flow' object has no attribute 'url'; a flow of a group is an iterator of "
+        "records, which have the columns: write for row in group.urls, or rows = list(group.urls)",
+    ),
+    Mistake(
+        "appended",
+        "out.totals.append(url=key.url, n=1)",
+        "AttributeError: 'function' object has no attribute 'append'; a function is called: a "
+        "record is emitted as out.totals(url=key.url)",
+    ),
+    Mistake(
+        "null_method",
+        "print([row.n.bit_length() for row in group.urls])",
+        f"AttributeError: 'NoneType' object has no attribute 'bit_length'; {_NULLS}",
+    ),
+    Mistake(
         "recursion",
         "self.translate(key, group, out)",
         "RecursionError: maximum recursion depth exceeded; a function recurses endlessly, or too "

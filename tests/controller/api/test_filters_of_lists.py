@@ -136,3 +136,11 @@ def test_verifications_are_chosen(filled: Service, query: dict[str, str], ids: l
     with filled.client() as client:
         answer = client.get("/api/v1/dataflows/clicks/verifications", params=query)
     assert [one["id"] for one in answer.json()["items"]] == ids
+
+
+@pytest.mark.parametrize("value", ["0.5", "1763632800", "-1", "1e9", "", "2026-13-01T00:00:00Z"])
+def test_a_time_is_text(filled: Service, value: str) -> None:
+    """A number would be seconds or milliseconds, by its size; the document has no numbers."""
+    with filled.client() as client:
+        answer = client.get("/api/v1/runs", params={"since": value})
+    assert answer.status_code == 422

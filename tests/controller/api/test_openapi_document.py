@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from controller.api.openapi_document import DOCUMENT, document_text
+from tests.controller.api.all_routes import filled_in
+from tests.controller.api.fake_service import Service
 
 
 def test_the_committed_document_is_the_services() -> None:
@@ -28,3 +30,16 @@ def test_every_reference_leads_somewhere() -> None:
     schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(_references(document)) - schemas == set()
     assert "$defs" not in document_text()
+
+
+def test_a_wrong_method_is_told_all_methods_of_its_path(filled: Service) -> None:
+    """Not those of one route only: a client learns from `Allow` what a resource takes."""
+    wrong = {}
+    with filled.client() as client:
+        for path, operations in json.loads(document_text())["paths"].items():
+            documented = {name.upper() for name in operations}
+            answer = client.options(filled_in(path))
+            allowed = set(answer.headers.get("allow", "").split(", "))
+            if answer.status_code != 405 or documented != allowed - {"HEAD"}:
+                wrong[path] = (answer.status_code, allowed)
+    assert wrong == {}

@@ -46,7 +46,7 @@ NO_LISTS = {
     "history",
     "increment", "infer", "link", "logs", "new", "pause", "priority", "register", "release",
     "recover", "sbom", "sql",
-    "repair", "replace", "resume", "retract", "retry",
+    "repair", "replace", "replay", "resume", "retract", "retry",
     "scrub", "serve", "support-bundle", "validate", "verify",
 }  # fmt: skip
 """Commands that act, or print one thing, prose or a report of their own."""

@@ -89,6 +89,7 @@ TWINS = {
     "rollbacks_list_rollbacks": "rollback clicks --list",
     "rollbacks_list_undone_files": "rollback clicks --to 1 --files",
     "rollbacks_plan": "rollback clicks --to 1 --dry-run",
+    "rollbacks_replay": "replay clicks urls/0 --reason x --yes",
     "rollbacks_roll_back": "rollback clicks --to 1 --reason x --yes",
     "rollbacks_show_job": "rollback clicks --to 1 --reason x --yes",
     "runs_cancel": "cancel r3",

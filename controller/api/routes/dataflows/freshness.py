@@ -16,6 +16,7 @@ from cbp.errors import CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.freshness import Freshness, FreshnessState, Left, judge_freshness, worst_of
 from controller.access.scopes import Scope
+from controller.alerts.disk_room import disk_rooms
 from controller.api.answers.schemas import Model
 from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
@@ -23,6 +24,7 @@ from controller.api.routing.dependencies import (
     DropFolderDep,
     ExchangeDep,
     PresentStateDep,
+    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.granted import granted_dataflows
@@ -147,8 +149,14 @@ class DataflowFreshnessOut(Model):
 class FreshnessOut(Model):
     """Whether the dataflows are up to date."""
 
-    state: FreshnessState = Field(description=f"The worst of its dataflows. {_STATES}")
+    state: FreshnessState = Field(
+        description=f"The worst of its dataflows; `stuck` if the service cannot work. {_STATES}"
+    )
     dataflows: list[DataflowFreshnessOut]
+    service: list[str] = Field(
+        description="What keeps the service itself from working, such as a full disk, and what to "
+        "do; empty if nothing does."
+    )
 
 
 @routes.get("/freshness", responses=problems(404))
@@ -159,6 +167,7 @@ def show(
     drop_folder: DropFolderDep,
     present: PresentStateDep,
     exchange: ExchangeDep,
+    settings: SettingsDep,
     query: Annotated[FreshnessQuery, Query()],
 ) -> FreshnessOut:
     """Return whether everything that was delivered is applied: files, queues, quarantine.
@@ -169,8 +178,10 @@ def show(
         controller=controller, store=store, drop_folder=drop_folder, present=present
     )
     judged = figures.of(granted_dataflows(store, exchange, query.dataflow))
+    stopping = [f"{one.words}; {one.action}" for one in disk_rooms(settings) if one.stops]
     return FreshnessOut(
-        state=worst_of(one.state for one in judged.values()),
+        state="stuck" if stopping else worst_of(one.state for one in judged.values()),
+        service=stopping,
         dataflows=[
             DataflowFreshnessOut(dataflow=name, state=one.state, left=list(one.left))
             for name, one in judged.items()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
@@ -44,8 +44,8 @@ _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
 """The list whose first part comes with a plan."""
 _TO = (
-    "A position's number, the last epoch of a stage that stays (count:57), or a time (in UTC if it "
-    "has no zone)."
+    "A position's number, the last epoch of a stage that stays (count:57), a time (in UTC if it "
+    "has no zone), or the increment that is read or made again first (urls/3, count.totals/57)."
 )
 _WITHOUT_MAX = 100
 
@@ -53,7 +53,7 @@ _WITHOUT_MAX = 100
 class PlanQuery(Model):
     """The target of a roll-back."""
 
-    to: str = Field(min_length=1, max_length=100, description=_TO)
+    to: str = Field(min_length=1, max_length=200, description=_TO)
     drop_later: bool = Field(
         False, description="Discard later arrivals and closes instead of queueing them again."
     )
@@ -71,6 +71,13 @@ class RollbackQuery(PlanQuery):
     reason: str = Field(min_length=1, max_length=1000)
     by: str = Field("", max_length=200, description="Who asks for it.")
     pause: bool = Field(False, description="Leave the dataflow paused.")
+
+
+class ReplayQuery(Model):
+    """The author and the reason of a replay."""
+
+    reason: str = Field(min_length=1, max_length=1000)
+    by: str = Field("", max_length=200, description="Who asks for it.")
 
 
 class TableRewindOut(Model):
@@ -279,6 +286,42 @@ def roll_back(
             drop_later=query.drop_later,
             without=query.without,
             pause=query.pause,
+            request=idempotency_key or "",
+        )
+    return _job(job)
+
+
+@routes.post(
+    "/dataflows/{name}/increments/{flow}/{index}/replay",
+    status_code=202,
+    responses=problems(404, 409),
+)
+@needs(Scope.ADMIN)
+def replay(
+    name: str,
+    flow: str,
+    index: Annotated[int, Path(ge=0, lt=1 << 59)],
+    jobs: RollbackJobsDep,
+    idempotency_keys: IdempotencyKeysDep,
+    query: Annotated[ReplayQuery, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> RollbackJobOut:
+    """Begin to apply an increment again, and all that came after it, by the registered code.
+
+    It is a roll-back to the moment before the increment came, or before its stage made it; what
+    that undoes is shown by `GET /dataflows/{name}/rollback?to=FLOW/INDEX`.
+    """
+    to = f"{flow}/{index}"
+    asked = f"replay {name} {to} {query.model_dump_json()}".encode()
+    with idempotency_keys.use(idempotency_key, asked):
+        job = jobs.start(
+            name,
+            to,
+            who=query.by,
+            why=query.reason,
+            drop_later=False,
+            without=[],
+            pause=False,
             request=idempotency_key or "",
         )
     return _job(job)

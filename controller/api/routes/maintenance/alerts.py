@@ -19,10 +19,10 @@ class AlertOut(Model):
     """An alert that holds."""
 
     kind: str = Field(
-        description="`stopped`, `broken`, `retrying`, `late`, `quarantine` or `set_aside`."
+        description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside` or `disk`."
     )
     severity: str = Field(description="`critical` is sent at once, `warning` once it has held.")
-    dataflow: str
+    dataflow: str = Field(description="Empty if it is about the service itself.")
     summary: str
     detail: str = Field(description="The reason, as the service gives it.")
     action: str = Field(description="What to do.")

@@ -115,7 +115,7 @@ def test_metrics_speak_prometheus(client: httpx.Client) -> None:
     assert "deleted" not in answer.text, "only of dataflows that there are"
     # The value of a label can have braces: a route's template.
     names = {name for line in lines for name in re.findall(r'(\w+)="', line)}
-    ours = {"way", "source", "method", "reason", "route", "status"}  # words of ours, and sources
+    ours = {"way", "source", "method", "reason", "route", "status", "folder"}  # words of ours
     assert names == {"dataflow", "stage", "input", "lane", *ours}
     assert 'cbp_quarantined_files{dataflow="clicks",source="urls"} 1.0' in lines
 

@@ -77,7 +77,7 @@ def test_an_idempotency_key_has_the_same_limit_everywhere(service: Service) -> N
         for parameter in operation.get("parameters", ())
         if parameter["name"].lower() == "idempotency-key"
     }
-    assert len(longest) == 8
+    assert len(longest) == 9
     assert set(longest.values()) == {255}, longest
 
 

@@ -245,6 +245,42 @@ def test_every_moment_that_is_listed_is_one_to_go_back_to(world: World) -> None:
         world.controller.amendments.moments("nobody", limit=1)
 
 
+def test_an_increment_names_the_moment_before_it(world: World) -> None:
+    """That of a source is read again first, that of a stage is made again first; then the rest."""
+    world.controller.register(ONE)
+    for n in range(4):
+        world.clock.advance(60)
+        world.arrive("one", "a", ("x", n), ("y", 2))
+        world.ticks()
+    last = world.picture()
+    for to in ("a/2", "sum.totals/2"):
+        assert plan(world, to, name="one").point.epochs == {"sum": 2}
+    assert plan(world, "a/0", name="one").point.epochs == {"sum": 0}
+    back(world, "a/2", name="one")
+    world.ticks()
+    assert world.picture() == last
+
+
+def test_moments_are_listed_by_time(world: World) -> None:
+    """From a time on, and before one; the moment before the first run has none."""
+    world.controller.register(ONE)
+    noon = world.clock()
+    for n in range(3):
+        world.arrive("one", "a", ("x", n))
+        world.ticks()
+        world.clock.advance(3600)
+    moments = world.controller.amendments.moments
+
+    def epochs(**times: Any) -> list[int]:
+        return [one.epoch for one in moments("one", limit=9, **times)]
+
+    hour = timedelta(hours=1)
+    assert epochs() == [2, 1, 0, -1]
+    assert epochs(since=noon + hour) == [2, 1]
+    assert epochs(until=noon + 2 * hour) == [1, 0]
+    assert epochs(since=noon + hour, until=noon + 2 * hour) == [1]
+
+
 def test_the_plan_changes_nothing(world: World) -> None:
     """A dry run shows tables, epochs, records and bytes; not even an unseen file is written."""
     stages = {"sum": {**ONE["stages"]["sum"], "buckets": 2}}
@@ -298,6 +334,9 @@ def test_who_and_why_are_kept(world: World) -> None:
         ("99", DefinitionError),
         ("x", DefinitionError),
         ("nobody:0", NotFoundError),
+        ("a/9", NotFoundError),
+        ("sum.totals/9", NotFoundError),
+        ("nobody.totals/0", NotFoundError),
     ],
 )
 def test_a_goal_that_is_none_is_refused(world: World, to: str, error: type[Exception]) -> None:

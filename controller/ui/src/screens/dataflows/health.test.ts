@@ -31,7 +31,7 @@ function dataflow(changes: Partial<Dataflow>): Dataflow {
 function fresh(...states: Freshness["state"][]): Freshness {
   const dataflows = states.map((state, at) => ({ dataflow: `d${at}`, state, left: [] }));
   const worst = (["stuck", "catching_up"] as const).find((one) => states.includes(one));
-  return { state: worst ?? "up_to_date", dataflows };
+  return { state: worst ?? "up_to_date", dataflows, service: [] };
 }
 
 test("the sentence on top is the service's judgement, as every client shows it", () => {
@@ -41,6 +41,12 @@ test("the sentence on top is the service's judgement, as every client shows it",
   );
   expect(headline(fresh("stuck", "catching_up"), [])).toBe(
     "Not up to date: 2 of 2 dataflows; something waits for a person.",
+  );
+});
+
+test("a service that cannot work is the first thing said", () => {
+  expect(headline({ ...fresh("up_to_date"), state: "stuck", service: ["the disk is full; make room"] }, [])).toBe(
+    "The service cannot work: the disk is full; make room.",
   );
 });
 

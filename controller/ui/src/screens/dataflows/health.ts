@@ -147,8 +147,9 @@ export function messageOf(error: Record<string, unknown> | null): string {
   return typeof message === "string" ? message : "";
 }
 
-/** Return the one sentence on top: whether all is up to date, as the service judges it for every client. */
-export function headline({ state, dataflows }: Freshness, troubles: readonly Trouble[]): string {
+/** Return the one sentence on top: whether the service can work and all is up to date, as it says to every client. */
+export function headline({ state, dataflows, service }: Freshness, troubles: readonly Trouble[]): string {
+  if (service.length > 0) return `The service cannot work: ${service.join("; ")}.`;
   const behind = dataflows.filter((one) => one.state !== "up_to_date").length;
   if (behind > 0) {
     const then = state === "stuck" ? "something waits for a person" : "the service works it off";

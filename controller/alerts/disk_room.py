@@ -1,0 +1,129 @@
+"""How much room the service's disks have, and whether it can write to them: also while it is idle.
+
+A full disk fails runs and the intake of files, each with its own error. A service to which nothing
+is delivered would not notice. So its folders are looked at whenever somebody asks how it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cbp.engine.storage.files import local_path
+from controller.alerts.conditions import Alert
+from controller.settings import Settings
+
+FULL_BYTES = 32 << 20
+"""With less room than this a run of some size cannot write what it made."""
+
+LOW_BYTES = 10**9
+"""With less room than this somebody should make room before the tables grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """One disk of the service.
+
+    Attributes:
+        folders: What the service has there, such as `tables folder`.
+        path: The first of these folders.
+        free_bytes: Room for this user; 0 if no further file can be made.
+        writable: Whether files can be made there at all.
+    """
+
+    folders: tuple[str, ...]
+    path: str
+    free_bytes: int
+    writable: bool = True
+
+    @property
+    def state(self) -> Literal["ok", "low", "full", "read_only"]:
+        """What is to be said of it."""
+        if not self.writable:
+            return "read_only"
+        if self.free_bytes < FULL_BYTES:
+            return "full"
+        return "low" if self.free_bytes < LOW_BYTES else "ok"
+
+    @property
+    def stops(self) -> bool:
+        """Whether the service cannot work with it."""
+        return self.state in ("full", "read_only")
+
+    @property
+    def words(self) -> str:
+        """What is wrong, and where; `""` if nothing is."""
+        holds = f"it holds the {', '.join(self.folders)}"
+        free = f"{self.free_bytes / 10**6:,.0f} MB free"
+        if self.state == "read_only":
+            return f"nothing can be written at {self.path} ({holds})"
+        if self.state == "full":
+            return f"the disk of {self.path} is full: {free} ({holds})"
+        low = f"the disk of {self.path} is nearly full: {free} ({holds})"
+        return low if self.state == "low" else ""
+
+    @property
+    def action(self) -> str:
+        """What to do."""
+        if self.state == "read_only":
+            return (
+                "mount the disk writable, or give this user the right to write there; the service "
+                "goes on by itself"
+            )
+        return "make room: `cbp disk` shows what takes it; the service goes on by itself"
+
+
+def disk_rooms(
+    settings: Settings, look: Callable[[str], tuple[int, int, bool]] | None = None
+) -> list[DiskRoom]:
+    """Return the disks of the service's folders.
+
+    Args:
+        settings: `root`, `tables`, `drop_root` and `cache`.
+        look: Returns the device of a folder, its free bytes, and whether it can be written;
+            replaces the operating system's answers.
+    """
+    folders = {"root folder": settings.root, "drop folder": settings.drop_root}
+    if "://" not in settings.tables:
+        folders["tables folder"] = Path(local_path(settings.tables))
+    folders["cache folder"] = settings.cache
+    found = dict[tuple[int, bool], DiskRoom]()
+    for name, folder in folders.items():
+        path = str(folder)
+        try:
+            device, free, writable = (look or _look)(path)
+        except OSError:  # a folder that is gone is the trouble of its sources and tables
+            continue
+        before = found.get((device, writable))
+        names = (*before.folders, name) if before else (name,)
+        found[device, writable] = DiskRoom(names, before.path if before else path, free, writable)
+    return list(found.values())
+
+
+def disk_alerts(rooms: Iterable[DiskRoom]) -> list[Alert]:
+    """Return an alert for each disk that is full, nearly full, or cannot be written."""
+    return [
+        Alert(
+            f"disk:{room.path}",
+            "disk",
+            "critical" if room.stops else "warning",
+            "",
+            room.words,
+            "runs and files that come fail, and are tried again" if room.stops else "",
+            room.action,
+            size=int(room.stops),
+        )
+        for room in rooms
+        if room.state != "ok"
+    ]
+
+
+def _look(folder: str) -> tuple[int, int, bool]:
+    status = os.statvfs(folder)
+    free = status.f_bavail * status.f_frsize
+    if status.f_files and not status.f_favail:
+        free = 0  # no further file can be made, whatever room there is
+    return os.stat(folder).st_dev, free, os.access(folder, os.W_OK | os.X_OK)

@@ -1,0 +1,68 @@
+"""A disk that is full or cannot be written is said, also by a service that has nothing to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controller.alerts.conditions import alerts_of
+from controller.alerts.disk_room import FULL_BYTES, LOW_BYTES, disk_alerts, disk_rooms
+from controller.settings import Settings
+
+Look = Callable[[str], tuple[int, int, bool]]
+
+
+def one_disk(free: int, *, writable: bool = True) -> Look:
+    return lambda folder: (7, free, writable)
+
+
+@pytest.mark.parametrize(
+    ("free", "writable", "state", "severity"),
+    [
+        (0, True, "full", "critical"),
+        (FULL_BYTES - 1, True, "full", "critical"),
+        (FULL_BYTES, True, "low", "warning"),
+        (LOW_BYTES, True, "ok", None),
+        (LOW_BYTES, False, "read_only", "critical"),
+    ],
+)
+def test_an_alert_says_what_lies_on_the_disk(
+    tmp_path: Path, free: int, writable: bool, state: str, severity: str | None
+) -> None:
+    """One for each disk, whatever the service has on it; it comes among the alerts of dataflows."""
+    rooms = disk_rooms(Settings(root=tmp_path), one_disk(free, writable=writable))
+    assert [room.state for room in rooms] == [state]
+    assert rooms[0].folders == ("root folder", "drop folder", "tables folder", "cache folder")
+    assert bool(rooms[0].words) == (severity is not None)
+    alerts = alerts_of([], lag_seconds=0, others=disk_alerts(rooms))
+    assert [one.severity for one in alerts] == ([severity] if severity else [])
+    for alert in alerts:
+        assert str(tmp_path) in alert.summary
+        assert "tables folder" in alert.summary
+        assert alert.action
+
+
+def test_each_disk_is_looked_at(tmp_path: Path) -> None:
+    """A folder that is missing is left out: its sources and tables say so."""
+    settings = Settings(root=tmp_path, cache=tmp_path / "cache")
+
+    def look(folder: str) -> tuple[int, int, bool]:
+        if folder.endswith("tables"):
+            raise FileNotFoundError(errno.ENOENT, "gone")
+        return (1, 0, True) if folder.endswith("cache") else (2, LOW_BYTES, True)
+
+    rooms = disk_rooms(settings, look)
+    assert [(room.folders, room.state) for room in rooms] == [
+        (("root folder", "drop folder"), "ok"),
+        (("cache folder",), "full"),
+    ]
+
+
+def test_the_operating_system_is_asked(tmp_path: Path) -> None:
+    """A folder of this machine has room, or not; it is never an error."""
+    (room, *_) = disk_rooms(Settings(root=tmp_path))
+    assert room.writable
+    assert room.free_bytes >= 0
