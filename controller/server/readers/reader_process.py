@@ -43,9 +43,9 @@ from controller.server.readers.protocols import HAND_OVER, ReaderProtocol, adopt
 from controller.settings import Settings
 
 STOP_SECONDS = 4
-THREADS, STORE_THREADS = 3, 2
+THREADS, STORE_THREADS = 4, 1
 """Requests that a reader works on at a time, those that read tables and those that do not: more
-would take the interpreter from each other."""
+would take the interpreter from each other. Lists that take turns are shared by more clients."""
 
 SWITCH_SECONDS = 0.001
 """After this time a thread gives the interpreter to another one; a look-up takes less."""
