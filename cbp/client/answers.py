@@ -21,11 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What all answers have.
-
-    Attributes:
-        answer: All that the service said, as JSON: with what has no field here.
-    """
+    """What all answers have; `answer` is all that the service said, as JSON."""
 
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 

@@ -50,8 +50,9 @@ LocalEngine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="`local`: without Spark, ready in seconds; or `spark`.",
+        help="`local` (the default): without Spark, ready in seconds; or `spark`.",
         metavar="local|spark",
+        show_default=False,
     ),
 ]
 OnSave = Annotated[
