@@ -30,6 +30,10 @@ from controller.terminal import print_text
 FORCED_AFTER_SECONDS = 10.0
 """How long a stop may take beyond `drain_seconds` before it is forced."""
 
+SWITCH_SECONDS = 0.001
+"""After this time a thread gives the interpreter to another one, as in readers, which ask this
+process: an answer takes it several times, and each time would wait for 5 ms beside busy threads."""
+
 FORCED_STATUS = 4
 """Exit status of a service whose stop was forced."""
 
@@ -49,6 +53,7 @@ def run_server(
     Raises `DefinitionError`, `OperatingError`.
     """
     os.umask(int(settings.umask, 8))
+    sys.setswitchinterval(SWITCH_SECONDS)
     tls = _tls_of(settings)
     app = create_app(settings, sign_in_code)
     announce(app.state.registry)

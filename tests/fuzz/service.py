@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import statistics
 import sys
 import threading
 import time
@@ -234,9 +235,16 @@ class Health:
             return []
         early, late = max(self.memory[quarter : 2 * quarter]), max(self.memory[-quarter:])
         print(
-            f"memory at most: {early >> 20} MB in the second quarter, {late >> 20} MB in the last"
+            f"memory at most: {early >> 20} MB in the second quarter, {late >> 20} MB in the last; "
+            f"by a line through the last three: {_rise(self.memory[quarter:]) / 2**20:+.1f} MB"
         )
         return [f"memory: {early} bytes, then {late}"] if late > GROWTH_MAX * early else []
+
+
+def _rise(values: Sequence[int]) -> float:
+    """Return by how much a straight line through the values rises from the first to the last."""
+    slope, _ = statistics.linear_regression(range(len(values)), values)
+    return slope * (len(values) - 1)
 
 
 def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[str], list[str]]:

@@ -19,6 +19,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ANYWHERE: set[Any] = set()
 _LASTING: set[Any] = set()
+_OF_STORE: set[Any] = set()
 
 
 def read_anywhere(endpoint: Endpoint) -> Endpoint:
@@ -49,6 +50,21 @@ def lasting(endpoint: Endpoint) -> Endpoint:
 def is_lasting(endpoint: object) -> bool:
     """Return whether a route is marked as `lasting`."""
     return endpoint in _LASTING
+
+
+def of_store(endpoint: Endpoint) -> Endpoint:
+    """Mark a route whose answer is made of the store and memory, and of no table.
+
+    Such answers have threads of their own (`controller.api.routing.short_path`): many clients share
+    each of them, so they must not wait behind look-ups. Routes that last are such routes.
+    """
+    _OF_STORE.add(endpoint)
+    return endpoint
+
+
+def is_of_store(endpoint: object) -> bool:
+    """Return whether a route is marked as `of_store` or as `lasting`."""
+    return endpoint in _OF_STORE or endpoint in _LASTING
 
 
 class ReadRoutes:

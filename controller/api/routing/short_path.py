@@ -5,7 +5,9 @@ but the request. And it runs a function that blocks in a thread, and the check o
 another one. So here
 
 - dependencies that need only the request, and each other, are called directly (`prepare`);
-- the answer of a function that blocks is checked and written as JSON in the thread that made it.
+- the answer of a function that blocks is checked and written as JSON in the thread that made it;
+- answers made of the store alone have threads of their own: they are quick, and a list would wait
+  for all look-ups that came before it.
 
 Everything else, above all parameters and bodies, is left to FastAPI.
 """
@@ -18,11 +20,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from fastapi import Request, Response
 from fastapi.datastructures import DefaultPlaceholder
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import ResponseValidationError
 from fastapi.routing import APIRoute
+
+from controller.api.routing.read_routes import is_of_store
 
 _Known = dict[Any, Any]
 _Solve = Callable[[Request, _Known], Awaitable[Any]]
@@ -30,6 +36,9 @@ _Solve = Callable[[Request, _Known], Awaitable[Any]]
 _VALUES = "cbp.dependencies"
 _REQUEST = "cbp_request"
 """A parameter's name that no endpoint has."""
+
+STORE_THREADS = 8
+_STORE_THREADS: RunVar[CapacityLimiter] = RunVar("cbp_store_threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +142,25 @@ def _called(route: APIRoute, dependant: Dependant) -> Callable[..., Any]:
     def answer_in_thread(**values: Any) -> Any:
         return encode(endpoint(**complete(values)))
 
-    return answer_in_thread
+    if not is_of_store(endpoint):
+        return answer_in_thread
+
+    @functools.wraps(endpoint)
+    async def answer_of_store(**values: Any) -> Any:
+        make = functools.partial(answer_in_thread, **values)
+        return await to_thread.run_sync(make, limiter=store_threads())
+
+    return answer_of_store
+
+
+def store_threads() -> CapacityLimiter:
+    """Return the limit of threads that make answers of the store alone, in this event loop."""
+    try:
+        return _STORE_THREADS.get()
+    except LookupError:
+        limiter = CapacityLimiter(STORE_THREADS)
+        _STORE_THREADS.set(limiter)
+        return limiter
 
 
 def _encoder(route: APIRoute) -> Callable[[Any], Any]:

@@ -34,6 +34,7 @@ from controller.access.shared_changes import SharedChanges
 from controller.api.requests.present_state import Part
 from controller.api.requests.request_counts import RequestCounts
 from controller.api.routing.read_routes import ReadRoutes
+from controller.api.routing.short_path import store_threads
 from controller.app.logs import configure_logging
 from controller.app.reading import ReadingService
 from controller.server.readers.channel import Channel
@@ -42,8 +43,9 @@ from controller.server.readers.protocols import HAND_OVER, ReaderProtocol, adopt
 from controller.settings import Settings
 
 STOP_SECONDS = 4
-THREADS = 4
-"""Requests that a reader works on at a time: more would take the interpreter from each other."""
+THREADS, STORE_THREADS = 4, 1
+"""Requests that a reader works on at a time, those that read tables and those that do not: more
+would take the interpreter from each other. Lists that take turns are shared by more clients."""
 
 SWITCH_SECONDS = 0.001
 """After this time a thread gives the interpreter to another one; a look-up takes less."""
@@ -107,6 +109,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         to_thread.current_default_thread_limiter().total_tokens = THREADS
+        store_threads().total_tokens = STORE_THREADS
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._listen)
         self._channel.send(b"R")

@@ -46,7 +46,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.read_routes import of_store, read_anywhere
 from controller.api.routing.routers import (
     PREFIX,
     any_instance,
@@ -190,6 +190,7 @@ async def change(
 @routes.get("/dataflows")
 @needs(Scope.VIEWER)
 @read_anywhere
+@of_store
 def list_dataflows(
     store: StoreDep,
     overview: OverviewDep,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import httpx
+from anyio import to_thread
 from fastapi import Depends, FastAPI, Header, Request, Response
 from pydantic import BaseModel
 
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
+from controller.api.routing.read_routes import of_store
 from controller.api.routing.scopes import ScopedRoute, needs
 from controller.api.routing.short_path import Shortened
 from controller.api.security.exchange import Exchange
 from tests.controller.api.app_transport import AppTransport
+from tests.waiting import PATIENCE_SECONDS
 
 
 class Answer(BaseModel):
@@ -155,6 +159,46 @@ def test_the_status_and_the_type_are_those_of_the_route() -> None:
     answer = _ask(both, status=201, path="/x?number=3")
     assert (answer.status_code, answer.headers["content-type"]) == (201, "application/json")
     assert _ask(own).status_code == 203
+
+
+def test_a_list_does_not_wait_for_look_ups() -> None:
+    """Answers made of the store alone have threads of their own, however busy the others are."""
+    begun, free = threading.Event(), threading.Event()
+
+    @needs(Scope.VIEWER)
+    def look_up() -> Answer:
+        begun.set()
+        assert free.wait(PATIENCE_SECONDS)
+        return Answer(words=["found"])
+
+    @needs(Scope.VIEWER)
+    @of_store
+    def listed() -> Answer:
+        return Answer(words=[threading.current_thread().name])
+
+    app = FastAPI()
+    app.router.routes += [ScopedRoute("/look-up", look_up), ScopedRoute("/list", listed)]
+
+    async def with_caller(scope: Any, receive: Any, send: Any) -> None:
+        Exchange(id="1", caller=Identity(scope=Scope.ADMIN)).put(scope)
+        await app(scope, receive, send)
+
+    async def ask() -> list[str]:
+        to_thread.current_default_thread_limiter().total_tokens = 1
+        transport = httpx.ASGITransport(with_caller)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            busy = asyncio.create_task(client.get("/look-up"))
+            assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    listed = (await client.get("/list")).json()
+            finally:
+                free.set()
+            return [*listed["words"], *(await busy).json()["words"]]
+
+    thread, found = asyncio.run(ask())
+    assert thread != threading.current_thread().name, "it may block on the store"
+    assert found == "found"
 
 
 def test_an_answer_that_is_no_instance_of_its_schema_is_refused() -> None:
