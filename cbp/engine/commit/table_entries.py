@@ -173,11 +173,7 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 
 
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
-    """Refuse a run's record whose generation is older than the table's: a roll-back came between.
-
-    Raises:
-        LogConflictError: If the table shows a later generation.
-    """
+    """Refuse a run's record of an older generation than the table's: a roll-back came between."""
     if shown_generation(txns) > intention.generation:
         raise LogConflictError(path)
 

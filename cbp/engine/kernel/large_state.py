@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import first_twice, row_codes
@@ -29,8 +29,6 @@ from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.spill_files import BatchFile
-
-Int64s = npt.NDArray[np.int64]
 
 
 class LargeView:
@@ -70,11 +68,7 @@ class LargeView:
         self._records.write(table.append_column(SIDE, sides).cast(self._schema))
 
     def finish(self) -> None:
-        """Write the changes.
-
-        Raises:
-            ValueError: A key was emitted twice.
-        """
+        """Write the changes. Raises `ValueError`: a key was emitted twice."""
         if self._emits_twice():
             message = f"view {self._changes.view.name!r}: two records of one key were emitted"
             raise ValueError(message)  # the caller calls the group again, to find the line

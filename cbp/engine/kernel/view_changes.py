@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.groups import Int64s, positive_zeros
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row, encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema

@@ -23,11 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.arrow_types import Int64s, arrow_type
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.shuffle.routing_keys import key_of
 from cbp.engine.storage.engine_limits import EngineLimits
@@ -35,8 +34,6 @@ from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 _KEY = b"cbp.receivers"
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

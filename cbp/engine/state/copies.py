@@ -41,6 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.storage.engine_limits import EngineLimits
 
 NOTES_BYTES_MAX = 256 << 10
@@ -70,8 +71,6 @@ def dropped_copies(cache: Path) -> list[dict[str, Any]]:
                 notes.append(json.loads(line))
     return notes
 
-
-Int64s = npt.NDArray[np.int64]
 
 ASKS_MAX = 32
 """After this many look-ups a copy is hot: all of it is checked, later look-ups check nothing."""

@@ -46,7 +46,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import as_type
+from cbp.engine.columnar.arrow_types import Int64s, as_type
 from cbp.engine.delta.deletion_vectors import VectorCache
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
 from cbp.engine.state.copies import (
@@ -58,7 +58,6 @@ from cbp.engine.state.copies import (
 )
 from cbp.engine.state.lookup import (
     IndexedFile,
-    Int64s,
     RowGroups,
     StateRows,
     ascending,

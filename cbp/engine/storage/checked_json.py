@@ -90,11 +90,7 @@ def parsed(
 
 
 def require_name(name: str, path: str, *, at: str = "") -> None:
-    """Refuse data that was written under another name; an empty `name` is accepted.
-
-    Raises:
-        FileDamagedError: The names differ.
-    """
+    """Refuse data that was written under another name; an empty `name` is accepted."""
     expected = own_name(path)
     if name and expected and name != expected:
         raise FileDamagedError(at or path, f"it is what was written as {name}")

@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.file_slices import Share
 from cbp.engine.shuffle.layout import SEQUENCE_BITS
 from cbp.engine.task.reports import SetAside
@@ -84,9 +84,6 @@ def find_failing(
             half = len(part) // 2
             parts += [part[half:], part[:half]]
     return found
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int64s:
