@@ -7,7 +7,7 @@ not interpreted in it, and its control characters are escaped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -99,7 +99,6 @@ def print_table(
     is printed as lines of `column  value`.
 
     Args:
-        columns: The headings.
         rows: A value for each column.
         empty: Printed without rows.
         optional: Columns that may be left out, the first one first.
@@ -168,6 +167,48 @@ def _fits(console: Console, table: Table) -> bool:
 
 def _shown(cell: Any) -> Text:
     return text(_cell(cell), _STYLES.get(str(cell), ""))
+
+
+Cell = str | tuple[Callable[[Any], Any], str] | Callable[[Any], Any]
+"""A column of a list: a field of its items, a field and how it is shown, or what makes its cell."""
+
+
+def print_items(
+    items: Iterable[Mapping[str, Any]],
+    columns: Mapping[str, Cell],
+    *,
+    empty: str = "",
+    optional: Sequence[str] = (),
+    rare: Sequence[str] = (),
+) -> None:
+    """Print a row for each item; nothing without items and `empty`.
+
+    Args:
+        columns: Maps each heading to its cells.
+        rare: Columns that are printed only if an item has something in them.
+
+    The others as for `print_table`.
+    """
+    rows = [{name: _made(cell, item) for name, cell in columns.items()} for item in items]
+    idle = {name for name in rare if not any(row[name] for row in rows)}
+    shown = [name for name in columns if name not in idle]
+    if rows or empty:
+        cells = [[row[name] for name in shown] for row in rows]
+        print_table(shown, cells, empty=empty, optional=optional)
+
+
+def _made(cell: Cell, item: Mapping[str, Any]) -> Any:
+    if isinstance(cell, str):
+        return item[cell]
+    return cell[0](item[cell[1]]) if isinstance(cell, tuple) else cell(item)
+
+
+def print_page(
+    answer: Mapping[str, Any], columns: Mapping[str, Cell], *, empty: str, rare: Sequence[str] = ()
+) -> None:
+    """Print a page of a list as `print_items`, and how to get the next one."""
+    print_items(answer["items"], columns, empty=empty, rare=rare)
+    print_more(answer)
 
 
 def print_records(items: Sequence[Mapping[str, Any]], *, empty: str) -> None:

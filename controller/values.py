@@ -39,15 +39,7 @@ from typing import Any, NoReturn
 from cbp.model.flow.schema import DataType
 from cbp.model.source.options import STRICT, ValueRules
 
-__all__ = [
-    "INTEGER_BITS",
-    "STRICT",
-    "Converter",
-    "ValueRules",
-    "excerpt",
-    "from_json",
-    "from_text",
-]
+__all__ = ["INTEGER_BITS", "STRICT", "Converter", "ValueRules", "excerpt", "from_json", "from_text"]
 
 Converter = Callable[[Any], Any]
 
@@ -338,11 +330,7 @@ def _text_string(type_: DataType, rules: ValueRules) -> Converter:
 
 
 _Make = Callable[[DataType, ValueRules], Converter]
-_EITHER: dict[str, _Make] = {
-    "DECIMAL": _decimal,
-    "DATE": _date,
-    "TIMESTAMP": _timestamp,
-}
+_EITHER: dict[str, _Make] = {"DECIMAL": _decimal, "DATE": _date, "TIMESTAMP": _timestamp}
 _JSON: dict[str, _Make] = {
     **_EITHER,
     **dict.fromkeys(INTEGER_BITS, _json_integer),

@@ -28,7 +28,7 @@ Int64s = npt.NDArray[np.int64]
 SWEEPS_MAX = 10_000
 """Most sweeps, some hundred times what a damping of 0.85 needs."""
 
-_MIXED = 3
+_MIXED = 6
 """Earlier sweeps that are mixed into one."""
 
 _STALE = 4
@@ -77,6 +77,37 @@ class _Part:
         return sums
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """Links that came and went since a part was made.
+
+    Attributes:
+        rows: The nodes to which they lead, from the first one of the range.
+        starts: Where those of each begin in `src`.
+        src: Where they come from.
+        signs: 1 if a link came, -1 if it went.
+    """
+
+    rows: Int64s
+    starts: Int64s
+    src: Int64s
+    signs: Floats
+
+    @classmethod
+    def of(cls, links: Int64s, first: int) -> _Beside | None:
+        """Return those of a part; `None` if there are none.
+
+        Args:
+            links: Where each ends, ascending; where it begins; its sign.
+            first: The first node of the part.
+        """
+        dst, src, signs = links
+        if not len(dst):
+            return None
+        starts = np.flatnonzero(np.append(True, dst[1:] != dst[:-1]))
+        return cls(dst[starts] - first, starts, src, signs.astype(np.float64))
+
+
 class LinkSums:
     """Sums what links bring to nodes.
 
@@ -86,22 +117,54 @@ class LinkSums:
     Args:
         src: Number of the node where each link begins.
         dst: Number of the node where it ends.
-        gone: Both of those of these links that are none any more, each once.
         nodes: How many nodes there are.
     """
 
-    def __init__(self, src: Int64s, dst: Int64s, gone: tuple[Int64s, Int64s], nodes: int) -> None:
+    def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
         bits = max(1, nodes - 1).bit_length()
         codes = dst << bits
         codes |= src
         codes.sort()
-        codes = np.delete(codes, np.searchsorted(codes, (gone[1] << bits) | gone[0]))
-        sizes = np.bincount(dst, minlength=nodes) - np.bincount(gone[1], minlength=nodes)
+        sizes = np.bincount(dst, minlength=nodes)
         codes &= (1 << bits) - 1
         starts = np.cumsum(sizes) - sizes
         cuts = np.searchsorted(starts, np.arange(0, len(codes), _PART))
         edges = np.unique(np.concatenate([[0], cuts, [nodes]])).tolist()
         self._parts = [self._part(codes, starts, sizes, *both) for both in pairwise(edges)]
+        self.links, self._nodes, self._more = len(codes), nodes, np.empty((3, 0), np.int64)
+        self._beside: list[_Beside | None] = [None] * len(self._parts)
+
+    @property
+    def changed(self) -> int:
+        """How many links came and went since."""
+        return self._more.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return 8 * (self.links + self._nodes + 6 * self.changed)
+
+    def change(self, new: tuple[Int64s, Int64s], gone: tuple[Int64s, Int64s], nodes: int) -> None:
+        """Take links that came and went; the time and memory of a sum grow with how many did.
+
+        Args:
+            new: Both ends of links that came.
+            gone: Both ends of links that went.
+            nodes: How many nodes there are now.
+        """
+        both = [(dst, src, np.full(len(src), sign)) for (src, dst), sign in ((new, 1), (gone, -1))]
+        more = np.concatenate([self._more, *map(np.stack, both)], axis=1)
+        self._more = more[:, np.argsort(more[0], kind="stable")]
+        parts = [part for part in self._parts if part.first < self._nodes]
+        none = np.empty(0, np.int64)
+        if nodes > self._nodes:
+            parts.append(_Part(self._nodes, nodes, none, [], none, none, none))
+        cuts = np.searchsorted(self._more[0], [part.first for part in parts[1:]])
+        beside = np.split(self._more, cuts, axis=1)
+        self._parts = parts
+        self._beside = [
+            _Beside.of(one, part.first) for one, part in zip(beside, parts, strict=False)
+        ]
 
     @staticmethod
     def _part(codes: Int64s, starts: Int64s, sizes: Int64s, first: int, last: int) -> _Part:
@@ -128,8 +191,12 @@ class LinkSums:
                 these nodes give from now on.
         """
         parts = [np.empty(0)]
-        for part in self._parts:
+        for part, beside in zip(self._parts, self._beside, strict=True):
             parts.append(part.sums(gives))
+            if beside:
+                parts[-1][beside.rows] += np.add.reduceat(
+                    gives[beside.src] * beside.signs, beside.starts
+                )
             if renew:
                 renew(part.first, part.last, parts[-1])
         return np.concatenate(parts)

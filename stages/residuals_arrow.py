@@ -19,6 +19,9 @@ but by sweeps over all links (`stages.fixpoint`), until no score lacks more than
 threshold. What is lacking then is forgotten, so that records are written only of scores that moved;
 the next sweeps compute it anew, and pushes keep to the other half of the threshold.
 
+Once a run came to all links and scores, they stay in memory for the next one
+(`stages.links_in_memory`), which then reads only the records that it changes.
+
 Amounts are whole numbers of 2**-44, and what a node gives is a function of its score and its number
 of links. So what it takes back is what it gave, sums do not depend on their order, and nothing
 builds up, however long the history is. The score in the view is the amount, exactly: from 512 on,
@@ -38,7 +41,8 @@ import numpy.typing as npt
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
 from stages.fixpoint import SWEEPS_MAX, LinkSums, fixpoint
-from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader
+from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader, reads_whole
+from stages.links_in_memory import HeldGraph, OutLinks
 from stages.nodes import Nodes, array_of
 
 __all__ = ["ERROR_MIN", "ResidualsArrow"]
@@ -131,6 +135,7 @@ class ResidualsArrow(TranslateRun):
         """Take the edges that came and went, and push what they change until it is small."""
         run = _Run(self, tables)
         changed = run.links.change(tables.edges, out)
+        run.take(changed)
         way = CHANGED
         if run.links.is_whole:
             run.count(changed)
@@ -138,6 +143,7 @@ class ResidualsArrow(TranslateRun):
             run.sweep(changed)
             way = SWEPT
         run.write(out)
+        run.remember(out)
         return way
 
     def _refuse(self, name: str, value: object, expected: str) -> None:
@@ -155,11 +161,28 @@ class _Run:
 
     def __init__(self, author: ResidualsArrow, tables: Any) -> None:
         self._author, self._tables = author, tables
-        self.nodes = Nodes()
+        held: HeldGraph | None = tables.recall()
+        self._held = None if reads_whole(tables.links.size, len(tables.edges)) else held
+        self.nodes = self._held.nodes if self._held else Nodes()
         self.links = LinkTable(tables.links, self.nodes, both=False)
-        self._ranks, self._pages = (Reader(one, self.nodes) for one in (tables.ranks, tables.pages))
+        unread = () if self._held else (tables.ranks, tables.pages)
+        self._readers = [Reader(one, self.nodes) for one in unread]
         self._old = np.zeros((1 + len(_COLUMNS), 0), np.int64)
         self._now = self._old
+        if self._held:
+            self._now, self._old = self._held.rows, self._held.rows.copy()
+
+    def take(self, changed: LinkChanges) -> None:
+        """Bring the links that are in memory to what they are now."""
+        if self._held:
+            self._held.change(*_moved(changed))
+
+    def _leading(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the links of nodes: the index of each one's node in `numbers`, and its end."""
+        if self._held:
+            return self._held.out.of(numbers)
+        at, links = self.links.of(numbers)
+        return at, self.links.other[links]
 
     def count(self, changed: LinkChanges) -> tuple[Int64s, Int64s, Int64s]:
         """Count the links of nodes; return those that came (1) or went (-1), and their ends."""
@@ -183,8 +206,7 @@ class _Run:
         large = np.abs(after - before) > self._author.pushed
         if self._is_much(int(self._leaves[givers[large]].sum())):
             return False
-        at, links = self.links.of(givers)
-        to = self.links.other[links]
+        at, to = self._leading(givers)
         self._know(to)
         np.add.at(self._residual, to, (after - before)[at])
         gave = np.zeros(len(self.nodes), np.int64)
@@ -209,8 +231,7 @@ class _Run:
                 return True
             if self._is_much(len(pushers)):
                 return False
-            at, links = self.links.of(pushers)
-            to = self.links.other[links]
+            at, to = self._leading(pushers)
             self._know(to)
             before = self._gives(pushers)
             self._units[pushers] += moved
@@ -220,8 +241,8 @@ class _Run:
 
     def sweep(self, changed: LinkChanges) -> None:
         """Sweep over all links until no score lacks more than the threshold; forget the rest."""
-        sums = self._all_links(changed)
-        many = len(self.nodes)
+        held = self._held or self._all_links(changed)
+        sums, many = held.sums, len(self.nodes)
         self._know(np.arange(many), whole=True)
         author, there, was_there = self._author, self._there, self._was_there
         every, base = np.flatnonzero(there), np.zeros(many)
@@ -243,35 +264,52 @@ class _Run:
         scores = np.where(was_there, old / ONE, base / (1 - author.damping))
         units = np.rint(fixpoint(flow, scores, author.swept / 2 / ONE) * ONE)
         units = np.where(there & was_there & (np.abs(units - old) <= near), old, units)
+        shares = _whole(author.share(units / ONE, links))
+        reached, few = base * ONE + sums.of(shares), np.arange(many)
         for _ in range(SWEEPS_MAX):
-            if not float(np.abs(units).max(initial=0.0)) <= SCORE_MAX * ONE:
+            if not float(np.abs(units[few]).max(initial=0.0)) <= SCORE_MAX * ONE:
                 raise _too_large()
-            share = np.asarray(author.share(units / ONE, links), np.float64)
-            reached = base * ONE + sums.of(np.rint(share * ONE))
             lacks = np.abs(reached - units)
             large = np.flatnonzero(lacks > author.swept)
             large = large[lacks[large] > _DIGITS * np.abs(reached[large])]
             if not len(large):
                 self._now[0], self._now[1] = units.astype(np.int64), 0
                 return
-            units[large] = reached[large]
+            few, units[large] = large, reached[large]
+            more = _whole(author.share(units[few] / ONE, links[few])) - shares[few]
+            shares[few] += more
+            at, to = held.out.of(few)
+            np.add.at(reached, to, more[at])  # whole numbers: as exact as all sums anew
         raise self._unending(SWEEPS_MAX)
 
-    def _all_links(self, changed: LinkChanges) -> LinkSums:
+    def _all_links(self, changed: LinkChanges) -> HeldGraph:
         """Read all links, and bring them to what they are now."""
-        none = np.empty(0, np.int64)
         if self.links.is_whole:
             _, _, node = self.links.every()
-            return LinkSums(node, self.links.other, (none, none), len(self.nodes))
+            return self._arranged(node, self.links.other)
         records = self._tables.links.all()
         node, other = (array_of(records[name]) for name in ("node", "other"))
         firsts = np.flatnonzero(np.append(len(node) > 0, node[1:] != node[:-1]))
         src = np.repeat(self.nodes.numbers(node[firsts]), np.diff(firsts, append=len(node)))
         dst = self.nodes.numbers(other)
-        new = changed.at((changed.mine > 0) & (changed.had_mine <= 0))
-        gone = changed.at((changed.mine <= 0) & (changed.had_mine > 0))
-        src, dst = np.concatenate([src, new.node]), np.concatenate([dst, new.other])
-        return LinkSums(src, dst, (gone.node, gone.other), len(self.nodes))
+        held = self._arranged(src, dst)
+        held.change(*_moved(changed))
+        return held
+
+    def _arranged(self, src: Int64s, dst: Int64s) -> HeldGraph:
+        """Arrange all links, and keep them for the next run."""
+        many = len(self.nodes)
+        sums, out = LinkSums(src, dst, many), OutLinks(src, dst, many)
+        self._held = HeldGraph(self.nodes, self._now, sums, out)
+        return self._held
+
+    def remember(self, out: Any) -> None:
+        """Keep all links and scores in memory, if they are there."""
+        if self._held:
+            self._now[:, ~self._there] = 0
+            self._held.rows = self._now
+            if self._held.is_fresh:
+                out.remember(self._held, self._held.bytes)
 
     def write(self, out: Any) -> None:
         """Keep what changed."""
@@ -347,7 +385,7 @@ class _Run:
 
     def _know(self, numbers: Int64s, *, whole: bool = False) -> None:
         """Read the scores of nodes, unless they are known; with `whole`, all there are."""
-        reads = [one.read(numbers, whole=whole) for one in (self._ranks, self._pages)]
+        reads = [one.read(numbers, whole=whole) for one in self._readers]
         records = [read[1] for read in reads if read is not None]
         places = [self.nodes.numbers(array_of(one["node"])) for one in records]
         more = len(self.nodes) - self._now.shape[1]
@@ -363,6 +401,17 @@ class _Run:
                 continue
             for at, name in enumerate(_COLUMNS, 1):
                 self._old[at, mine] = self._now[at, mine] = array_of(one[name])
+
+
+def _moved(changed: LinkChanges) -> tuple[LinkChanges, LinkChanges]:
+    """Return the links that came, and those that went."""
+    had, has = changed.had_mine > 0, changed.mine > 0
+    return changed.at(has & ~had), changed.at(had & ~has)
+
+
+def _whole(shares: Any) -> Floats:
+    """Return what nodes give, in units."""
+    return np.rint(np.asarray(shares, np.float64) * ONE)
 
 
 def _too_large() -> OverflowError:

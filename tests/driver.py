@@ -45,6 +45,7 @@ class Driver:
         slots_max: As of the plan of every run.
         time_ms: The time that the next runs give to their authors' code.
         due_ms: As of the last record of each stage; a stage without an entry looks at its timers.
+        generation: Of the records; a test that rolls back begins another.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Driver:
         self.slots_max: int | None = None
         self.time_ms = 0
         self.due_ms: dict[str, int | None] = {}
+        self.generation = 0
         engine.tables.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
     @property
@@ -190,6 +192,7 @@ class Driver:
             time_ms=self.time_ms,
             due_ms=prepared.due_ms,
             lookups=prepared.lookups,
+            generation=self.generation,
         )
         self.log.put(intention)
         self.unpublished[stage].append(Intention.from_json(intention.to_json()))

@@ -35,7 +35,7 @@ COVERED = {
     "controller/store/database/migrate.py:migrate": "one transaction, before the store is open: "
     "a death in it leaves the schema of before (tests/conformance/test_migrations.py)",
     "controller/store/base.py:open_scratch": "a store that is thrown away, in a temporary folder",
-    "controller/ingest/uploads.py:_write": "an upload that is not claimed; claim follows",
+    "controller/ingest/uploads.py:_received": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
     "controller/store/database/damage.py:put_damaged_aside": "a damaged database, found so again",

@@ -21,11 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What all answers have.
-
-    Attributes:
-        answer: All that the service said, as JSON: with what has no field here.
-    """
+    """What all answers have; `answer` is all that the service said, as JSON."""
 
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -530,6 +526,8 @@ class RebuildJob(Job):
         tables: What differs, once it is ready.
         exact: Whether both had applied the same input when they were compared.
         by, ended_by: Who asked for it; who asked for the swap, or cancelled it.
+        again_at: When it tries again, while it waits for a full disk or another fault of the
+            environment to pass (`error`); `None`: it does not wait.
     """
 
     dataflow: str
@@ -539,6 +537,7 @@ class RebuildJob(Job):
     exact: bool
     by: str
     ended_by: str
+    again_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,14 @@ class Calls:
 
     rest: RestClient
 
+    def _got(self, kind: type[T], *path: str, **query: Any) -> T:
+        """Return the answer to a GET; parameters with the value `None` are left out."""
+        return answer_of(kind, self.rest.get(*path, **query))
+
+    def _posted(self, kind: type[T], *path: str, **more: Any) -> T:
+        """Return the answer to a POST; `more` as for `RestClient.post`."""
+        return answer_of(kind, self.rest.post(*path, **more))
+
     def list_of(self, kind: type[T], *path: str, **query: Any) -> Pages[T]:
         """Return the list at a path; parameters with the value `None` are left out."""
 
@@ -59,6 +67,11 @@ def instant(when: When) -> str | None:
     if isinstance(when, datetime):
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).isoformat()
     return when
+
+
+def times(since: When, until: When) -> dict[str, str | None]:
+    """Return the parameters of a list that choose a range of time."""
+    return {"since": instant(since), "until": instant(until)}
 
 
 def body_of_document(document: Document) -> tuple[bytes, str]:

@@ -18,7 +18,7 @@ from cbp.client.answers import (
     Validation,
     answer_of,
 )
-from cbp.client.calls import Calls, Document, When, body_of_document, instant
+from cbp.client.calls import Calls, Document, When, body_of_document, times
 from cbp.client.errors import StagesStoppedError, WaitEndedError
 from cbp.client.pages import Pages
 from cbp.client.rest import body_of
@@ -41,14 +41,14 @@ class DataflowCalls(Calls):
         Raises:
             ResourceMissingError: If there is none of this name; so do all methods that take one.
         """
-        return answer_of(DataflowDetail, self.rest.get("dataflows", name))
+        return self._got(DataflowDetail, "dataflows", name)
 
     def freshness(self, name: str | None = None) -> Freshness:
         """Return whether one dataflow, or all, are up to date, and if not, what is left.
 
         Judged when asked: files that came, queues, quarantine, stages that stopped.
         """
-        return answer_of(Freshness, self.rest.get("freshness", dataflow=name))
+        return self._got(Freshness, "freshness", dataflow=name)
 
     def validate(self, document: Document) -> Validation:
         """Check a document as `register` does; changes nothing.
@@ -57,8 +57,7 @@ class DataflowCalls(Calls):
             RequestRefusedError: Code `dataflow_invalid`; `details["mistakes"]` lists every one.
         """
         content, kind = body_of_document(document)
-        answer = self.rest.post("dataflows", "validate", content=content, content_type=kind)
-        return answer_of(Validation, answer)
+        return self._posted(Validation, "dataflows", "validate", content=content, content_type=kind)
 
     def register(self, document: Document) -> DataflowDetail:
         """Register a dataflow; repeating the call with the same document changes nothing.
@@ -68,10 +67,9 @@ class DataflowCalls(Calls):
             ConflictRefusedError: Code `already_exists` if the name has another document: `change`.
         """
         content, kind = body_of_document(document)
-        answer = self.rest.post(
-            "dataflows", content=content, content_type=kind, idempotency_key=_key()
+        return self._posted(
+            DataflowDetail, "dataflows", content=content, content_type=kind, idempotency_key=_key()
         )
-        return answer_of(DataflowDetail, answer)
 
     def change(
         self,
@@ -121,16 +119,16 @@ class DataflowCalls(Calls):
     def pause(self, name: str, stage: str | None = None) -> Dataflow:
         """Start no more runs of a dataflow, or of one stage; runs in progress finish."""
         part = () if stage is None else ("stages", stage)
-        return answer_of(Dataflow, self.rest.post("dataflows", name, *part, "pause"))
+        return self._posted(Dataflow, "dataflows", name, *part, "pause")
 
     def drain(self, name: str) -> Dataflow:
         """Take in no more files, and work off what is there; then `desired` is `drained`."""
-        return answer_of(Dataflow, self.rest.post("dataflows", name, "drain"))
+        return self._posted(Dataflow, "dataflows", name, "drain")
 
     def resume(self, name: str, stage: str | None = None) -> Dataflow:
         """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
         part = () if stage is None else ("stages", stage)
-        return answer_of(Dataflow, self.rest.post("dataflows", name, *part, "resume"))
+        return self._posted(Dataflow, "dataflows", name, *part, "resume")
 
     def retry(self, name: str, stage: str) -> Dataflow:
         """Let a stage that stopped after failures try once more.
@@ -138,7 +136,7 @@ class DataflowCalls(Calls):
         Raises:
             ConflictRefusedError: Code `stage_paused` if an operator paused it: `resume`.
         """
-        return answer_of(Dataflow, self.rest.post("dataflows", name, "stages", stage, "retry"))
+        return self._posted(Dataflow, "dataflows", name, "stages", stage, "retry")
 
     def prioritize(self, name: str, stage: str, priority: str) -> Dataflow:
         """Say how much a stage's waiting time counts: `low`, `normal` or `high`."""
@@ -181,7 +179,8 @@ class DataflowCalls(Calls):
         if not named:
             message = "bytes need a name: drop(..., file='monday.jsonl')"
             raise ValueError(message)
-        answer = self.rest.post(
+        return self._posted(
+            Claim,
             "dataflows",
             name,
             "sources",
@@ -192,7 +191,6 @@ class DataflowCalls(Calls):
             query={"name": named},
             idempotency_key=_key(),
         )
-        return answer_of(Claim, answer)
 
     def replace(
         self,
@@ -220,58 +218,43 @@ class DataflowCalls(Calls):
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot follow.
         """
-        answer = self.rest.post(
+        return self._posted(
+            Claim,
             *_of_source(name, source, "replacements"),
             content=body_of(content),
             content_type="application/octet-stream",
             query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
             idempotency_key=_key(),
         )
-        return answer_of(Claim, answer)
 
     def plan_replace(
-        self,
-        name: str,
-        source: str,
-        content: Path | bytes,
-        *,
-        file: str,
-        rebuild: bool = False,
+        self, name: str, source: str, content: Path | bytes, *, file: str, rebuild: bool = False
     ) -> Replaced:
         """Show what `replace` would change; arguments and errors as there."""
-        answer = self.rest.post(
+        return self._posted(
+            Replaced,
             *_of_source(name, source, "replacements"),
             "preview",
             content=body_of(content),
             content_type="application/octet-stream",
             query={"name": file, "rebuild": rebuild},
         )
-        return answer_of(Replaced, answer)
 
     def retract(
-        self,
-        name: str,
-        source: str,
-        *,
-        file: str,
-        reason: str,
-        by: str = "",
-        rebuild: bool = False,
+        self, name: str, source: str, *, file: str, reason: str, by: str = "", rebuild: bool = False
     ) -> Claim:
         """Take back all records of an accepted file; arguments and errors as for `replace`."""
-        answer = self.rest.post(
+        return self._posted(
+            Claim,
             *_of_source(name, source, "retractions"),
             query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
             idempotency_key=_key(),
         )
-        return answer_of(Claim, answer)
 
     def plan_retract(self, name: str, source: str, *, file: str, rebuild: bool = False) -> Replaced:
         """Show what `retract` would change; arguments and errors as there."""
         path = _of_source(name, source, "retractions")
-        return answer_of(
-            Replaced, self.rest.post(*path, "preview", query={"name": file, "rebuild": rebuild})
-        )
+        return self._posted(Replaced, *path, "preview", query={"name": file, "rebuild": rebuild})
 
     def claims(
         self,
@@ -284,9 +267,8 @@ class DataflowCalls(Calls):
         until: When = None,
     ) -> Pages[Claim]:
         """Return the files that arrived, newest first; `code` is why they are in quarantine."""
-        chosen = {"source": source, "status": status, "code": code}
-        times = {"since": instant(since), "until": instant(until)}
-        return self.list_of(Claim, "dataflows", name, "claims", **chosen, **times)
+        chosen = {"source": source, "status": status, "code": code, **times(since, until)}
+        return self.list_of(Claim, "dataflows", name, "claims", **chosen)
 
     def readmit(
         self,
@@ -342,7 +324,8 @@ class DataflowCalls(Calls):
         path = ("dataflows", name, "sources", source, "quarantine")
         content = None if mended is None else body_of(mended)
         as_it_is = action == "readmit" and content is None
-        answer = self.rest.post(
+        return self._posted(
+            Decided,
             *path,
             claim if isinstance(claim, str) else claim.id,
             action,
@@ -350,20 +333,17 @@ class DataflowCalls(Calls):
             content_type=None if content is None else "application/octet-stream",
             query={"reason": reason, "by": by, "as_it_is": "true" if as_it_is else None},
         )
-        return answer_of(Decided, answer)
 
     def increments(
         self, name: str, flow: str | None = None, *, since: When = None, until: When = None
     ) -> Pages[Increment]:
         """Return the increments of a dataflow or of one flow, newest first."""
-        times = {"since": instant(since), "until": instant(until)}
-        return self.list_of(Increment, "dataflows", name, "increments", flow=flow, **times)
+        chosen = {"flow": flow, **times(since, until)}
+        return self.list_of(Increment, "dataflows", name, "increments", **chosen)
 
     def increment(self, name: str, flow: str, index: int) -> Increment:
         """Return one increment, without its records."""
-        return answer_of(
-            Increment, self.rest.get("dataflows", name, "increments", flow, str(index))
-        )
+        return self._got(Increment, "dataflows", name, "increments", flow, str(index))
 
     def left(self, name: str) -> dict[str, str]:
         """Return what each stage still has to do if nothing else arrives; empty: all is applied.

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from cbp.client.answers import Correction, CorrectionPreview, Snapshot, answer_of
-from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name
+from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name, times
 from cbp.client.errors import ResourceMissingError
 from cbp.client.pages import Pages, Rows
 from cbp.client.query_result import QueryResult
@@ -180,25 +180,29 @@ class RecordCalls(Calls):
             RequestRefusedError: A key or a value does not fit; `details["mistakes"]` lists all.
             ValueError: If `table` has no dot.
         """
-        answer = self.rest.post(
+        return self._posted(
+            Correction,
             *_corrections(name, table),
             content=_corrections_body(corrections),
             content_type="application/json",
             query={"reason": reason, "by": by},
             idempotency_key=str(uuid4()),  # a repeated request corrects only once
         )
-        return answer_of(Correction, answer)
 
     def plan_edit(self, name: str, table: str, corrections: Corrections) -> CorrectionPreview:
         """Show what `edit` would change; arguments and errors as there."""
         content = _corrections_body(corrections)
         path = _corrections(name, table)
-        answer = self.rest.post(*path, "preview", content=content, content_type="application/json")
-        return answer_of(CorrectionPreview, answer)
+        return self._posted(
+            CorrectionPreview, *path, "preview", content=content, content_type="application/json"
+        )
 
-    def corrections(self, name: str) -> Pages[Correction]:
+    def corrections(
+        self, name: str, *, since: When = None, until: When = None
+    ) -> Pages[Correction]:
         """Return the corrections of a dataflow, newest first."""
-        return self.list_of(Correction, "dataflows", name, "corrections")
+        chosen = times(since, until)
+        return self.list_of(Correction, "dataflows", name, "corrections", **chosen)
 
     def snapshot(
         self, name: str, *, at: When = None, epoch: int | None = None, stage: str | None = None

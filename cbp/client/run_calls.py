@@ -22,7 +22,7 @@ from cbp.client.answers import (
     Verification,
     answer_of,
 )
-from cbp.client.calls import Calls, Document, When, body_of_document, instant
+from cbp.client.calls import Calls, Document, When, body_of_document, instant, times
 from cbp.client.errors import problem_of
 from cbp.client.pages import Pages
 
@@ -53,17 +53,16 @@ class RunCalls(Calls):
             status=status,
             epoch=epoch,
             error_code=error_code,
-            since=instant(since),
-            until=instant(until),
+            **times(since, until),
         )
 
     def run(self, run: str) -> Run:
         """Return one run."""
-        return answer_of(Run, self.rest.get("runs", run))
+        return self._got(Run, "runs", run)
 
     def cancel_run(self, run: str) -> Run:
         """Ask a run to stop; it may have ended before, see its `status`."""
-        return answer_of(Run, self.rest.post("runs", run, "cancel"))
+        return self._posted(Run, "runs", run, "cancel")
 
     def cancel_runs(self, runs: Sequence[str]) -> list[BulkItem]:
         """Ask runs to stop, and return what became of each request; their input stays queued."""
@@ -73,9 +72,13 @@ class RunCalls(Calls):
         """Let the stages of failed runs try again, and return what became of each request."""
         return self._each(runs, "retry")
 
-    def moments(self, name: str, *, limit: int = 50) -> list[Moment]:
+    def moments(
+        self, name: str, *, limit: int = 50, since: When = None, until: When = None
+    ) -> list[Moment]:
         """Return the newest moments to which a dataflow can be rolled back, newest first."""
-        page = self.rest.get("dataflows", name, "rollback", "moments", limit=limit)
+        page = self.rest.get(
+            "dataflows", name, "rollback", "moments", limit=limit, **times(since, until)
+        )
         return [answer_of(Moment, one) for one in page["items"]]
 
     def plan_roll_back(
@@ -88,7 +91,7 @@ class RunCalls(Calls):
     ) -> RollbackPlan:
         """Show what a roll-back would do; arguments as for `roll_back`."""
         asked = _where(to, drop_later=drop_later, without=without)
-        return answer_of(RollbackPlan, self.rest.get("dataflows", name, "rollback", **asked))
+        return self._got(RollbackPlan, "dataflows", name, "rollback", **asked)
 
     def roll_back(
         self,
@@ -138,13 +141,22 @@ class RunCalls(Calls):
             raise _failure(job.error)
         return job.rollback
 
-    def rollbacks(self, name: str) -> Pages[Rollback]:
+    def rollbacks(self, name: str, *, since: When = None, until: When = None) -> Pages[Rollback]:
         """Return the roll-backs of a dataflow, newest first."""
-        return self.list_of(Rollback, "dataflows", name, "rollbacks")
+        return self.list_of(Rollback, "dataflows", name, "rollbacks", **times(since, until))
 
-    def set_aside(self, name: str, stage: str) -> Pages[SetAside]:
+    def set_aside(
+        self,
+        name: str,
+        stage: str,
+        *,
+        code: str | None = None,
+        since: When = None,
+        until: When = None,
+    ) -> Pages[SetAside]:
         """Return what a stage has set aside, in the order in which it is given back."""
-        return self.list_of(SetAside, "dataflows", name, "stages", stage, "set-aside")
+        chosen = {"code": code, **times(since, until)}
+        return self.list_of(SetAside, "dataflows", name, "stages", stage, "set-aside", **chosen)
 
     def give_back(
         self,
@@ -225,15 +237,23 @@ class RunCalls(Calls):
 
     def verification(self, verification: str) -> Verification:
         """Return one verification, also while it is under way."""
-        return answer_of(Verification, self.rest.get("verifications", verification))
+        return self._got(Verification, "verifications", verification)
 
     def cancel_verification(self, verification: str) -> Verification:
         """End a verification; what it has compared until then stays."""
-        return answer_of(Verification, self.rest.post("verifications", verification, "cancel"))
+        return self._posted(Verification, "verifications", verification, "cancel")
 
-    def verifications(self, name: str) -> Pages[Verification]:
+    def verifications(
+        self,
+        name: str,
+        *,
+        error_code: str | None = None,
+        since: When = None,
+        until: When = None,
+    ) -> Pages[Verification]:
         """Return the last verifications of a dataflow, newest first."""
-        return self.list_of(Verification, "dataflows", name, "verifications")
+        chosen = {"error_code": error_code, **times(since, until)}
+        return self.list_of(Verification, "dataflows", name, "verifications", **chosen)
 
     def differences(
         self, verification: Verification | str, *, table: str | None = None
@@ -289,16 +309,16 @@ class RunCalls(Calls):
     def cancel_rebuild(self, name: str, rebuild: RebuildJob | str) -> RebuildJob:
         """End a rebuild; the present tables stay as they are."""
         id_ = rebuild if isinstance(rebuild, str) else rebuild.id
-        answer = self.rest.post("dataflows", name, "rebuilds", id_, "cancel")
-        return answer_of(RebuildJob, answer)
+        return self._posted(RebuildJob, "dataflows", name, "rebuilds", id_, "cancel")
 
     def swap_back(self, name: str) -> int:
         """Show the tables from before the last swap again; return the version that is shown."""
         return int(self.rest.post("dataflows", name, "rebuilds", "back")["version"])
 
-    def rebuilds(self, name: str) -> list[RebuildJob]:
+    def rebuilds(self, name: str, *, since: When = None, until: When = None) -> list[RebuildJob]:
         """Return the rebuilds of a dataflow."""
-        items = self.rest.get("dataflows", name, "rebuilds")["items"]
+        answer = self.rest.get("dataflows", name, "rebuilds", **times(since, until))
+        items = answer["items"]
         return [answer_of(RebuildJob, one) for one in items]
 
     def follow_rebuild(

@@ -83,11 +83,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
         r"changed size during iteration",
         "iterate over a copy, as in `for one in list(values)`",
     ),
-    (
-        RecursionError,
-        r"",
-        "a function recurses endlessly, or too deeply: write a loop",
-    ),
+    (RecursionError, r"", "a function recurses endlessly, or too deeply: write a loop"),
 )
 
 

@@ -7,7 +7,6 @@ def format_count(number: int, noun: str, nouns: str = "") -> str:
     """Return a number and what it counts.
 
     Args:
-        number: How many.
         noun: What one of them is called; also with its verb, as in "file is".
         nouns: What several are called; `""` means `noun` and an "s".
     """

@@ -179,7 +179,6 @@ class RunGaveWayError(OperatingError):
     """A long run was cancelled, so that another dataflow could run; its epoch runs again.
 
     Args:
-        run: Id of the cancelled run.
         seconds: How long it ran.
         to: The dataflow that had no room.
     """

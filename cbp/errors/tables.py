@@ -72,21 +72,11 @@ class RepairImpossibleError(OperatingError):
         step = (
             next_step or "move the dataflow's folder away and let it start again from its sources"
         )
-        super().__init__(
-            f"{path} cannot be repaired: {why}; {step}",
-            path=path,
-            why=why,
-        )
+        super().__init__(f"{path} cannot be repaired: {why}; {step}", path=path, why=why)
 
 
 class TableFeatureError(OperatingError):
-    """A table uses a Delta feature that this engine does not write.
-
-    Args:
-        path: Folder of the table.
-        features: Names of the features.
-        next_step: What to do about it.
-    """
+    """A table uses a Delta feature that this engine does not write."""
 
     code = "table_feature_unsupported"
     retryable = False

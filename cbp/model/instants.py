@@ -11,3 +11,8 @@ from datetime import UTC, datetime
 def zoned(given: datetime) -> datetime:
     """Return a time with its zone, which is UTC if it has none."""
     return given if given.tzinfo else given.replace(tzinfo=UTC)
+
+
+def instant_of(ms: int) -> datetime:
+    """Return the time of so many milliseconds since 1970; in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)

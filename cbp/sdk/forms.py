@@ -112,9 +112,13 @@ class TranslateRun(Declared):
                 returns all records with these keys, in any order. `all()` returns all records, in
                 any order, and reads them all; `size` is their number. `tables.run` is the run, as
                 in the groupwise form. The results must not depend on the order of records.
+                `tables.recall()` returns what `out.remember(value, size)` of the run before kept in
+                memory, if all states still are as that run left them, and else `None`: after a
+                restart, in another process, after a roll-back. It can be changed, and kept again.
             out: One function per state and view, by name, as in `TranslateArrow`: it puts
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
-                key counts.
+                key counts. `out.remember(value, size)` keeps any value of about `size` bytes that
+                follows from the records of the states as this run leaves them.
 
         Returns:
             The way that this run went, in a few words of small letters, such as `anew`; the

@@ -36,15 +36,6 @@ class Access:
 
     Args:
         settings: The token of the token file, and the limits of sessions and of the audit log.
-        store: Keeps them.
-        now: The machine's clock.
-
-    Attributes:
-        authentication: Finds the caller of a request.
-        tokens: Makes and ends named tokens.
-        sessions: Makes and ends sessions of the page.
-        audit: Writes down what was done.
-        attempts: Limits guesses.
     """
 
     def __init__(

@@ -31,22 +31,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Audit:
-    """See the module header.
-
-    Args:
-        store: Keeps the entries.
-        now: The machine's clock.
-        keep: How long entries stay.
-        rows_max: How many entries stay at most.
-    """
+    """See the module header."""
 
     def __init__(
-        self,
-        store: Store,
-        now: Callable[[], datetime],
-        *,
-        keep: timedelta,
-        rows_max: int,
+        self, store: Store, now: Callable[[], datetime], *, keep: timedelta, rows_max: int
     ) -> None:
         self._store, self.now = store, now
         self._keep, self._rows_max = keep, rows_max

@@ -40,11 +40,8 @@ class Authentication:
     """Returns the caller of a token or a session; see the module header.
 
     Args:
-        store: The store of named tokens and sessions.
         held: The sessions for which the store had no room.
         token: The token of the token file; only its digest is kept.
-        limits: How long sessions last.
-        now: The machine's clock.
         identify_foreign: Returns the caller of a token of the identity provider; `None` if there is
             no provider.
 
@@ -93,12 +90,9 @@ class Authentication:
         """Return the caller that has a token.
 
         Args:
-            token: What the caller sent.
             note_use: Whether this is a use of the token, and not only a question.
 
-        Raises:
-            UnauthenticatedError: If it is not, or no longer, a token of this service.
-            OperatingError: If the store, or the identity provider, does not answer.
+        Raises `UnauthenticatedError`, `OperatingError`.
         """
         changes = self._changes
         if (known := self.recall_token(token)) is not None:
@@ -133,7 +127,6 @@ class Authentication:
         """Return the caller that has a session.
 
         Args:
-            cookie: What the caller sent.
             note_use: Whether this is a use of the session, which makes it last longer.
 
         Raises:

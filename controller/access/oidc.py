@@ -79,12 +79,7 @@ def provider_tokens(
 
 
 class ProviderTokens:
-    """Checks tokens of one provider.
-
-    Args:
-        settings: The issuer, the audience, and what claims mean.
-        keys: The provider's keys.
-    """
+    """Checks tokens of one provider; `settings`: the issuer, the audience, and what claims mean."""
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
         self._settings, self._keys = settings, keys
@@ -234,7 +229,6 @@ class SigningKeys(Generic[K]):
     """Keys by their names.
 
     Args:
-        issuer: The provider's address, as tokens name it.
         fetch: Asks the provider.
         load: Makes a key of its description; returns `None` for one that signs nothing here.
     """
@@ -254,8 +248,7 @@ class SigningKeys(Generic[K]):
     def find(self, name: str) -> K | None:
         """Return the key of a name; `None` if the provider has none.
 
-        Raises:
-            IdentityProviderError: If its keys were not read for too long.
+        Raises `IdentityProviderError`.
         """
         now = self._monotonic()
         wanted = name not in self._keys or now - self._fetched_at >= FRESH_SECONDS

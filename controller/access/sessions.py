@@ -37,15 +37,7 @@ class SessionLimits:
 
 
 class Sessions:
-    """See the module header.
-
-    Args:
-        store: Keeps them, so that a restart signs no one out and other instances accept them.
-        held: Holds what the store has no room for.
-        now: The machine's clock.
-        limits: How long a session lasts.
-        on_change: Called after a session was ended.
-    """
+    """See the module header; `on_change`: called after a session was ended."""
 
     def __init__(
         self,
@@ -67,7 +59,6 @@ class Sessions:
         Args:
             caller: Must have sent a token: a session that makes codes would never end.
             scope: What the session may do; `None` means what the caller may do.
-            code: A secret that was already made; `""` means a new one.
 
         Returns:
             The code, which is kept nowhere else, and what is kept of it.
@@ -102,8 +93,7 @@ class Sessions:
         Returns:
             The value of the cookie, which is kept nowhere else, and the session.
 
-        Raises:
-            TokenNeededError: If the token is limited to dataflows.
+        Raises `TokenNeededError`.
         """
         if isinstance(credential, Identity):
             _require_whole_token(credential)

@@ -23,7 +23,6 @@ class Tokens:
     """See the module header.
 
     Args:
-        store: Keeps them.
         now: The machine's clock: an expiry is a date of the calendar.
         on_change: Called after a token was rotated or revoked.
     """
@@ -48,15 +47,10 @@ class Tokens:
         """Make a token; its text exists only in what this returns.
 
         Args:
-            name: Names it in records.
-            scope: What it may do.
-            by: The actor that asked for it.
             life: How long it is valid; `None` means until it is revoked.
             dataflows: The only dataflows that it may touch; `None` means all.
 
-        Raises:
-            AlreadyExistsError: If the name is taken, by a revoked token too.
-            TokensTooManyError: If there are too many.
+        Raises `AlreadyExistsError`, `TokensTooManyError`.
         """
         if name == TOKEN_FILE:
             raise AlreadyExistsError(kind="token", name=name)
@@ -84,12 +78,9 @@ class Tokens:
         """Give a token a new secret and its full life again; sessions made from it end.
 
         Args:
-            name: The name of the token.
             overlap: For how long the old secret is accepted too.
 
-        Raises:
-            NotFoundError: If there is no such token.
-            TokenEndedError: If it was revoked.
+        Raises `NotFoundError`, `TokenEndedError`.
         """
         old, now = self._store.token(name), self.now()
         if old.revoked_at is not None:
@@ -114,8 +105,7 @@ class Tokens:
     def revoke(self, name: str) -> TokenRecord:
         """End a token and the sessions made from it, at once; does nothing the second time.
 
-        Raises:
-            NotFoundError: If there is no such token.
+        Raises `NotFoundError`.
         """
         old = self._store.token(name)
         if old.revoked_at is not None:

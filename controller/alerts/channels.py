@@ -42,12 +42,7 @@ class Channel(Protocol):
     name: str
 
     def send(self, notices: Sequence[Notice]) -> None:
-        """Send notices (at least one).
-
-        Raises:
-            OSError: The receiver could not be reached.
-            RuntimeError: The receiver refused.
-        """
+        """Send notices; raises `OSError` if not reached, `RuntimeError` if they are refused."""
         ...
 
 
@@ -56,7 +51,6 @@ class WebhookChannel:
 
     Args:
         url: May have secrets in its path and query.
-        service_url: Where this service is reached; base of the links.
     """
 
     def __init__(self, url: str, *, service_url: str) -> None:
@@ -88,9 +82,6 @@ class EmailChannel:
     Args:
         smtp_url: `smtp://user:password@host:587` (STARTTLS if the server offers it, and always
             with a password) or `smtps://...`.
-        sender: The address in From.
-        recipients: The addresses in To.
-        service_url: Where this service is reached; base of the links.
     """
 
     def __init__(

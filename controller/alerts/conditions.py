@@ -15,6 +15,7 @@ from cbp.errors.counts import format_count
 
 AlertKind = Literal["stopped", "broken", "retrying", "late", "quarantine", "set_aside", "test"]
 HealthState = Literal["ok", "paused", "retrying", "stopped", "broken"]
+Severity = Literal["critical", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,6 @@ class DataflowHealth:
         reason: Why it is not `ok`, in words; names the stages.
         lag_seconds: Age of the oldest increment that a stage has not processed; `None` if none
             waits.
-        quarantined: Maps each source to its files in quarantine.
-        set_aside: Maps each stage to the records that it has set aside.
     """
 
     dataflow: str
@@ -45,13 +44,11 @@ class Alert:
         key: Two alerts with one key are the same; the later one has newer words.
         size: Rises if it gets worse: a larger one is sent again.
         summary: One sentence that says what happened.
-        detail: The reason, as the service gives it.
-        action: What to do, with the command.
     """
 
     key: str
     kind: AlertKind
-    severity: Literal["critical", "warning"]
+    severity: Severity
     dataflow: str
     summary: str
     detail: str
@@ -63,45 +60,41 @@ def alerts_of(healths: Iterable[DataflowHealth], *, lag_seconds: float) -> tuple
     """Return the alerts of all dataflows, by key.
 
     Args:
-        healths: The health of each dataflow.
         lag_seconds: A dataflow whose oldest increment waits for longer is late; 0 means none is.
     """
     alerts = [alert for health in healths for alert in _of_dataflow(health, lag_seconds)]
     return tuple(sorted(alerts, key=lambda alert: alert.key))
 
 
+_OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
+    "stopped": (
+        "stopped",
+        "critical",
+        "{0} has stopped: one of its stages needs an operator",
+        "`cbp status {0}` has the error; fix its cause, then `cbp retry {0} STAGE`",
+    ),
+    "broken": (
+        "broken",
+        "critical",
+        "{0} cannot be loaded",
+        "`cbp status {0}` names the cause; a missing package has to be installed again",
+    ),
+    "retrying": (
+        "retrying",
+        "warning",
+        "{0} fails and is tried again",
+        "nothing, if the retry succeeds; else `cbp doctor`, and `cbp status {0}`",
+    ),
+}
+"""Kind, severity, summary and action of the alert about a state."""
+
+
 def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
     name = health.dataflow
-    if health.state == "stopped":
-        yield Alert(
-            f"stopped:{name}",
-            "stopped",
-            "critical",
-            name,
-            f"{name} has stopped: one of its stages needs an operator",
-            health.reason,
-            f"`cbp status {name}` has the error; fix its cause, then `cbp retry {name} STAGE`",
-        )
-    elif health.state == "broken":
-        yield Alert(
-            f"broken:{name}",
-            "broken",
-            "critical",
-            name,
-            f"{name} cannot be loaded",
-            health.reason,
-            f"`cbp status {name}` names the cause; a missing package has to be installed again",
-        )
-    elif health.state == "retrying":
-        yield Alert(
-            f"retrying:{name}",
-            "retrying",
-            "warning",
-            name,
-            f"{name} fails and is tried again",
-            health.reason,
-            f"nothing, if the retry succeeds; else `cbp doctor`, and `cbp status {name}`",
-        )
+    if health.state in _OF_STATE:
+        kind, severity, summary, action = _OF_STATE[health.state]
+        words = (summary.format(name), health.reason, action.format(name))
+        yield Alert(f"{kind}:{name}", kind, severity, name, *words)
     if lag_seconds and health.state != "paused" and (health.lag_seconds or 0) > lag_seconds:
         yield Alert(
             f"late:{name}",
@@ -114,35 +107,27 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
         )
     for source, count in health.quarantined.items():
         if count:
-            yield _of_quarantine(name, source, count)
+            yield Alert(
+                f"quarantine:{name}/{source}",
+                "quarantine",
+                "warning",
+                name,
+                f"in quarantine: {format_count(count, 'file')} of the source {source} of {name}",
+                "their records are in no table; other files are processed",
+                f"`cbp quarantine list {name} {source}` has the reasons; correct the files, then "
+                "`cbp quarantine readmit`",
+                size=count,
+            )
     for stage, count in health.set_aside.items():
         if count:
-            yield _of_set_aside(name, stage, count)
-
-
-def _of_quarantine(dataflow: str, source: str, count: int) -> Alert:
-    return Alert(
-        f"quarantine:{dataflow}/{source}",
-        "quarantine",
-        "warning",
-        dataflow,
-        f"in quarantine: {format_count(count, 'file')} of the source {source} of {dataflow}",
-        "their records are in no table; other files are processed",
-        f"`cbp quarantine list {dataflow} {source}` has the reasons; correct the files, then "
-        "`cbp quarantine readmit`",
-        size=count,
-    )
-
-
-def _of_set_aside(dataflow: str, stage: str, count: int) -> Alert:
-    return Alert(
-        f"set_aside:{dataflow}/{stage}",
-        "set_aside",
-        "warning",
-        dataflow,
-        f"set aside: {format_count(count, 'record')} by the stage {stage} of {dataflow}",
-        "its code fails on them, so they are in no table; other groups are processed",
-        f"`cbp set-aside {dataflow} {stage}` has the errors; fix the code and register it, then "
-        f"`cbp give-back {dataflow} {stage}`",
-        size=count,
-    )
+            yield Alert(
+                f"set_aside:{name}/{stage}",
+                "set_aside",
+                "warning",
+                name,
+                f"set aside: {format_count(count, 'record')} by the stage {stage} of {name}",
+                "its code fails on them, so they are in no table; other groups are processed",
+                f"`cbp set-aside {name} {stage}` has the errors; fix the code and register it, "
+                f"then `cbp give-back {name} {stage}`",
+                size=count,
+            )

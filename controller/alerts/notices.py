@@ -40,7 +40,6 @@ class Standing:
     """An alert that holds.
 
     Attributes:
-        since: When it was first seen.
         sent_at: When it was last sent; `None` if it has not held for long enough.
     """
 
@@ -58,12 +57,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to send.
-
-    Attributes:
-        status: `firing`, `resolved`, or `test`.
-        since: When the alert was first seen.
-    """
+    """Something to send."""
 
     status: Literal["firing", "resolved", "test"]
     alert: Alert
@@ -71,13 +65,7 @@ class Notice:
 
 
 def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
-    """Return which alerts hold, and since when; nothing is sent.
-
-    Args:
-        book: What was known before.
-        alerts: All that hold now; each key comes once.
-        now: Aware, in UTC.
-    """
+    """Return which alerts hold, and since when; nothing is sent."""
     standing: dict[str, Standing] = {}
     for alert in alerts:
         before = book.standing.get(alert.key)
@@ -89,14 +77,7 @@ def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
 def decide(
     book: Book, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
 ) -> tuple[Book, tuple[Notice, ...]]:
-    """Return what to remember about these alerts, and what to send now.
-
-    Args:
-        book: What the previous call returned.
-        alerts: All that hold now; each key comes once.
-        now: Aware, in UTC.
-        limits: When alerts are sent.
-    """
+    """Return what to remember about these alerts, and what to send now."""
     standing = dict(observe(book, alerts, now).standing)
     notices: list[Notice] = []
     for key, one in standing.items():

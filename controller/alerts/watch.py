@@ -45,14 +45,7 @@ class Delivery:
 
 
 class AlertWatch:
-    """See the module header.
-
-    Args:
-        health: Returns the health of every dataflow; may take a while.
-        channels: Where notices go; there may be none.
-        limits: When they are sent.
-        clock: Returns the time.
-    """
+    """See the module header."""
 
     def __init__(
         self,

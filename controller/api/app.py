@@ -18,6 +18,7 @@ the OpenAPI document is served.
 from __future__ import annotations
 
 import importlib.metadata
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -33,6 +34,7 @@ from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
 from controller.access.rate_limits import RequestRates
 from controller.alerts import AlertWatch, silent_watch
+from controller.api import routes
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem
 from controller.api.page import page_router, prefers_page
@@ -43,50 +45,6 @@ from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.requests.shared_answers import SharedAnswers
-from controller.api.routes.access import audit, sessions, tokens
-from controller.api.routes.dataflows import (
-    activity,
-    dataflows,
-    explain,
-    freshness,
-    rebuilds,
-    rollbacks,
-    run_logs,
-    runs,
-    sinks,
-    stages,
-    verifications,
-    versions,
-)
-from controller.api.routes.maintenance import alerts as alert_routes
-from controller.api.routes.maintenance import (
-    disk_use,
-    events,
-    garbage,
-    guides,
-    health,
-    metrics,
-    recoveries,
-    scrubs,
-    translators,
-)
-from controller.api.routes.maintenance import settings as settings_routes
-from controller.api.routes.records import (
-    claims,
-    corrections,
-    drop_folders,
-    flows,
-    increments,
-    quarantine,
-    queries,
-    rejects,
-    replacements,
-    set_aside,
-    snapshots,
-    sources,
-    state_history,
-    states,
-)
 from controller.api.routing.dependencies import Parts
 from controller.api.routing.route_index import IndexedRouter
 from controller.api.routing.routers import PREFIX, router
@@ -101,49 +59,6 @@ from controller.settings import Settings
 from controller.store.base import Store
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-
-_RESOURCES = (
-    activity,
-    freshness,
-    dataflows,
-    stages,
-    set_aside,
-    increments,
-    claims,
-    drop_folders,
-    events,
-    replacements,
-    sources,
-    quarantine,
-    rejects,
-    runs,
-    run_logs,
-    explain,
-    recoveries,
-    rollbacks,
-    rebuilds,
-    corrections,
-    garbage,
-    disk_use,
-    flows,
-    states,
-    state_history,
-    snapshots,
-    queries,
-    sinks,
-    verifications,
-    scrubs,
-    translators,
-    guides,
-    versions,
-    settings_routes,
-    alert_routes,
-    sessions,
-    tokens,
-    audit,
-    metrics,
-    health,
-)
 
 
 def create_api(
@@ -163,11 +78,6 @@ def create_api(
     """Return the API.
 
     Args:
-        controller: Registers, steers and reads dataflows.
-        store: The metadata store.
-        drop_folder: Receives uploads.
-        settings: Address and limits.
-        access: Knows the callers, and writes down what they did.
         standing: Returns which instance leads; answers at once.
         alerts: Sends alerts about failures that need a person; `None` if there are none.
         present: Returns the state at this moment; `None`: the controller and the drop folder know
@@ -247,13 +157,18 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
-    routers = [resource.routes for resource in _RESOURCES]
-    routers += [health.leader_routes, sessions.sign_in_routes, _index(), page_router()]
-    for one in routers:
+    for one in (*_resources(), _index(), page_router()):
         app.router.routes += one.routes
     app.router = IndexedRouter.of(app.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _resources() -> Iterator[APIRouter]:
+    """Yield the routers of every module below `routes`: a new one is served without a list."""
+    for found in pkgutil.walk_packages(routes.__path__, f"{routes.__name__}."):
+        module = importlib.import_module(found.name)
+        yield from (one for one in vars(module).values() if isinstance(one, APIRouter))
 
 
 def _index() -> APIRouter:

@@ -75,11 +75,7 @@ def is_open(scope: Scope) -> bool:
 
 
 def page_router(bundle: Path = BUNDLE) -> APIRouter:
-    """Return the routes of the page.
-
-    Args:
-        bundle: The folder that the page was built into.
-    """
+    """Return the routes of the page."""
     routes = APIRouter(include_in_schema=False)
 
     @routes.api_route(_PLACE, methods=["GET", "HEAD"])

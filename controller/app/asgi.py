@@ -18,7 +18,6 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
     """Return the service as an ASGI application; it works while its lifespan lasts.
 
     Args:
-        settings: By default those of the environment.
         sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
 
     Raises:
@@ -52,11 +51,7 @@ def api_of(
     *,
     lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
-    """Return a service as an ASGI application; it works while its lifespan lasts.
-
-    Args:
-        lifespan: Replaces the service's own.
-    """
+    """Return a service as an ASGI application; it works while its lifespan lasts."""
     api = create_api(
         controller=service.controller,
         store=service.store,

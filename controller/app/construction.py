@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
@@ -26,13 +27,12 @@ from controller.ingest.folder.table_feed import table_mistakes
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import read_files
 from controller.ingest.reader.reader_pool import ReaderPool
-from controller.loop import Environment, LoopLimits, RetryPolicy
+from controller.loop import RetryPolicy
 from controller.loop.assembly import Parts
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
-from controller.registry import Registry
 from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.mirroring import Mirrors
@@ -59,11 +59,7 @@ def drop_folder_for(
 
     Args:
         settings: `drop_root`, `settle_seconds`, and the limits and the retention of files.
-        store: The metadata store.
-        files: Where increments are written.
         readers: Processes that read files; without them the calling thread reads.
-        on_accept: Called when an increment was accepted.
-        on_close: Called with dataflow, source and key when a marker closes a frame.
         limits: Limits that are not settings; `None` means the defaults.
     """
     return DropFolder(
@@ -130,12 +126,7 @@ def sink_places_for(settings: Settings) -> SinkPlaces:
 
 
 def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublishing:
-    """Return what publishes to sinks.
-
-    Args:
-        settings: `sink_roots` and `sink_secrets`.
-        parts: The parts of the controller.
-    """
+    """Return what publishes to sinks."""
     given, places = parts.given, sink_places_for(settings)
     return SinkPublishing(
         store=given.store,
@@ -158,80 +149,36 @@ def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublis
     )
 
 
-def environment_for(
-    settings: Settings,
-    *,
-    store: Store,
-    engine: Engine,
-    registry: Registry,
-    files: Files,
-    clock: Callable[[], datetime],
-    arrivals: DropFolder,
-    runs: Threads,
-    framers: Threads,
-    answerers: Threads,
-    removers: Threads,
-    faults: Faults,
-    limits: LoopLimits,
-) -> Environment:
-    """Return what the controller works with: the parts that are given, and its bounds.
-
-    Args:
-        settings: The bounds of runs, retries, retention and scrubbing.
-        store: The metadata store.
-        engine: Executes the runs.
-        files: The folders of the tables.
-        framers: Threads that call framing.
-        answerers: Threads that call author's code for answers.
-        removers: Threads that remove folders.
-        limits: Bounds of the controller that are not settings.
-    """
-    return Environment(
-        store=store,
-        engine=engine,
-        registry=registry,
-        files=files,
-        clock=clock,
-        tables_root=settings.tables.rstrip("/"),
-        places=Places(
+def bounds_for(settings: Settings) -> dict[str, Any]:
+    """Return the attributes of the controller's `Environment` that are settings."""
+    return {
+        "tables_root": settings.tables.rstrip("/"),
+        "places": Places(
             settings.parallel_runs_max,
             settings.slow_run_seconds,
             settings.slow_runs_max,
             express_bytes=EXPRESS_BYTES,
         ),
-        retry=RetryPolicy(
-            settings.failures_max,
-            settings.retry_delays_seconds,
-            settings.retry_seconds_max,
+        "retry": RetryPolicy(
+            settings.failures_max, settings.retry_delays_seconds, settings.retry_seconds_max
         ),
-        executor=runs,
-        arrivals=arrivals,
-        draw=random.random,
-        framers=framers,
-        answerers=answerers,
-        removers=removers,
-        run_seconds_max=settings.run_seconds_max,
-        runnable_seconds_max=settings.runnable_seconds_max,
-        faults=faults,
-        retention=_retention(settings),
-        keep=Keep(settings.input_retention, settings.keep_runs),
-        collect_every=settings.collect_every,
-        scrub_seconds=settings.scrub_days * 86400,
-        dataflows_max=settings.dataflows_max,
-        limits=limits,
-        refused=refused_places(settings),
-        seed_folders=tables_for(settings),
-        rebuild_share=settings.rebuild_share,
-    )
-
-
-def _retention(settings: Settings) -> Retention:
-    return Retention(
-        versions_min=settings.keep_versions_min,
-        versions_max=settings.keep_versions_max,
-        seconds=settings.keep_hours * 3600,
-        attempt_seconds=settings.attempt_hours * 3600,
-    )
+        "draw": random.random,
+        "run_seconds_max": settings.run_seconds_max,
+        "runnable_seconds_max": settings.runnable_seconds_max,
+        "retention": Retention(
+            versions_min=settings.keep_versions_min,
+            versions_max=settings.keep_versions_max,
+            seconds=settings.keep_hours * 3600,
+            attempt_seconds=settings.attempt_hours * 3600,
+        ),
+        "keep": Keep(settings.input_retention, settings.keep_runs),
+        "collect_every": settings.collect_every,
+        "scrub_seconds": settings.scrub_days * 86400,
+        "dataflows_max": settings.dataflows_max,
+        "refused": refused_places(settings),
+        "seed_folders": tables_for(settings),
+        "rebuild_share": settings.rebuild_share,
+    }
 
 
 def _limits(settings: Settings, others: IngestLimits) -> IngestLimits:
@@ -266,7 +213,7 @@ def engine_for(
         from cbp.engine.workers.executor import WorkerExecutor
 
         workers = WorkerExecutor(
-            free_max=settings.parallel_runs_max + 1,  # one for the express place
+            free_max=settings.parallel_runs_max + 2,  # two for the express places
             memory_bytes_max=settings.worker_memory_bytes_max,
         )
         executor = workers if settings.worker_processes else None

@@ -20,12 +20,17 @@ Which drop folders are listed at an interval, without an event and before a time
     its turn           an event can be lost: each dataflow has its turn in 300 intervals
 
 So a service with few dataflows lists one of them each interval, and one with a thousand lists four.
+
+`Rounds` runs one kind of this work for every dataflow, in parallel: asked for, waits for a place,
+under way. The work of one dataflow never runs twice at a time, the one that waits longest is next,
+and `ask` never blocks (tests/controller/app/test_background_rounds.py).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -35,16 +40,22 @@ from apscheduler.executors.base import MaxInstancesReachedError
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
+from cbp.errors import (
+    CbpError,
+    LeaseLostError,
+    LogConflictError,
+    NotFoundError,
+    OperatingError,
+)
 from cbp.model.schedule.backoff import Backoff
-from cbp.model.schedule.places import Places
+from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.rest import next_in_turn
-from controller.app.background_rounds import Rounds
 from controller.clock import SteadyClock, bring_forward
 from controller.ingest.drop_folder import DropFolder
-from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.errors import IntakeStoppedError, NewColumnsError
 from controller.ingest.folder.folder_report import ScanReport
 from controller.loop import Controller
+from controller.loop.operations.added_columns import add_columns
 from controller.loop.runs.threads import Threads
 from controller.run_logs import run_logs_of
 from controller.settings import Settings
@@ -76,23 +87,8 @@ class LeaderDuties:
     """Begins with `begin`, and ends with `end` and `wait`; may begin again.
 
     Args:
-        settings: `tick_seconds`, `scan_seconds` and `settle_seconds`.
-        store: Names the dataflows.
-        drop_folder: Takes in files.
-        controller: Is woken; says which dataflows are held.
-        now: The machine's clock, by which the scheduler goes.
-        scan_threads: Threads that list.
-        fetch_threads: Threads that fetch objects of buckets.
-        sinks: Publishes to sinks.
-        sink_threads: Threads that do so.
-        stopped: Set once the service stops.
-
-    Attributes:
-        scans: The listings under way.
-        cleans: The cleanings under way.
-        fetches: The fetches of objects under way.
-        publications: The passes over sinks under way.
-        scheduler: Exists while this instance leads.
+        on_columns: Called with a dataflow, what a file brought, and the version, after columns
+            joined the schema of a source.
     """
 
     def __init__(
@@ -105,29 +101,23 @@ class LeaderDuties:
         clock: SteadyClock,
         now: Callable[[], datetime],
         seconds: Callable[[], float],
-        scan_threads: Threads,
-        clean_threads: Threads,
-        fetch_threads: Threads,
         sinks: SinkPublishing,
-        sink_threads: Threads,
         stopped: threading.Event,
+        on_columns: Callable[[str, NewColumnsError, int], None],
     ) -> None:
         self._settings, self._store = settings, store
         self._run_logs = run_logs_of(settings)
         self._drop_folder, self._controller = drop_folder, controller
         self._now, self._clock, self._stopped = now, clock, stopped
-        self._seconds = seconds
-        self.scans = Rounds("scan", self._scan, executor=scan_threads, places=SCANS, clock=clock)
-        self.cleans = Rounds(
-            "clean", self._clean, executor=clean_threads, places=SCANS, clock=clock
-        )
-        self.fetches = Rounds(
-            "fetch", self._fetch, executor=fetch_threads, places=FETCHES, clock=clock
-        )
-        self._sinks = sinks
-        self.publications = Rounds(
-            "sink", self._publish, executor=sink_threads, places=SINKS, clock=clock
-        )
+        self._seconds, self._sinks, self._on_columns = seconds, sinks, on_columns
+
+        def rounds(name: str, work: Callable[[str], None], places: Places) -> Rounds:
+            return Rounds(name, work, executor=Threads(name), places=places, clock=clock)
+
+        self.scans = rounds("scan", self._scan, SCANS)
+        self.cleans = rounds("clean", self._clean, SCANS)
+        self.fetches = rounds("fetch", self._fetch, FETCHES)
+        self.publications = rounds("sink", self._publish, SINKS)
         self._rounds = (self.scans, self.cleans, self.fetches, self.publications)
         self.scheduler: BackgroundScheduler | None = None
         self._listings, self._seen_at = DueListings(), now()
@@ -160,11 +150,7 @@ class LeaderDuties:
             scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the reading of files to end; return whether none is still under way.
-
-        Args:
-            timeout: In seconds.
-        """
+        """Wait `timeout` seconds for the reading of files; return whether none is under way."""
         until = self._seconds() + timeout
         return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 
@@ -310,7 +296,7 @@ class LeaderDuties:
         """Make one pass over the drop folders of a dataflow; failures are retried."""
         try:
             self.fetches.ask(f"{name}/{source}" for source in self._due_fetches(name))
-            report = self._scan_one(name)
+            record, report = self._scan_one(name)
         except (NotFoundError, IntakeStoppedError):
             return  # deleted meanwhile, or left to the next start
         except LogConflictError as error:
@@ -320,18 +306,34 @@ class LeaderDuties:
             self._listings.miss([name])
         else:
             self._listings.poll(name, report.polled)
-            if report.ready:
+            if report.new_columns:
+                self._add_columns(record, report.new_columns[0])
+            elif report.ready:
                 self._scan_soon([name])
             elif report.next_at is not None:
                 self._scan_at(name, report.next_at)
 
-    def _scan_one(self, name: str) -> ScanReport:
+    def _add_columns(self, record: DataflowRecord, wanted: NewColumnsError) -> None:
+        """Let new columns of a file join the schema of its source; then the file is read again."""
+        try:
+            version = add_columns(self._controller, record, wanted.source, wanted.columns)
+        except LogConflictError as error:
+            self._controller.stop_leading(error.message)
+            return
+        except CbpError as error:
+            again = isinstance(error, OperatingError)
+            self._drop_folder.refuse_columns(wanted, record.name, error, again=again)
+        else:
+            self._on_columns(record.name, wanted, version)
+        self._scan_soon([record.name])
+
+    def _scan_one(self, name: str) -> tuple[DataflowRecord, ScanReport]:
         # Not during a deletion: a scan would create its folders again.
         with self._controller.exclusive(name, "has its files read"):
             record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
             report = self._drop_folder.scan(record, dataflow, stopping=self.scans.stopping)
         self._complain(name, "; ".join(error.message for error in report.failures))
-        return report
+        return record, report
 
     def _complain(self, dataflow: str, reason: str, error: Exception | None = None) -> None:
         """Log a failure once, not at every listing; `reason` is empty without a failure."""
@@ -416,12 +418,7 @@ class DueListings:
                 self._polled.discard(name)
 
     def due(self, revisions: Mapping[str, int], held: Collection[str]) -> list[str]:
-        """Return the dataflows to list now, by name; those that are held are listed later.
-
-        Args:
-            revisions: Of all dataflows, by name.
-            held: During a version change files wait, to be checked by the new version.
-        """
+        """Return the dataflows to list now, by name; those that are held are listed later."""
         with self._lock:
             turn = next_in_turn(list(revisions), self._turn)
             self._turn = turn[-1] if turn else ""
@@ -431,3 +428,82 @@ class DueListings:
             wanted = (changed | self._missed | self._polled | set(turn)) & revisions.keys()
             self._missed = wanted.intersection(held)
             return sorted(wanted.difference(held))
+
+
+class Rounds:
+    """Hands the work of dataflows to threads; safe to use from several threads."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[str], None],
+        *,
+        executor: Executor,
+        places: Places,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._name, self._work, self._executor = name, work, executor
+        self._places, self._clock = places, clock
+        self._changed = threading.Condition()
+        self._waiting: dict[str, None] = {}
+        self._under_way: dict[str, datetime] = {}
+        self._stopping = False
+
+    def ask(self, dataflows: Iterable[str]) -> None:
+        """Queue work for these dataflows, after those that wait; returns at once.
+
+        A dataflow whose work is running is queued once more: something may have arrived since.
+        """
+        with self._changed:
+            if self._stopping:
+                return
+            for dataflow in dataflows:
+                self._waiting.setdefault(dataflow)
+        self._start()
+
+    def stopping(self) -> bool:
+        """Return whether running work should end as soon as it can."""
+        return self._stopping
+
+    def begin(self) -> None:
+        """Accept work again, once the running work has ended."""
+        with self._changed:
+            self._stopping = False
+
+    def stop(self) -> None:
+        """Start no more work, and tell running work to stop; returns at once."""
+        with self._changed:
+            self._stopping = True
+            self._waiting.clear()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until no work is running; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._under_way, timeout)
+
+    def _start(self) -> None:
+        while (dataflow := self._next()) is not None:
+            self._executor.submit(self._do, dataflow)
+
+    def _next(self) -> str | None:
+        with self._changed:
+            now = self._clock()
+            first = next((name for name in self._waiting if name not in self._under_way), None)
+            works = [ActiveRun(name, "", since) for name, since in self._under_way.items()]
+            # Each has one piece of work, so the first is as good as any.
+            if first is None or self._places.next(works, [first], now) is None:
+                return None
+            del self._waiting[first]
+            self._under_way[first] = now
+            return first
+
+    def _do(self, dataflow: str) -> None:
+        try:
+            self._work(dataflow)
+        except Exception:  # a thread must not die: the next turn tries again
+            _log.exception("round.failed", work=self._name, dataflow=dataflow)
+        finally:
+            with self._changed:
+                del self._under_way[dataflow]
+                self._changed.notify_all()
+            self._start()

@@ -61,14 +61,7 @@ def alert_watch_for(
     leads: Callable[[], bool],
     clock: Callable[[], datetime],
 ) -> AlertWatch:
-    """Return the watch; without a channel in the settings it only lists what is wrong.
-
-    Args:
-        settings: The channels, and when a dataflow is late.
-        controller: Knows what waits, and why.
-        store: Has the queues, and counts files in quarantine.
-        drop_folder: Knows the sources from which nothing is taken in.
-    """
+    """Return the watch; without a channel in the settings it only lists what is wrong."""
     return AlertWatch(
         health=lambda: _healths(controller, store, drop_folder, clock()),
         leads=leads,

@@ -18,9 +18,9 @@ from cbp.model.schedule.lease import Role, Standing
 from controller.access.access import Access
 from controller.api import create_api
 from controller.api.requests.present_state import Answers, Part, ToldState
-from controller.app.construction import drop_folder_for, environment_for
+from controller.app.construction import bounds_for, drop_folder_for
 from controller.clock import SteadyClock
-from controller.loop import DEFAULT_LOOP_LIMITS, Controller, Fence, Parts
+from controller.loop import Controller, Environment, Fence, Parts
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
@@ -31,16 +31,7 @@ _WHY = "this process only reads"
 
 
 class ReadingService:
-    """The parts, connected.
-
-    Args:
-        settings: Settings of the service, which has made its folders and its database.
-        ask: Asks the service for a part of its present state; called by one thread at a time.
-
-    Attributes:
-        access: Knows the callers.
-        api: The application; only routes marked `read_anywhere` are right here.
-    """
+    """The parts, connected."""
 
     def __init__(self, settings: Settings, ask: Callable[[Part], bytes]) -> None:
         answers = Answers(ask)
@@ -58,8 +49,7 @@ class ReadingService:
             on_close=lambda _dataflow, _source, _key: None,
             faults=faults,
         )
-        environment = environment_for(
-            settings,
+        environment = Environment(
             store=store,
             # Tables are read alike by every engine, and Spark takes seconds to start.
             engine=LocalEngine(cache=str(settings.cache), faults=faults),
@@ -69,12 +59,12 @@ class ReadingService:
             files=files,
             clock=clock,
             arrivals=drop_folder,
-            runs=Threads("run"),
+            executor=Threads("run"),
             framers=Threads("frame"),
             answerers=Threads("answer"),
             removers=Threads("remove"),
             faults=faults,
-            limits=DEFAULT_LOOP_LIMITS,
+            **bounds_for(settings),
         )
         self.access = Access(settings, store)
         self.api = create_api(

@@ -33,18 +33,20 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.construction import (
+    bounds_for,
     drop_folder_for,
     engine_for,
-    environment_for,
     sinks_for,
 )
 from controller.app.leader_duties import LeaderDuties
 from controller.app.notification import alert_watch_for, run_feed_for
 from controller.clock import SteadyClock
+from controller.ingest.errors import NewColumnsError
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,
+    Environment,
     Fence,
     LeaseKeeper,
     LoopLimits,
@@ -55,10 +57,14 @@ from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
+from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
 WARM_SECONDS = 30.0
 """How often it is checked that a reader and a worker are ready."""
+
+ITSELF, ADDED = "service", "columns_add"
+"""Actor and action of entries of the audit log about what the service does without a request."""
 
 _log = structlog.get_logger(__name__)
 
@@ -67,21 +73,8 @@ class Service:
     """All parts of one service, connected; `start` starts it.
 
     Args:
-        engine: Replaces the engine that the settings name.
         limits: Limits of the controller that are not settings.
-        now: The machine's clock, aware and in UTC.
         seconds: Returns seconds that never go back: for the lease, the clock and a stop.
-
-    Attributes:
-        store: The metadata store.
-        clock: Returns the service's time, aware and in UTC.
-        parts: The parts of the controller.
-        controller: The controller, which runs the dataflows.
-        drop_folder: Takes in files.
-        sinks: Publishes to sinks.
-        leadership: Whether this instance leads.
-        alerts: Sends alerts about failures that need a person.
-        run_feed: Exports traces and lineage of runs that ended.
     """
 
     def __init__(
@@ -126,8 +119,7 @@ class Service:
             on_close=self._close,
             faults=faults,
         )
-        environment = environment_for(
-            settings,
+        environment = Environment(
             store=self.store,
             engine=self._engine,
             registry=Registry(
@@ -136,12 +128,13 @@ class Service:
             files=files,
             clock=self.clock,
             arrivals=self.drop_folder,
-            runs=self._threads,
+            executor=self._threads,
             framers=self._framers,
             answerers=Threads("answer"),
             removers=Threads("remove"),
             faults=faults,
             limits=limits,
+            **bounds_for(settings),
         )
         self.parts = Parts(environment)
         self.controller = Controller(self.parts)
@@ -157,12 +150,9 @@ class Service:
             clock=self.clock,
             now=now,
             seconds=seconds,
-            scan_threads=Threads("scan"),
-            clean_threads=Threads("clean"),
-            fetch_threads=Threads("fetch"),
             sinks=self.sinks,
-            sink_threads=Threads("sink"),
             stopped=self._stop,
+            on_columns=self._note_columns,
         )
         self.alerts = alert_watch_for(
             settings,
@@ -225,10 +215,7 @@ class Service:
     def lead(self) -> None:
         """Take the lease and recover, without an API: for commands that write like a leader.
 
-        Waits for the present lease to run out; `stop` releases it.
-
-        Raises:
-            LeaseLostError: If another controller leads.
+        Waits for the present lease to run out; `stop` releases it. Raises `LeaseLostError`.
         """
         deadline = self._seconds() + 2 * self.settings.lease_seconds
         self.leadership.begin()
@@ -374,6 +361,22 @@ class Service:
 
     def _wake(self) -> None:
         self.controller.wake()
+
+    def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
+        """Write into the audit log which columns joined a schema without anybody's request."""
+        columns = ", ".join(added.columns)
+        entry = AuditRecord(
+            at=self.access.audit.now(),
+            actor=ITSELF,
+            scope="",
+            action=ADDED,
+            outcome="done",
+            status=200,
+            dataflow=dataflow,
+            target={"source": added.source, "claim": added.claim, "version": str(version)},
+            reason=f"{added.file[:200]} has the new columns {columns} (unknown: add)"[:1_000],
+        )
+        self.access.audit.record(entry)
 
     def _stop_leading(self, reason: str) -> None:
         self.controller.stop_leading(reason)

@@ -122,9 +122,6 @@ class DevelopmentLoop:
     """Registers what was saved, through REST; runs in a thread of its own.
 
     Args:
-        settings: Where the service answers.
-        registry: Knows the translators' files.
-        documents: Registered at the start, and when they are saved.
         on_change: What becomes of the state of changed stages.
         say: Prints one line; its second argument is `green`, `red` or `""`.
     """

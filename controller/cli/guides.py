@@ -10,10 +10,7 @@ from controller.cli.session import AsJson
 from controller.guides import GROUPS, find_guide, guides
 from controller.terminal import print_json, print_markdown, print_text
 
-Name = Annotated[
-    str | None,
-    typer.Argument(help="Name of the guide; without it, all are listed.", show_default=False),
-]
+Name = Annotated[str | None, typer.Argument(help="Name of the guide; without it, all are listed.")]
 
 
 def help_command(name: Name = None, json_: AsJson = False) -> None:

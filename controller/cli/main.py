@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from cbp.errors import CbpError
 from controller.cli import demo, dev, guides, new, serve
-from controller.cli.access import audit, link, tokens
+from controller.cli.access import audit, tokens
 from controller.cli.dataflows import (
     add_columns,
     backfill,
@@ -111,9 +111,7 @@ app = typer.Typer(
 )
 
 _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
-    "Learn": {
-        "help": guides.help_command,
-    },
+    "Learn": {"help": guides.help_command},
     "Write a dataflow": {
         "new": new.new_command,
         "dev": dev.dev_command,
@@ -178,7 +176,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "serve": serve.serve_command,
         "demo": demo.demo_command,
         "doctor": doctor.doctor_command,
-        "link": link.link_command,
+        "link": tokens.link_command,
         "audit": audit.audit_command,
         "gc": gc.gc_command,
         "scrub": scrub.scrub_command,

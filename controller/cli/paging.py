@@ -25,7 +25,6 @@ FileLimit = Annotated[
         min=1,
         max=500,
         help="Maximum number of rows; by default 20, or all of them where a file is written.",
-        show_default=False,
     ),
 ]
 
@@ -37,7 +36,6 @@ def read_pages(
 
     Args:
         read: Returns the page at a cursor, and the cursor of the next one; `None` if none follows.
-        cursor: Where the first page begins; `None` means at the start of the list.
         limit: The maximum number of rows, if the user gave one; `None` reads everything.
 
     Raises:
@@ -64,11 +62,8 @@ def print_csv(
     """Print the CSV of all pages of a list, with one header.
 
     Args:
-        service: Where to ask.
         path: The list, as the client takes it.
-        query: Parameters of every page.
         cursor: Name of the parameter of the cursor, and where the first page begins.
-        limit: As for `read_pages`.
 
     Raises:
         CbpError: The service refuses, or is not reached; the pages before are out.

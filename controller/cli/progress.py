@@ -7,21 +7,28 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+
+def new_progress(*columns: ProgressColumn, hidden: bool) -> Progress:
+    """Return a display of tasks on stderr: their names, bars and these columns."""
+    console = Console(stderr=True)
+    disable = hidden or not console.is_terminal
+    shown = (TextColumn("{task.description}", markup=False), BarColumn(), *columns)
+    return Progress(*shown, console=console, disable=disable, transient=True)
 
 
 @contextmanager
 def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Give a function that shows a job: its `step`, and `done` of `total`."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    disable = hidden or not console.is_terminal
-    with Progress(*columns, console=console, disable=disable, transient=True) as progress:
+    with new_progress(MofNCompleteColumn(), TimeElapsedColumn(), hidden=hidden) as progress:
         bar = progress.add_task("", total=None)
 
         def show(job: Mapping[str, Any]) -> None:

@@ -23,16 +23,13 @@ SIGN_IN_PATH = "/ui/sign-in"
 STARTUP_FAILURE = 3
 """Exit status of a service that could not start; the same as uvicorn's."""
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
-Port = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="Port to listen on.", show_default=False)
-]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on.")]
 Engine = Annotated[
     str | None,
     typer.Option(
         help="`local`: without Spark, ready in seconds; `spark` (the default): on Spark.",
         metavar="local|spark",
-        show_default=False,
     ),
 ]
 Readers = Annotated[
@@ -41,7 +38,6 @@ Readers = Annotated[
         min=0,
         max=64,
         help="Processes that answer reads over REST beside the service's own; CBP_READERS.",
-        show_default=False,
     ),
 ]
 
@@ -87,9 +83,7 @@ def serve(
     """Run the service until it is stopped.
 
     Args:
-        settings: Settings of the environment.
         values: Settings that take precedence; `None` means not given.
-        as_json: How to say where the service is.
         started: Called with the settings and the translators before the service answers.
     """
     chosen = {name: value for name, value in values.items() if value is not None}

@@ -38,12 +38,10 @@ Cursor = Annotated[
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")]
 
 Epoch = Annotated[
-    int | None,
-    typer.Option(min=0, help="Read the first snapshot that has this epoch.", show_default=False),
+    int | None, typer.Option(min=0, help="Read the first snapshot that has this epoch.")
 ]
 Stage = Annotated[
-    str | None,
-    typer.Option(help="Stage that --epoch counts; by default every stage.", show_default=False),
+    str | None, typer.Option(help="Stage that --epoch counts; by default every stage.")
 ]
 At = Annotated[
     datetime | None,
@@ -52,17 +50,16 @@ At = Annotated[
         metavar="TIME",
         help="Read the newest snapshot at this time, such as 2026-11-21 or "
         "2026-11-21T10:00:00+02:00; UTC without an offset.",
-        show_default=False,
     ),
 ]
 
-StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
+StageName = Annotated[str, typer.Argument(help="Name of the stage.")]
+SourceName = Annotated[str, typer.Argument(help="Name of the source.")]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen."),
+    bool, typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen.")
 ]
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -116,7 +113,6 @@ class Session:
         given: Replaces the settings of the environment.
         transport: Replaces the network.
         waits: How commands wait for the service.
-        clock: By which they wait.
     """
 
     given: Settings | None = None
@@ -147,12 +143,25 @@ def session(context: typer.Context) -> Session:
     return context.obj
 
 
+def require_reason(reason: str, dry_run: bool) -> None:
+    """Refuse a change that nobody gives a reason for."""
+    if not reason and not dry_run:
+        raise typer.BadParameter("say why", param_hint="--reason")
+
+
+def stage_and_state(name: str) -> tuple[str, str]:
+    """Return the two parts of `stage.state`; raises if a text has another form."""
+    stage, _, state = name.partition(".")
+    if not (stage and state):
+        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
+        raise typer.BadParameter(message)
+    return stage, state
+
+
 def fetch(context: typer.Context, as_json: bool, *path: str, **query: Any) -> Any:
     """Return what the service answers to a GET; with `--json` print it, and end the command.
 
     Args:
-        context: The call of the command.
-        as_json: Whether `--json` was given.
         path: Parts of the path after `/api/v1`.
         query: Parameters; those with the value `None` are left out.
     """
@@ -190,10 +199,7 @@ def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:
 
 
 DataflowName = Annotated[
-    str,
-    typer.Argument(
-        help="Name of the dataflow.", show_default=False, autocompletion=complete_dataflows
-    ),
+    str, typer.Argument(help="Name of the dataflow.", autocompletion=complete_dataflows)
 ]
 
 

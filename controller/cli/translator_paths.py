@@ -17,7 +17,6 @@ Translators = Annotated[
         metavar="PATH",
         help="A Python file, a folder of such files, or a project's folder, whose translators "
         "documents may name; may be repeated.",
-        show_default=False,
     ),
 ]
 

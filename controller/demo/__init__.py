@@ -3,7 +3,6 @@
 `run_demo` starts the service, gives it files and checks the resulting tables; `cbp demo` calls it.
 """
 
-from controller.demo.options import DemoOptions
-from controller.demo.run import CheckFailedError, run_demo
+from controller.demo.run import CheckFailedError, DemoOptions, run_demo
 
 __all__ = ["CheckFailedError", "DemoOptions", "run_demo"]

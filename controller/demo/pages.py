@@ -100,7 +100,6 @@ def read_page(name: str, path: Path, names: Collection[str]) -> Page | None:
     """Return the page of a module; `None` if its file is not Python source of this version.
 
     Args:
-        name: Its dotted name.
         path: Its source, which is parsed and not run.
         names: Names of all modules; they decide whether `from a import b` links to `a.b` or `a`.
     """
@@ -119,10 +118,7 @@ def split(pages: Sequence[Page], increments: int) -> list[list[Page]]:
     """Split pages into `increments` parts of whole sites, and a last part of `LAST` pages.
 
     The last `LAST` pages are taken evenly from all pages. The largest sites are assigned first,
-    each to the part that is smallest so far.
-
-    Raises:
-        CorpusTooSmallError: If there are too few sites or pages for that.
+    each to the part that is smallest so far. Raises `CorpusTooSmallError`.
     """
     by_url = sorted(pages, key=lambda page: page.url)
     if len(by_url) < LAST + increments:

@@ -18,20 +18,21 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from rich.console import Console
 from rich.progress import track
 
 from cbp.client import Client, Run
-from cbp.errors import CbpError, InvariantError, NotFoundError
+from cbp.errors import CbpError, InvariantError, NotFoundError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.testing import run_dataflow
-from controller.demo.options import DemoOptions, new_folder
 from controller.demo.pages import (
     Page,
     expected_touched,
@@ -41,13 +42,7 @@ from controller.demo.pages import (
     split,
     standard_library,
 )
-from controller.demo.tables import (
-    by_polars,
-    first_difference,
-    histories,
-    read_tables,
-    records_in,
-)
+from controller.demo.tables import by_polars, first_difference, histories, read_tables, records_in
 from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, choose_port, settings_of
 from controller.terminal import print_json, print_table, print_text
@@ -82,6 +77,58 @@ TOUCHED = (
     "state_written",
     "state_expected",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """Options of one call.
+
+    Attributes:
+        keep: Leave the service running, and keep its folder.
+        root: Folder in which this call creates a new one that stays; `None` means a temporary one.
+        as_json: Print one JSON document at the end and nothing else.
+        engine: `local` runs the same files and tables without Spark.
+        limit: Maximum number of modules to read, spread evenly; `None` means all.
+        stdlib: Read the standard library too, as further sites.
+        port: Port of the service, if it is free; else another one.
+    """
+
+    keep: bool = False
+    root: Path | None = None
+    as_json: bool = False
+    increments: int = 5
+    engine: Literal["spark", "local"] = "spark"
+    limit: int | None = None
+    stdlib: bool = False
+    port: int = 8420
+
+
+class FolderUnusableError(OperatingError):
+    """The demo's folder cannot be created."""
+
+    code = "demo_folder_unusable"
+    retryable = False
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"cannot create a folder in {path}: {why}; choose another with --root, or set TMPDIR",
+            path=path,
+            cause=why,
+        )
+
+
+def new_folder(root: Path | None) -> Path:
+    """Create a new folder for one call, in `root` or in the system's temporary folder.
+
+    Raises `FolderUnusableError`.
+    """
+    try:
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="cbp-demo-", dir=root)).resolve()
+    except OSError as error:
+        where = str(root or tempfile.gettempdir())
+        raise FolderUnusableError(where, error.strerror or str(error)) from error
 
 
 class CheckFailedError(InvariantError):
@@ -130,8 +177,7 @@ def run_demo(options: DemoOptions) -> None:
 def document() -> dict[str, Any]:
     """Return the document to register, which an installed package offers, as JSON values.
 
-    Raises:
-        NotFoundError: If none does.
+    Raises `NotFoundError`.
     """
     for point in importlib.metadata.entry_points(group="cbp.dataflows", name=NAME):
         made: dict[str, Any] = point.load()()

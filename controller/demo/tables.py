@@ -53,9 +53,7 @@ def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_del
     """Return what the tables in a folder hold, in the form of a test run's result.
 
     Args:
-        flow: The dataflow.
         like: A result with at least as many epochs as the tables should have.
-        frame: The reader.
     """
     state: dict[str, list[tuple[Any, ...]]] = {}
     outputs: dict[str, list[list[tuple[Any, ...]]]] = {}

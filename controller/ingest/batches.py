@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.ingest.errors import device_errors
+from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
@@ -97,13 +97,9 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Args:
-            place: Their source.
-            claimed: Open claims with their copies, in the order of the claims.
-            stopping: Called while files are read; returns whether to stop.
-
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
+            NewColumnsError: The source adds columns of a file; nothing has changed.
             OperatingError: As `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
@@ -128,11 +124,8 @@ class Batches:
         """Take in the files of a manifest as one increment, or refuse all; see `take`.
 
         Args:
-            place: Their source.
             claimed: Open claims with their copies, in the order of the manifest; at least one.
-            manifest: Announces them.
             missing: Names of its other files, which are nowhere.
-            stopping: As for `take`.
 
         Returns:
             The outcomes of all files; none if something changed meanwhile.
@@ -155,6 +148,14 @@ class Batches:
         whole: bool,
     ) -> dict[str, Outcome]:
         """Accept what was judged so, and settle the rest; return all outcomes."""
+        try:
+            judged.refused = [
+                (claim, self._intake.without_columns(place, claim, error))
+                for claim, error in judged.refused
+            ]
+        except NewColumnsError:
+            self._discard(place, read, index)
+            raise
         if not judged.whole:
             self._discard(place, read, index)
             again = self._read_again(place, claimed, judged, index, stopping, whole=whole)

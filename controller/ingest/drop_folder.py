@@ -39,16 +39,22 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
-from cbp.errors import LogConflictError, NotFoundError
+from cbp.errors import CbpError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
-from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
+from controller.ingest.errors import (
+    DataflowDrainsError,
+    IntakeStoppedError,
+    NewColumnsError,
+    device_errors,
+)
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
 from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
@@ -100,16 +106,9 @@ class DropFolder:
 
     Args:
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
-        on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
             close is durable when it returns. None: close markers are not processed.
-        settle_seconds: How long a file must be unchanged; see `listing`.
         reader: Reads files; by default in the calling thread, without time limits.
-        stuck_readers: Returns the readers that make no progress.
-        keep: How long finished files stay.
-        tables: Folders that may hold the Delta tables which sources read.
-        buckets: Locations that may hold the objects which sources take in.
-        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
 
     Attributes:
         troubles: Sources that currently take in nothing, by their folder.
@@ -195,9 +194,6 @@ class DropFolder:
         Blocks while files are read. Returns at the latest after `claims_per_scan` files
         of each source.
 
-        Args:
-            stopping: Called between files, and often during a read; returns whether to stop.
-
         Raises:
             LogConflictError: Another controller takes in files: this one must stop.
             IntakeStoppedError: `stopping` returned true; the next pass continues.
@@ -214,9 +210,6 @@ class DropFolder:
         them in. No file is read, so that a take-over does not wait for reading. Temporary files are
         removed; no other process may use this drop folder meanwhile. Idempotent; makes no new claim
         for files in `incoming`.
-
-        Raises:
-            LogConflictError: As for `scan`.
         """
         return self._pass_over(record, dataflow, never, reading=False)
 
@@ -280,12 +273,6 @@ class DropFolder:
         The next `scan` takes the file in; its claim then has the outcome. A file whose content is
         already known is settled at once.
 
-        Args:
-            name: The client's name for the file, kept as evidence only.
-            stream: Is read to its end.
-            key: Identifies the request; a request that was carried out is not repeated. `""` means
-                no key.
-
         Raises:
             NotFoundError: The dataflow has no such source.
             DataflowDrainsError: It takes in no files for now.
@@ -307,10 +294,7 @@ class DropFolder:
         """Admit a quarantined file again, once; durable when it returns.
 
         Args:
-            record, dataflow, source: As for `upload`.
-            claim: Id of the quarantined claim.
             mended: The file to admit in its place, read to its end; `None` means the file as it is.
-            author: The person or token that decides, and the reason.
 
         Raises:
             NotFoundError: There is no such source, or no such claim of it.
@@ -348,14 +332,26 @@ class DropFolder:
         except (OSError, FileRejectedError) as error:
             raise NotFoundError(kind="kept file", name=f"{source}/{claim.id}") from error
 
+    def refuse_columns(
+        self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
+    ) -> None:
+        """Note why the columns of a file did not join the schema of its source.
+
+        Args:
+            wanted: The file, from the report of a scan.
+            dataflow: Its dataflow.
+            error: Why they did not.
+            again: Whether it is to be tried again; else the file is put into quarantine.
+        """
+        if again:
+            self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
+        else:
+            self._intake.refuse_columns(wanted.claim, error.message)
+
     def foresee(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
     ) -> Judged:
-        """Return what the outcome of a file would be if it came now; changes nothing.
-
-        Raises:
-            NotFoundError: The dataflow has no such source.
-        """
+        """Return what the outcome of a file would be if it came now; changes nothing."""
         place = self._place(record, dataflow, source)
         return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
@@ -451,9 +447,11 @@ class DropFolder:
         *,
         reading: bool,
     ) -> ScanReport:
-        report = ScanReport()
-        for place in self._places(record, dataflow):
-            tally = Tally(stopping, claims=record.takes_in)
+        report, places = ScanReport(), list(self._places(record, dataflow))
+        for place in places:
+            others = [other.incoming for other in places if other is not place]
+            others_wait = partial(self._watch.has_renamed, others)
+            tally = Tally(stopping, claims=record.takes_in, others_wait=others_wait)
             resting = self.troubles.resting(place.root) if reading else None
             if resting is not None:
                 report += ScanReport(failures=(resting.error,), again_at=resting.retry_at)
@@ -485,6 +483,8 @@ class DropFolder:
                     self._claims.remove_unclaimed_uploads(place, self._uploads.active)
         except (LogConflictError, IntakeStoppedError):
             raise
+        except NewColumnsError as wanted:
+            tally.report += ScanReport(new_columns=(wanted,))
         except Exception as error:  # whatever failed: the source is tried again
             if not reading:
                 self._unrecovered.add(place.root)

@@ -115,6 +115,21 @@ class ReadmitRefusedError(OperatingError):
         super().__init__(f"{file!r} cannot be admitted as it is: {why}", file=file, cause=why)
 
 
+class NewColumnsError(Exception):
+    """A claimed file has columns that its source adds to the schema; it is read again with them.
+
+    Attributes:
+        source: The source's name.
+        claim: Id of the file's claim, which stays open.
+        file: The name under which it was dropped.
+        columns: As a schema spells them, such as `device STRING`.
+    """
+
+    def __init__(self, source: str, claim: str, file: str, columns: tuple[str, ...]) -> None:
+        super().__init__(f"{file!r} of source {source!r} has new columns: {', '.join(columns)}")
+        self.source, self.claim, self.file, self.columns = source, claim, file, columns
+
+
 class IntakeStoppedError(OperatingError):
     """The service is stopping or no longer leads; the next pass takes the file in."""
 
@@ -131,9 +146,6 @@ class IntakeStoppedError(OperatingError):
 @contextmanager
 def device_errors(path: str) -> Iterator[None]:
     """Translate errors of the operating system into the library's errors.
-
-    Args:
-        path: What is worked on; named where an error names no file of its own.
 
     Raises:
         DiskFullError: No space or quota is left.

@@ -91,12 +91,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
 
 @dataclass(frozen=True, slots=True)
 class NamedContent:
-    """What is compared of a file that has no claim yet.
-
-    Attributes:
-        path: Its name, as evidence.
-        sha256: Hex digest of its content.
-    """
+    """What is compared of a file that has no claim yet."""
 
     path: str
     sha256: str
@@ -119,7 +114,6 @@ class Identities:
         """Return whether each of some files is new, given all accepted files.
 
         Args:
-            place: Their source.
             files: Claims with digests, in the order of their records. Those that are accepted count
                 as earlier files for those after them. Another instance that leads by now may have
                 accepted a claim.

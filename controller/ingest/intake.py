@@ -26,7 +26,7 @@ import structlog
 from cbp.engine.storage.parquet_writer import sync_files
 from cbp.errors import CbpError, FileLostError, OperatingError
 from cbp.model.flow.increment import DataFile
-from controller.ingest.errors import device_errors
+from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Promise, is_sealed, read_manifest
 from controller.ingest.folder.source_place import (
@@ -77,7 +77,6 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        names: Names the parts of the increment, which exist.
         gone: Parts with records that it takes back.
     """
 
@@ -129,16 +128,10 @@ class Intake:
         self._store, self._files, self.clock = ports.store, ports.files, ports.clock
         self._limits, self._faults, self.reader = ports.limits, ports.faults, reader
         self.identities, self._replacements = Identities(ports.store), Replacements(ports)
+        self._not_added: dict[str, str] = {}
 
     def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
-        """Index the log entries that the store lacks; return how many.
-
-        Args:
-            to_the_end: Check that no entry follows a gap; lists the log.
-
-        Raises:
-            FileDamagedError: An entry is damaged, or missing; those before it are indexed.
-        """
+        """Index the entries that the store lacks; return how many. Raises `FileDamagedError`."""
         log = self.log(place)
         known: dict[str, ClaimRecord] | None = None
         count = 0
@@ -255,6 +248,24 @@ class Intake:
         move_to_quarantine(path, target, reason, self._files, self._faults)
         return reason
 
+    def without_columns(
+        self, place: SourcePlace, claim: ClaimRecord, error: FileRejectedError
+    ) -> FileRejectedError:
+        """Return why a file is rejected whose source does not, or cannot, add its columns.
+
+        Raises:
+            NewColumnsError: Its columns are to be added; the claim stays open.
+        """
+        if not (place.adds_columns and error.lacks_only_columns):
+            return error
+        if (why := self._not_added.pop(claim.id, None)) is not None:
+            return error.not_added(why)
+        raise NewColumnsError(place.name, claim.id, claim.path, error.new_columns)
+
+    def refuse_columns(self, claim: str, why: str) -> None:
+        """Reject the file of an open claim, when it is read again, unless the schema fits then."""
+        self._not_added[claim] = why
+
     def finish(self, place: SourcePlace, settled: Iterable[tuple[ClaimRecord, Path]]) -> None:
         """Move settled files to `finished`; the next pass repeats a move that failed."""
         finished = place.finished
@@ -272,22 +283,16 @@ class Intake:
     ) -> Pending | Known | None:
         """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
 
-        Args:
-            place: The claim's source.
-            claim: An open claim.
-            path: The claimed copy.
-            stopping: Called while the file is read; returns whether to stop.
-            pending: The files before it that are accepted, but not in the store yet.
-
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
+            NewColumnsError: As `without_columns`; nothing has changed.
             DiskFullError, DropFolderError: The claim stays open and the file stays claimed.
         """
         try:
             with device_errors(str(path)):
                 return self._read(place, claim, path, stopping, pending)
         except FileRejectedError as error:
-            self.reject(place, claim, path, error)
+            self.reject(place, claim, path, self.without_columns(place, claim, error))
         except CbpError:
             raise
         except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
@@ -343,12 +348,6 @@ class Intake:
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
         """Return what a file would change that replaces another; changes nothing.
-
-        Args:
-            place: Their source.
-            claim: Of the file; it is recorded nowhere.
-            path: The file.
-            earlier: Id of the claim of the file that it would replace.
 
         Raises:
             FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
@@ -447,8 +446,6 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
     """Check a file against what was said of it before.
 
     Args:
-        claim: Has the size, and the digest of an upload.
-        sha256: The digest of what was read.
         promise: What a manifest promised, if it names the file.
 
     Raises:

@@ -17,9 +17,6 @@ class Ports:
     """The environment that the parts of ingestion share.
 
     Attributes:
-        store: Has claims and increments: an index over the sources' logs.
-        faults: Called before and after each effect.
-        limits: What a file may cost.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
     """
 

@@ -84,9 +84,7 @@ class Decided:
     """The outcome of a decision.
 
     Attributes:
-        claim: The quarantined claim, as it is now.
         readmitted: The claim of the file that was admitted in its place; `None` if none was.
-        repeated: Whether an earlier request had decided the same.
     """
 
     claim: ClaimRecord
@@ -99,9 +97,7 @@ class _Note:
     """A decision, as it is written beside the file.
 
     Attributes:
-        claim: Id of the quarantined claim.
         readmitted_as: Id of the claim of the file in its place; `""` for `discard`.
-        mended: Whether that file came with the request.
     """
 
     action: Action

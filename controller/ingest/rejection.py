@@ -58,9 +58,7 @@ class FileRejectedError(CbpError):
     """A file is not what its source declares; it goes to quarantine as a whole.
 
     Args:
-        rule: See the module header.
         line: Line in the decompressed text (row of a Parquet file), from 1.
-        cause: What the lower library said.
         lines: All wrong lines that were found, in order; up to 100.
         lines_more: Whether there may be more of them.
         new_columns: Columns that the schema lacks, as a schema spells them (`device STRING`), if
@@ -87,16 +85,8 @@ class FileRejectedError(CbpError):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that build the same error in another process."""
-        return {
-            "rule": self.rule,
-            "message": self.message,
-            "line": self.line,
-            "column": self.column,
-            "cause": self.cause,
-            "lines": self.lines,
-            "lines_more": self.lines_more,
-            "new_columns": self.new_columns,
-        }
+        names = ("rule", "message", "line", "column", "cause", "lines", "lines_more", "new_columns")
+        return {name: getattr(self, name) for name in names}
 
     def proposing(self, columns: Sequence[str], source: str) -> FileRejectedError:
         """Return the error with the columns that the file suggests for its source."""
@@ -109,6 +99,19 @@ class FileRejectedError(CbpError):
         )
         arguments = self.arguments() | {"message": message, "new_columns": tuple(columns)}
         return FileRejectedError(**arguments)
+
+    @property
+    def lacks_only_columns(self) -> bool:
+        """Whether the file would be taken in, as far as is known, if the schema had its columns."""
+        return bool(self.new_columns) and all(b.rule == self.rule for b in self.lines)
+
+    def not_added(self, why: str) -> FileRejectedError:
+        """Return the error of a file whose columns could not join the schema of their source."""
+        message = (
+            f"{self.message}. The source says `unknown: add`, but the service could not add them: "
+            f"{why}"
+        )
+        return FileRejectedError(**self.arguments() | {"message": message})
 
     def reason(self, *, file: str, claim: str) -> dict[str, Any]:
         """Return the reason that the quarantine and the store keep, as JSON values."""

@@ -119,7 +119,6 @@ class Chosen:
     """Which rejected records to read; `None` chooses all.
 
     Attributes:
-        code: What is wrong with them.
         increment: The increment that has the other records of their file.
         since, until: When their file was taken in: from, and before.
     """
@@ -153,8 +152,6 @@ def read_rejects(
 
     Args:
         below: Where the last page ended, as it returned it; `None` begins.
-        limit: Most records.
-        chosen: Which ones.
 
     Returns:
         The records by column, and where the page ended; `None` if nothing follows.

@@ -85,7 +85,6 @@ class Compared:
     """The effects of a replacement.
 
     Attributes:
-        came, gone: Numbers of records.
         groups: Stage -> number of its groups that have one of them; only of stages that read the
             source by columns.
     """
@@ -120,12 +119,6 @@ class Replacements:
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
         """Return what a new file has beside the one before it, and what it lacks.
-
-        Args:
-            place: Their source.
-            new: Full paths of the new file's parts.
-            earlier: Id of the claim that it replaces.
-            waiting: By id, claims that are accepted with it, before it, and what they brought.
 
         Raises:
             FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,13 +46,7 @@ class ArrivedFile:
     """One file of an increment.
 
     Attributes:
-        claim: Id of the claim that brought it.
-        sequence: Order of the claim within its source.
-        path: Original name, as evidence.
-        bytes: Size of the original.
-        notes: See `controller.ingest.formats.bad_lines`.
         key: The Idempotency-Key of its upload; `""` if there is none.
-        same_as: See `ClaimRecord.same_as`.
         records: Number of its records, which follow those of the file before it. `None` for the
             only file of an increment: all records are its own.
     """
@@ -86,41 +80,19 @@ class ArrivedFile:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "claim": self.claim,
-            "sequence": self.sequence,
-            "sha256": self.sha256,
-            "path": self.path,
-            "bytes": self.bytes,
-            "notes": dict(self.notes),
-            **({"key": self.key} if self.key else {}),
-            **({} if self.same_as is None else {"same_as": dict(self.same_as)}),
-            **({} if self.records is None else {"records": self.records}),
-        }
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        absent = {"key": "", "same_as": None, "records": None}
+        return {n: one for n, one in values.items() if n not in absent or one != absent[n]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ArrivedFile:
         """Read what `to_json` wrote."""
-        return cls(
-            claim=value["claim"],
-            sequence=value["sequence"],
-            sha256=value["sha256"],
-            path=value["path"],
-            bytes=value["bytes"],
-            notes=value["notes"],
-            key=value.get("key", ""),
-            same_as=value.get("same_as"),
-            records=value.get("records"),
-        )
+        return cls(**{one.name: value[one.name] for one in fields(cls) if one.name in value})
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry:
-    """One accepted increment.
-
-    Attributes:
-        files: What it was made of, in the order of its records; at least one.
-    """
+    """One accepted increment."""
 
     increment: Increment
     files: tuple[ArrivedFile, ...]
@@ -201,12 +173,7 @@ class SourceLog:
                 raise LogConflictError(path)
 
     def since(self, index: int) -> Iterator[SourceEntry]:
-        """Yield the entries from `index` on, in order, up to the first that is absent.
-
-        Raises:
-            FileDamagedError: An entry is damaged.
-            FileLostError: See `groups_since`.
-        """
+        """Yield the entries from `index` on, in order, up to the first that is absent."""
         for group in self.groups_since(index):
             yield from group
 
@@ -284,11 +251,7 @@ class SourceLog:
         return digested(data, self._path(entry.increment.index))
 
     def _parsed(self, data: bytes, start: int) -> list[SourceEntry]:
-        """Return the entries of a file that was put at `start`.
-
-        Raises:
-            FileDamagedError: It is not what was put.
-        """
+        """Return the entries of a file that was put at `start`; raises `FileDamagedError`."""
         path = self._path(start)
         entries = list(self._entries(data, path, start))
         promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1

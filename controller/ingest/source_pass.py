@@ -47,6 +47,7 @@ from controller.ingest.folder.source_place import (
     move,
     move_to_quarantine,
 )
+from controller.ingest.formats.content import never
 from controller.ingest.intake import Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
@@ -59,6 +60,9 @@ LISTING_SHARE = 10
 """A listing with files left is used again for so many times as long as it took: so listings cost a
 tenth of the time at most, and what comes meanwhile does not wait much longer for them."""
 
+EARLY_SHARE = 4
+"""A pass ends after this part of its time if files were renamed into other sources meanwhile."""
+
 SETTLE_WITHIN = timedelta(seconds=1)
 """No file that was read waits longer for those that are settled with it."""
 
@@ -67,27 +71,37 @@ class Tally:
     """The report of one source while its pass runs.
 
     Attributes:
-        done: Number of files that were begun.
-        until: After this time no other file is begun.
+        early: After this time none is begun while files wait in other sources of the dataflow.
         batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
     """
 
-    def __init__(self, stopping: Callable[[], bool], *, claims: bool = True) -> None:
-        self.claims = claims
+    def __init__(
+        self,
+        stopping: Callable[[], bool],
+        *,
+        claims: bool = True,
+        others_wait: Callable[[], bool] = never,
+    ) -> None:
+        self.claims, self._others_wait = claims, others_wait
         self.report, self.stopping = ScanReport(), stopping
         self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
-        self.batch = ONE_FILE
+        self.early, self.batch = self.until, ONE_FILE
+
+    def begin(self, now: datetime, seconds: float) -> None:
+        """Let the pass take so many seconds from now on."""
+        self.until = now + timedelta(seconds=seconds)
+        self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
+
+    def is_over(self, now: datetime) -> bool:
+        """Return whether no other file is begun; at least one is."""
+        late = now >= self.until or (now >= self.early and self._others_wait())
+        return bool(self.done) and late
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a listing.
-
-    Attributes:
-        until: It may be used until then.
-        markers: Whether it may have a marker that closes frames.
-    """
+    """What is left of a listing."""
 
     listed: Listed
     until: datetime
@@ -99,9 +113,7 @@ class _Group:
     """Files of one source that were read one by one, and are settled together.
 
     Attributes:
-        pending, known: What was read.
         waiting: Each file's claim, its path, and its stamp from before it was read.
-        since: When the first of them was read.
     """
 
     pending: list[Pending] = field(default_factory=list)
@@ -114,15 +126,8 @@ class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
     Args:
-        ports: What ingestion uses of the outside.
-        intake: Reads claimed files and settles them.
-        claims: The claims of all sources.
-        finished: Compares files with what was read of them.
-        watch: Knows which files were renamed in.
-        on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
             cannot be closed.
-        settle_seconds: How long a file must be unchanged; see `listing`.
     """
 
     def __init__(
@@ -154,11 +159,7 @@ class SourcePass:
             self._claims.bring_copy(place, claim, opened, listed)
 
     def take_in(self, place: SourcePlace, tally: Tally) -> None:
-        """Take in the files of open claims, then claim and take in what is eligible.
-
-        Raises:
-            IntakeStoppedError: The pass was stopped; the files that were read are settled.
-        """
+        """Take in the files of open claims, then claim and take in what is eligible."""
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if self._claims.settle_strays(place, opened):
@@ -172,7 +173,7 @@ class SourcePass:
             now = self._clock()
             left = _Left(listed, now + LISTING_SHARE * (now - begun))
         listed = left.listed
-        tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
+        tally.begin(self._clock(), self._limits.scan_seconds)
         tally.batch = place.source.batch_of(len(opened.claims) + len(listed.eligible))
         self._take_open(place, opened, listed, tally)
         for manifest in listed.sealed:
@@ -208,7 +209,7 @@ class SourcePass:
         announced = self._announced(listed.sealed, opened, listed).values()
         claims = [claim for claim in opened.claims if claim not in announced]
         for group in groups(claims, self._group_limits(tally.batch)):
-            if tally.done and self._clock() >= tally.until:
+            if tally.is_over(self._clock()):
                 tally.report += ScanReport(ready=len(group))
                 continue
             brought = [(one, self._claims.bring_copy(place, one, opened, listed)) for one in group]
@@ -229,7 +230,7 @@ class SourcePass:
         tally: Tally,
     ) -> None:
         """Take in the files of a sealed manifest as one increment, or refuse all of them."""
-        if tally.done and self._clock() >= tally.until:
+        if tally.is_over(self._clock()):
             tally.report += ScanReport(ready=1)
             return
         announced = self._announced([manifest], opened, listed)
@@ -278,7 +279,7 @@ class SourcePass:
         """Take in a group: each file as an increment, or together as few as possible."""
         together = tally.batch.files > 1
         while claimed:
-            if tally.done and self._clock() >= tally.until:
+            if tally.is_over(self._clock()):
                 tally.report += ScanReport(ready=len(claimed))
                 return
             outcomes = dict[str, Outcome]()
@@ -311,7 +312,7 @@ class SourcePass:
                 if tally.stopping():
                     raise IntakeStoppedError(str(path))
                 now = self._clock()
-                if tally.done and now >= tally.until:
+                if tally.is_over(now):
                     tally.report += ScanReport(ready=len(claimed) - number)
                     break
                 if group.since and now - group.since >= SETTLE_WITHIN:
@@ -321,7 +322,8 @@ class SourcePass:
                 before = Stamp.of(path)
                 one = self._intake.read(place, claim, path, tally.stopping, group.pending)
                 if one is None:
-                    self._settled(place, claim, "quarantined", tally)
+                    self._claims.gone.came(place.root, claim.path)
+                    tally.report += ScanReport(quarantined=1)
                     continue
                 if isinstance(one, Pending):
                     group.pending.append(one)
@@ -363,12 +365,6 @@ class SourcePass:
             if changed := self._finished.finished(place, claim, before, tally.stopping):
                 tally.report += ScanReport(quarantined=changed)
 
-    def _settled(
-        self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: Tally
-    ) -> None:
-        self._claims.gone.came(place.root, claim.path)
-        tally.report = tally.report.count(outcome)
-
     def _claim_listed(
         self,
         place: SourcePlace,
@@ -392,7 +388,7 @@ class SourcePass:
             ready = [one for one in ready if one.path not in announced]
         begun = 0
         for group in groups(ready[: self._limits.claims_per_scan], self._group_limits(tally.batch)):
-            if tally.done and self._clock() >= tally.until:
+            if tally.is_over(self._clock()):
                 break
             if not sealed and begun + len(group) == len(ready):
                 due = self._due(tally.batch, group, listed)

@@ -52,11 +52,7 @@ _Held = tuple[ClaimRecord, Path]
 
 
 class Uploads:
-    """Receives files; methods may be called from several threads.
-
-    Attributes:
-        active: Ids of the uploads that are being received.
-    """
+    """Receives files; methods may be called from several threads."""
 
     def __init__(self, ports: Ports, claims: Claims, intake: Intake) -> None:
         self._store, self._files, self._limits = ports.store, ports.files, ports.limits
@@ -81,9 +77,6 @@ class Uploads:
         """Like `receive`, for a name that is evidence already.
 
         Args:
-            path: The file's name, as evidence.
-            stream: Is read to its end.
-            key: As for `receive`.
             before_claim: Called with the claim once the file is durable, before the claim is.
             asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
         """
@@ -92,11 +85,8 @@ class Uploads:
         self.active.add(identity)
         try:
             with device_errors(str(part)):
-                require_folders(place, self._files)
-                size, sha256 = self._write(place, part, stream)
-                claim = self._new_claim(place, identity, path, size, sha256, key)
-                claim = replace(claim, same_as=asked)
-                return self._claim(place, claim, part, before_claim)
+                claim = self._received(place, identity, path, stream, key)
+                return self._claim(place, replace(claim, same_as=asked), part, before_claim)
         except Exception:
             self._give_up(identity, part)
             raise
@@ -111,18 +101,11 @@ class Uploads:
         self.active.add(identity)
         try:
             with device_errors(str(part)):
-                require_folders(place, self._files)
-                size, sha256 = self._write(place, part, stream)
-            yield self._new_claim(place, identity, path, size, sha256, key), part
+                claim = self._received(place, identity, path, stream, key)
+            yield claim, part
         finally:
             part.unlink(missing_ok=True)
             self.active.discard(identity)
-
-    def _new_claim(
-        self, place: SourcePlace, identity: str, path: str, size: int, sha256: str, key: str
-    ) -> ClaimRecord:
-        at = self._clock()
-        return place.new_claim(identity, path, size, "claiming", at, sha256=sha256, key=key)
 
     def _claim(
         self,
@@ -171,10 +154,13 @@ class Uploads:
             if not self._store.known_claims([identity]):
                 part.unlink(missing_ok=True)
 
-    def _write(self, place: SourcePlace, part: Path, stream: BinaryIO) -> tuple[int, str]:
-        """Write the part; return its bytes and SHA-256."""
+    def _received(
+        self, place: SourcePlace, identity: str, path: str, stream: BinaryIO, key: str
+    ) -> ClaimRecord:
+        """Write the part of an upload, durably; return its claim, which is not recorded."""
+        require_folders(place, self._files)
         size, digest = 0, hashlib.sha256()
-        with open(part, "xb") as file:
+        with open(place.incoming / upload_name(identity), "xb") as file:
             while chunk := stream.read(_READ_BYTES):
                 size += len(chunk)
                 if size > self._limits.file_bytes_max:
@@ -184,16 +170,12 @@ class Uploads:
             file.flush()
             os.fsync(file.fileno())
         self._files.sync_dir(str(place.incoming))
-        return size, digest.hexdigest()
+        at, sha256 = self._clock(), digest.hexdigest()
+        return place.new_claim(identity, path, size, "claiming", at, sha256=sha256, key=key)
 
 
 class ReplacementRequests:
-    """Takes requests; methods may be called from several threads.
-
-    Args:
-        open_place: Returns the place of a source that takes in files.
-        called: Is given the place and what was claimed, so that it is taken in soon.
-    """
+    """Takes requests; methods may be called from several threads."""
 
     def __init__(
         self,
@@ -223,10 +205,7 @@ class ReplacementRequests:
         readers of the source can follow.
 
         Args:
-            name: The name of both files.
             stream: The new file, read to its end; `None`: the earlier one is taken back.
-            author: The person or token that asks, and the reason.
-            key: Identifies the request, as for an upload.
 
         Raises:
             NotFoundError: There is no such source, or no file of this name counts.

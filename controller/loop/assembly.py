@@ -1,16 +1,14 @@
 """Constructs the parts of a controller and connects them.
 
-Each part is a property of `Parts`, made when it is first asked for. Its constructor names what it
-needs: the parts and the things given of the same names, each of its type. What is called otherwise
-is given here. All share one catalog, one table of the work in flight and one lock of the tick.
-Where two parts need each other, one of them gets a function.
+Each part is an attribute of `Parts`, made when it is first asked for. Its constructor names what it
+needs: the parts, the things given, the limits and the parts of the engine of the same names, each
+of its type. What is called otherwise is given here. All share one catalog, one table of the work in
+flight and one lock of the tick. Where two parts need each other, one of them gets a function.
 
 Guaranteed: to make a part reads and writes nothing; a part gets what its constructor declares
 (tests/controller/loop/test_assembly.py).
 Absent on purpose: what the parts do. Threads are absent too; the environment supplies them.
 """
-
-# ruff: noqa: D102 - each part's module describes it
 
 from __future__ import annotations
 
@@ -41,20 +39,17 @@ from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
-from controller.loop.counts.run_counts import LaneCounts, RunCounts
-from controller.loop.housekeeping.collector import Housekeeping
+from controller.loop.counts.run_counts import RunCounts
+from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
-from controller.loop.housekeeping.scrubber import Scrubbing
-from controller.loop.housekeeping.scrubs import Scrubs
-from controller.loop.leadership.current_term import CurrentTerm
-from controller.loop.leadership.terms import Terms
+from controller.loop.housekeeping.scrubber import Scrubbing, Scrubs
+from controller.loop.leadership.terms import CurrentTerm, Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
-from controller.loop.operations.give_back_jobs import GiveBackJobs
+from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.registration import Arrivals, Versions
-from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changes
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -65,23 +60,20 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.records.sink_reads import SinkReads
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.failures import Failures
+from controller.loop.runs.failures import Failures, RetryPolicy
 from controller.loop.runs.finisher import Finisher, ParkedRuns
-from controller.loop.runs.in_flight import InFlight, RunPhases
+from controller.loop.runs.in_flight import InFlight, RunPhases, Starving
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.output_retention import OutputRetention
+from controller.loop.runs.output_retention import OutputRetention, SinkReads
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.loop.runs.retry import RetryPolicy
 from controller.loop.runs.runner import Runner
-from controller.loop.runs.starvation import Starving
 from controller.loop.runs.threads import Here
 from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
@@ -199,58 +191,51 @@ class Environment:
     rebuild_share: float = 1.0
 
 
+class Part(cached_property[T]):
+    """A part of a controller, made when it is first asked for.
+
+    Args:
+        given: What its constructor names, where that is not what is called so: each function
+            returns it.
+    """
+
+    def __init__(self, kind: type[T], **given: Callable[[Parts], Any]) -> None:
+        self.kind, self.given = kind, given
+        super().__init__(
+            lambda parts: parts.make(kind, {name: find(parts) for name, find in given.items()})
+        )
+
+
 class Parts:
     """The parts of a controller; each part's module describes it.
 
-    Args:
-        given: What the parts work with.
-
     Attributes:
         woken: Set by `wake`: the next tick may start at once.
-        exclusion: The locks of the dataflows.
+        building: Dataflows whose tables are built beside.
     """
 
     def __init__(self, given: Environment) -> None:
         self.given = given
         self.woken, self.exclusion, self.term = threading.Event(), DataflowLocks(), CurrentTerm()
-        self.parked, self.holds = ParkedRuns(), Holds()
-        self.lane_counts, self.run_counts = LaneCounts(), RunCounts()
-        self.wake = self.woken.set
+        self.parked, self.holds, self.building = ParkedRuns(), Holds(), set[str]()
+        self.run_counts, self.wake = RunCounts(), self.woken.set
 
-    def _make(self, kind: type[T], **more: Any) -> T:
+    def make(self, kind: type[T], more: dict[str, Any]) -> T:
         """Construct a part: it gets `more`, and what its parameters name."""
+        places = (self.given, self.given.limits, self.given.engine)
         for name in signature(kind).parameters.keys() - more.keys():
             if hasattr(type(self), name) or name in vars(self):
                 more[name] = getattr(self, name)
-            elif hasattr(self.given, name):
-                more[name] = getattr(self.given, name)
+            elif place := next((one for one in places if hasattr(one, name)), None):
+                more[name] = getattr(place, name)
         return kind(**more)
 
-    # what every part shares
-
-    @cached_property
-    def descriptions(self) -> Descriptions:
-        return self._make(Descriptions)
-
-    @cached_property
-    def catalog(self) -> Catalog:
-        return self._make(Catalog)
-
-    @cached_property
-    def isolation(self) -> Isolation:
-        return self._make(Isolation, on_conflict=self.term.depose)
-
-    @cached_property
-    def in_flight(self) -> InFlight:
-        return self._make(InFlight, stop=lambda run: self.given.engine.control.cancel(run))
-
-    @cached_property
-    def ids(self) -> RunIds:
-        return self._make(RunIds)
-
-    @cached_property
-    def terms(self) -> Terms:
-        return self._make(Terms, root=self.given.tables_root)
+    def complete(self) -> Parts:
+        """Make all parts; before that only one thread may use them."""
+        for name, one in vars(type(self)).items():
+            if isinstance(one, Part):
+                getattr(self, name)
+        return self
 
     def open_log(self, folder: str) -> IntentionLog:
         """Return the intention log of a folder."""
@@ -258,272 +243,134 @@ class Parts:
         kept = given.limits.positions_kept
         return IntentionLog(folder, given.files, given.faults, positions_kept=kept)
 
-    def _set_aside(self, record: DataflowRecord, node: StageNode) -> list[dict[str, Any]]:
+    def set_aside(self, record: DataflowRecord, node: StageNode) -> list[dict[str, Any]]:
+        """Return what a stage has set aside, as published."""
         return self.given.engine.records.set_aside(record.folder, node)
 
+    def new_id(self) -> str:
+        """Return the id of a run."""
+        return self.ids.new_id()
+
+    # what every part shares
+    descriptions = Part(Descriptions)
+    catalog = Part(Catalog)
+    isolation = Part(Isolation, on_conflict=lambda parts: parts.term.depose)
+    in_flight = Part(
+        InFlight, stop=lambda parts: lambda run: parts.given.engine.control.cancel(run)
+    )
+    ids = Part(RunIds)
+    terms = Part(Terms, root=lambda parts: parts.given.tables_root)
+
     # author
-
-    @cached_property
-    def punctuations(self) -> Punctuations:
-        return self._make(Punctuations)
-
-    @cached_property
-    def framer(self) -> Framer:
-        return self._make(
-            Framer,
-            increments=self.given.engine.increments,
-            threads=self.given.framers or self.given.executor,
-            seconds_max=self.given.run_seconds_max,
-            origin=self.dropped_files.words_of,
-        )
-
-    @cached_property
-    def answers(self) -> RunnableAnswers:
-        return self._make(
-            RunnableAnswers,
-            threads=self.given.answerers or Here(),
-            seconds_max=self.given.runnable_seconds_max,
-        )
+    dropped_files = Part(DroppedFiles)
+    punctuations = Part(Punctuations)
+    framer = Part(
+        Framer,
+        increments=lambda parts: parts.given.engine.increments,
+        threads=lambda parts: parts.given.framers or parts.given.executor,
+        seconds_max=lambda parts: parts.given.run_seconds_max,
+        origin=lambda parts: parts.dropped_files.words_of,
+    )
+    answers = Part(
+        RunnableAnswers,
+        threads=lambda parts: parts.given.answerers or Here(),
+        seconds_max=lambda parts: parts.given.runnable_seconds_max,
+    )
 
     # runs
-
-    @cached_property
-    def run_phases(self) -> RunPhases:
-        return self._make(RunPhases)
-
-    @cached_property
-    def dropped_files(self) -> DroppedFiles:
-        return self._make(DroppedFiles)
-
-    @cached_property
-    def failures(self) -> Failures:
-        return self._make(
-            Failures,
-            newer_files=lambda run: self.catalog.newer_files_of_run(run.dataflow, run.stage),
-        )
-
-    @cached_property
-    def publisher(self) -> Publisher:
-        return self._make(
-            Publisher,
-            tables=self.given.engine.publisher,
-            log=self.open_log,
-            begins=self.descriptions.begins,
-        )
-
-    @cached_property
-    def sink_reads(self) -> SinkReads:
-        return self._make(SinkReads)
-
-    @cached_property
-    def keeping(self) -> OutputRetention:
-        return self._make(OutputRetention, log=self.open_log, sinks=self.sink_reads)
-
-    @cached_property
-    def finisher(self) -> Finisher:
-        return self._make(Finisher)
-
-    @cached_property
-    def retained(self) -> RetainedInputs:
-        return self._make(RetainedInputs)
-
-    @cached_property
-    def runner(self) -> Runner:
-        return self._make(
-            Runner, preparer=self.given.engine.preparer, seconds_max=self.given.run_seconds_max
-        )
+    run_phases = Part(RunPhases)
+    failures = Part(
+        Failures,
+        newer_files=lambda parts: (
+            lambda run: parts.catalog.newer_files_of_run(run.dataflow, run.stage)
+        ),
+    )
+    publisher = Part(
+        Publisher,
+        tables=lambda parts: parts.given.engine.publisher,
+        begins=lambda parts: parts.descriptions.begins,
+    )
+    sinks = Part(SinkReads)
+    keeping = Part(OutputRetention)
+    finisher = Part(Finisher)
+    retained = Part(RetainedInputs)
+    runner = Part(Runner, seconds_max=lambda parts: parts.given.run_seconds_max)
 
     # reading
-
-    @cached_property
-    def snapshots(self) -> Snapshots:
-        return self._make(Snapshots, history=self.given.engine.history)
-
-    @cached_property
-    def rebuilding(self) -> Rebuilding:
-        return self._make(Rebuilding)
-
-    @cached_property
-    def reading(self) -> Reader:
-        return self._make(
-            Reader, records=self.given.engine.records, increments=self.given.engine.increments
-        )
-
-    @cached_property
-    def explaining(self) -> Explaining:
-        return self._make(
-            Explaining, preparer=self.given.engine.preparer, history=self.given.engine.history
-        )
-
-    @cached_property
-    def set_aside_counts(self) -> SetAsideCounts:
-        return self._make(SetAsideCounts)
-
-    @cached_property
-    def lineages(self) -> Lineages:
-        return self._make(Lineages)
-
-    @cached_property
-    def stage_facts(self) -> StageFacts:
-        return self._make(StageFacts, records=self.given.engine.records)
+    snapshots = Part(Snapshots)
+    rebuilding = Part(Rebuilding)
+    reading = Part(Reader)
+    explaining = Part(Explaining)
+    set_aside_counts = Part(SetAsideCounts)
+    lineages = Part(Lineages)
+    stage_facts = Part(StageFacts)
 
     # recovery
-
-    @cached_property
-    def journal(self) -> Journal:
-        return self._make(Journal, root=self.given.tables_root)
-
-    @cached_property
-    def rollbacks(self) -> Rollbacks:
-        return self._make(
-            Rollbacks, tables=self.given.engine.publisher, increments=self.given.engine.increments
-        )
-
-    @cached_property
-    def corrections(self) -> Corrections:
-        return self._make(
-            Corrections,
-            set_aside=self._set_aside,
-            preparer=self.given.engine.preparer,
-            new_id=self.ids.new_id,
-        )
-
-    @cached_property
-    def recovery(self) -> Recovery:
-        return self._make(Recovery)
+    journal = Part(Journal, root=lambda parts: parts.given.tables_root)
+    rollbacks = Part(Rollbacks, tables=lambda parts: parts.given.engine.publisher)
+    corrections = Part(Corrections)
+    recovery = Part(Recovery)
 
     # the tick
-
-    @cached_property
-    def ticker(self) -> Ticker:
-        return self._make(Ticker, steps=self._steps())
-
-    def _steps(self) -> TickSteps:
-        engine, make = self.given.engine, self._make
-        return TickSteps(
-            unfinished=make(UnfinishedRuns),
-            recovery=self.recovery,
-            starving=make(Starving, control=engine.control),
-            kept=make(KeptDataflows),
-            framing=make(InputFraming),
-            views=make(StageViews),
-            decisions=make(Decisions, turns_max=self.given.limits.turns_max),
-            starts=make(RunStarts, slots=lambda: engine.preparer.limits().slots),
-            drains=make(Drains),
-        )
+    unfinished = Part(UnfinishedRuns)
+    starving = Part(Starving)
+    kept = Part(KeptDataflows)
+    framing = Part(InputFraming)
+    views = Part(StageViews)
+    decisions = Part(Decisions)
+    starts = Part(RunStarts, slots=lambda parts: lambda: parts.given.engine.preparer.limits().slots)
+    drains = Part(Drains)
+    steps = Part(TickSteps)
+    ticker = Part(Ticker)
 
     # operations
-
-    @cached_property
-    def changes(self) -> Changes:
-        return self._make(
-            Changes,
-            tables=self.given.engine.tables,
-            increments=self.given.engine.increments,
-            compile_=self.given.registry.compile_registered,
-            prepare=self.given.arrivals.prepare,
-            new_id=self.ids.new_id,
-            set_aside=self._set_aside,
-        )
-
-    @cached_property
-    def priorities(self) -> Priorities:
-        return self._make(Priorities)
-
-    @cached_property
-    def versions(self) -> Versions:
-        return self._make(
-            Versions, most=self.given.dataflows_max, change_seconds=self.given.limits.change_seconds
-        )
-
-    @cached_property
-    def amendments(self) -> Amendments:
-        return self._make(Amendments, cancel_seconds=self.given.limits.cancel_seconds)
-
-    @cached_property
-    def rollback_jobs(self) -> RollbackJobs:
-        return self._make(RollbackJobs)
-
-    @cached_property
-    def give_back_jobs(self) -> GiveBackJobs:
-        return self._make(GiveBackJobs)
-
-    @cached_property
-    def building(self) -> set[str]:
-        return set()
-
-    @cached_property
-    def build_plans(self) -> BuildPlans:
-        return self._make(BuildPlans, compile_=self.given.registry.compile_registered)
-
-    @cached_property
-    def build_work(self) -> BuildWork:
-        return self._make(BuildWork, checkpoint_seconds=self.given.limits.checkpoint_seconds)
-
-    @cached_property
-    def rebuild_jobs(self) -> RebuildJobs:
-        return self._make(
-            RebuildJobs,
-            executor=self.given.verifier or self.given.executor,
-            compile_=self.given.registry.compile,
-            settle_seconds=self.given.limits.settle_seconds,
-        )
-
-    @cached_property
-    def deletion(self) -> Deletion:
-        return self._make(
-            Deletion,
-            tables=self.given.engine.tables,
-            cancel_seconds=self.given.limits.cancel_seconds,
-        )
+    changes = Part(
+        Changes,
+        compile_=lambda parts: parts.given.registry.compile_registered,
+        prepare=lambda parts: parts.given.arrivals.prepare,
+    )
+    priorities = Part(Priorities)
+    versions = Part(Versions, most=lambda parts: parts.given.dataflows_max)
+    amendments = Part(Amendments)
+    rollback_jobs = Part(RollbackJobs)
+    give_back_jobs = Part(GiveBackJobs)
+    build_plans = Part(BuildPlans, compile_=lambda parts: parts.given.registry.compile_registered)
+    build_work = Part(BuildWork)
+    rebuild_jobs = Part(
+        RebuildJobs,
+        executor=lambda parts: parts.given.verifier or parts.given.executor,
+        compile_=lambda parts: parts.given.registry.compile,
+    )
+    deletion = Part(Deletion)
 
     # housekeeping
+    inputs = Part(Inputs)
+    housekeeping = Part(
+        Collector,
+        held=lambda parts: lambda: parts.holds.held,
+        epochs=lambda parts: parts.ticker.epochs,
+        every=lambda parts: parts.given.collect_every,
+    )
+    scrubs = Part(
+        Scrubs,
+        scrubbing=lambda parts: parts.housekeeping.scrubbing,
+        executor=lambda parts: parts.given.removers or Here(),
+    )
+    disk_uses = Part(DiskUses)
+    verifications = Part(
+        Verifications,
+        executor=lambda parts: parts.given.verifier or parts.given.executor,
+        retained=lambda parts: parts.changes.retained,
+    )
 
-    @cached_property
-    def inputs(self) -> Inputs:
-        return self._make(Inputs, increments=self.given.engine.increments, sinks=self.sink_reads)
-
-    @cached_property
-    def housekeeping(self) -> Housekeeping:
-        return self._make(
-            Housekeeping,
-            garbage=self.given.engine.garbage,
-            held=lambda: self.holds.held,
-            epochs=self.ticker.epochs,
-            every=self.given.collect_every,
-            records_kept=self.given.limits.records_kept,
-            scrubbing=self._scrubbing,
-        )
-
-    def _scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
+    def make_scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
+        """Construct what reads all files, for the part that knows which of them are needed."""
         given = self.given
-        return self._make(
-            Scrubbing,
-            root=given.tables_root,
-            dataflows=given.store.dataflows,
-            needed=needed,
-            round_seconds=given.scrub_seconds,
-            executor=given.removers or Here(),
-        )
-
-    @cached_property
-    def scrubs(self) -> Scrubs:
-        return self._make(
-            Scrubs, scrubbing=self.housekeeping.scrubbing, executor=self.given.removers or Here()
-        )
-
-    @cached_property
-    def disk_uses(self) -> DiskUses:
-        return self._make(DiskUses)
-
-    # verification
-
-    @cached_property
-    def verifications(self) -> Verifications:
-        return self._make(
-            Verifications,
-            executor=self.given.verifier or self.given.executor,
-            retained=self.changes.retained,
-            reference_records_max=self.given.limits.reference_records_max,
-            settle_seconds=self.given.limits.settle_seconds,
-        )
+        more = {
+            "root": given.tables_root,
+            "dataflows": given.store.dataflows,
+            "needed": needed,
+            "round_seconds": given.scrub_seconds,
+            "executor": given.removers or Here(),
+        }
+        return self.make(Scrubbing, more)

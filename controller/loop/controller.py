@@ -29,8 +29,8 @@ from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
-from controller.loop.counts.run_counts import Counts, LaneCount
-from controller.loop.operations.rebuild import rebuild_missing
+from controller.loop.counts.run_counts import Counts
+from controller.loop.operations.registration import rebuild_missing
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
@@ -51,51 +51,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Controller:
-    """Controls all dataflows of one service; safe to use from several threads.
-
-    Args:
-        parts: The parts that it is made of.
-
-    Attributes:
-        amendments: Roll-backs and corrections.
-        rollback_jobs: Start roll-backs, and report their progress.
-        give_back_jobs: Give back what stages had set aside, in the same way.
-        set_aside_counts: Count what stages have set aside.
-        rebuild_jobs: Build new tables beside the old ones, and swap them.
-        housekeeping: Removes files and records that nothing needs.
-        explaining: Explains plans and past runs.
-        isolation: Knows which dataflows are in trouble.
-        snapshots: Finds versions of all tables that belong together.
-        journal: What the last recoveries did.
-        disk_uses: Measures how much space tables take.
-        retained: Finds what stages have read, and refuses what they cannot follow.
-        verifications, scrubs: Start verifications and scrubs, and report their results.
-    """
+    """Controls all dataflows of one service by its parts; safe to use from several threads."""
 
     def __init__(self, parts: Parts) -> None:
         given = parts.given
-        self.registry = given.registry
+        self._parts, self.registry = parts.complete(), given.registry
         self._store, self._files = given.store, given.files
-        self._control, self._tables = given.engine.control, given.engine.tables
-        self._root, self._clock = given.tables_root, given.clock
-        self._random_hex, self._refused = given.random_hex, given.refused
-        self._removers = given.removers or Here()
-        self._exclusion, self._woken = parts.exclusion, parts.woken
-        self.isolation = parts.isolation
-        self._catalog, self._versions = parts.catalog, parts.versions
-        self._term, self._in_flight = parts.term, parts.in_flight
-        self._failures, self._publisher = parts.failures, parts.publisher
-        self._finisher, self._lane_counts = parts.finisher, parts.lane_counts
-        self._run_counts = parts.run_counts
+        self._control, self._root = given.engine.control, given.tables_root
         self._announcements = Announcements(given.store.announce)
-        self._ticker, self._holds = parts.ticker, parts.holds
-        self._recovery = parts.recovery
-        self._parked, self.journal = parts.parked, parts.journal
-        self._framer, self._punctuations = parts.framer, parts.punctuations
-        self._priorities, self._open_log = parts.priorities, parts.open_log
-        self._answers, self._terms = parts.answers, parts.terms
-        self._run_phases = parts.run_phases
-        self.reading, self._deletion = parts.reading, parts.deletion
+        self.isolation, self.journal, self.reading = parts.isolation, parts.journal, parts.reading
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.rollback_jobs, self.give_back_jobs = parts.rollback_jobs, parts.give_back_jobs
         self.set_aside_counts, self.rebuild_jobs = parts.set_aside_counts, parts.rebuild_jobs
@@ -103,18 +67,13 @@ class Controller:
         self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs
         self.disk_uses, self.retained = parts.disk_uses, parts.retained
-        self._rebuilding = parts.rebuilding
 
     # what exists
 
     def validate(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
-        """Check a document like `register`, and change nothing.
-
-        Raises:
-            DataflowInvalidError: Listing every mistake with its place.
-        """
+        """Check a document like `register`, and change nothing; raises `DataflowInvalidError`."""
         dataflow = self._usable(self.registry.compile(document, duplicates))
-        if refused := list(self._refused(dataflow)):
+        if refused := list(self._parts.given.refused(dataflow)):
             raise DataflowInvalidError(dataflow.name, refused)
         return dataflow
 
@@ -150,9 +109,14 @@ class Controller:
         on_redo: Callable[[Intention], object] = ignore,
     ) -> DataflowRecord:
         record = DataflowRecord(
-            dataflow.name, 1, document, f"{self._root}/{dataflow.name}", "running", self._clock()
+            dataflow.name,
+            1,
+            document,
+            f"{self._root}/{dataflow.name}",
+            "running",
+            self._parts.given.clock(),
         )
-        record = self._versions.register(record, dataflow, on_redo=on_redo)
+        record = self._parts.versions.register(record, dataflow, on_redo=on_redo)
         self.wake()
         return record
 
@@ -170,20 +134,13 @@ class Controller:
         Waits for the dataflow's runs under way, and publishes what is recorded. Other dataflows
         go on.
 
-        Args:
-            document: The new version.
-            duplicates: As in `register`.
-            choice: What the author chose for stages that are replaced.
-            expected_version: Refuse unless the dataflow is at this version now.
-            dry_run: Change nothing, only report.
-
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
             CbpError: See `Versions.change`.
         """
         dataflow = self.validate(document, duplicates)
         try:
-            return self._versions.change(
+            return self._parts.versions.change(
                 document, dataflow, choice, expected_version=expected_version, dry_run=dry_run
             )
         finally:
@@ -200,16 +157,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store lacks; see `operations.rebuild`.
-
-        Args:
-            only: Bring back these and no others; by default all.
-            on_dataflow: Called with each name before its dataflow is brought back.
-            on_record: Called with each record before it is redone.
-
-        Returns:
-            The names, sorted.
-        """
+        """Register dataflows that a folder describes and the store lacks; see `rebuild_missing`."""
         return rebuild_missing(
             self._store,
             self._files,
@@ -221,15 +169,15 @@ class Controller:
 
     def dataflow(self, name: str) -> Dataflow:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""
-        return self._catalog.find(name)[1]
+        return self._parts.catalog.find(name)[1]
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
         """Return the dataflow of a record that was read already; raises `DataflowInvalidError`."""
-        return self._catalog.compiled(record)
+        return self._parts.catalog.compiled(record)
 
     def with_older_code(self, but: str) -> tuple[str, ...]:
         """See `Catalog.with_older_code`."""
-        return self._catalog.with_older_code(but)
+        return self._parts.catalog.with_older_code(but)
 
     def pause(self, name: str) -> None:
         """Start no more runs of a dataflow; when those under way have ended, it is published.
@@ -262,12 +210,11 @@ class Controller:
     def pause_stage(self, dataflow: str, stage: str) -> None:
         """Start no more runs of one stage, for example of a cycle that does not drain; idempotent.
 
-        `resume` of the stage, or of the dataflow, lets it run again.
-
-        Raises:
-            NotFoundError: If there is no such stage.
+        `resume` of the stage, or of the dataflow, lets it run again. Raises `NotFoundError`.
         """
-        self._store.pause_stage(dataflow, self._catalog.leader(dataflow, stage), PAUSED_BY_HAND)
+        self._store.pause_stage(
+            dataflow, self._parts.catalog.leader(dataflow, stage), PAUSED_BY_HAND
+        )
         self.wake()
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
@@ -276,19 +223,15 @@ class Controller:
         Raises:
             NotFoundError: If there is no such stage.
         """
-        self._store.resume_stage(dataflow, self._catalog.leader(dataflow, stage))
+        self._store.resume_stage(dataflow, self._parts.catalog.leader(dataflow, stage))
         self.wake()
 
     def retry(self, dataflow: str, stage: str) -> None:
         """Give a stage that stopped after failures one more try; the next failure stops it again.
 
         A stage that rests after a failed try is tried at once.
-
-        Raises:
-            NotFoundError: If there is no such stage.
-            StagePausedError: If an operator paused it.
         """
-        self._store.retry_stage(dataflow, self._catalog.leader(dataflow, stage))
+        self._store.retry_stage(dataflow, self._parts.catalog.leader(dataflow, stage))
         self.wake()
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
@@ -299,31 +242,31 @@ class Controller:
         Raises:
             NotFoundError: If there is no such stage.
         """
-        self._priorities.set_priority(dataflow, stage, priority)
+        self._parts.priorities.set_priority(dataflow, stage, priority)
         self.wake()
 
     def cancel(self, run: str) -> None:
-        """Ask a run to stop; its stage is then paused. Returns at once.
+        """Ask a run to stop; its stage is then paused. Returns at once. Raises `NotFoundError`.
 
         A run that is already recorded, or has ended, goes on unchanged.
-
-        Raises:
-            NotFoundError: If there is no such run.
         """
         run_record = self._store.run(run)
-        if self._in_flight.busy().get((run_record.dataflow, run_record.stage)) == run:
-            self._in_flight.cancel(run)
+        if self._parts.in_flight.busy().get((run_record.dataflow, run_record.stage)) == run:
+            self._parts.in_flight.cancel(run)
 
     def phases(self, run: str) -> dict[str, float]:
         """Return when the phases of a run under way began; see `cbp.model.run.timeline`.
 
         Only the instance that runs it knows; elsewhere there are none.
         """
-        return self._run_phases.figures(run)
+        return self._parts.run_phases.figures(run)
 
     def every_phase(self) -> dict[str, dict[str, float]]:
         """Return run -> what `phases` does, of all runs under way."""
-        return {run: self._run_phases.figures(run) for run in self._in_flight.busy().values()}
+        return {
+            run: self._parts.run_phases.figures(run)
+            for run in self._parts.in_flight.busy().values()
+        }
 
     def delete(self, name: str, purge: bool = False) -> None:
         """Delete a dataflow; its runs under way are cancelled and waited for.
@@ -339,8 +282,8 @@ class Controller:
             NotFoundError: If there is no such dataflow.
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
-        self._deletion.delete(name, purge=purge)
-        self._run_counts.forget(name)
+        self._parts.deletion.delete(name, purge=purge)
+        self._parts.run_counts.forget(name)
         self.wake()
 
     def close(
@@ -354,22 +297,21 @@ class Controller:
             flow: `source` or `stage.output`.
             key: Idempotency key: a second call with it makes no second punctuation; `None` means a
                 new one.
-            reason: What asks for the punctuation.
 
         Raises:
             NotFoundError: If there is no such dataflow or flow.
             FlowUnframedError: If no stage frames it.
         """
         record = self._store.dataflow(dataflow)
-        asked = f"{reason}/{key or self._random_hex(16)}"
-        with self._term.deposing():
-            made = self._punctuations.close(record, flow, key=asked, reason=reason)
+        asked = f"{reason}/{key or self._parts.given.random_hex(16)}"
+        with self._parts.term.deposing():
+            made = self._parts.punctuations.close(record, flow, key=asked, reason=reason)
         self.wake()
         return made
 
     def framed_inputs(self, dataflow: str, flow: str) -> list[str]:
         """Return the inputs that frame a flow, as `stage.input`; raises `NotFoundError`."""
-        return self._punctuations.inputs(self._store.dataflow(dataflow), flow)
+        return self._parts.punctuations.inputs(self._store.dataflow(dataflow), flow)
 
     def exclusive(self, name: str, purpose: str) -> AbstractContextManager[object]:
         """Return a lock under which a dataflow is neither registered nor deleted.
@@ -377,14 +319,14 @@ class Controller:
         Args:
             purpose: What the caller does under the lock, in words that follow the name.
         """
-        return self._exclusion.hold(name, purpose)
+        return self._parts.exclusion.hold(name, purpose)
 
     # what is going on
 
     @property
     def problem(self) -> str:
         """Why this controller no longer starts anything; `""` while it leads."""
-        return self._term.deposed
+        return self._parts.term.deposed
 
     @property
     def waits_for(self) -> str:
@@ -392,84 +334,67 @@ class Controller:
         return self._control.waits_for()
 
     @property
-    def lane_counts(self) -> tuple[LaneCount, ...]:
-        """Committed runs since this controller started, by dataflow and lane."""
-        return self._lane_counts.all()
-
-    @property
     def run_counts(self) -> Counts:
         """What runs and ticks did since this controller started."""
-        return self._run_counts.all()
+        return self._parts.run_counts.all()
 
     def every_wait(self) -> Mapping[StageId, Wait]:
         """Return what `waits` does, of all dataflows: (dataflow, stage) -> wait."""
-        return self._ticker.waits
+        return self._parts.ticker.waits
 
     def stop_leading(self, reason: str) -> None:
         """Start nothing from now on: another controller has taken over."""
-        self._term.depose(reason)
+        self._parts.term.depose(reason)
 
     def follow(self, reason: str) -> None:
         """Start nothing because another controller leads; `reason` is shown."""
-        self._term.follow(reason)
+        self._parts.term.follow(reason)
 
     def lead(self, epoch: int) -> None:
         """Begin a term as leader: drop caches that another leader may have outdated, then recover.
-
-        Args:
-            epoch: The epoch of the lease; every record of this term carries it.
 
         Raises:
             LeaseLostError: If another controller has taken the lease meanwhile.
             OperatingError: If late writes of earlier leaders cannot be prevented.
         """
-        with self._holds.lock:
-            self._terms.begin(epoch)
-            self._ticker.begin()
+        with self._parts.holds.lock:
+            self._parts.terms.begin(epoch)
+            self._parts.ticker.begin()
             self.isolation.begin()
             for record in self._store.dataflows():
                 forget = partial(self._forget, record)
                 self.isolation.attempt(record.name, "begun with", forget)
-            self._finisher.begin()
-            self._failures.begin()
-            self._term.begin(epoch)
-            self._framer.begin()
-            self._answers.begin()
+            self._parts.finisher.begin()
+            self._parts.failures.begin()
+            self._parts.term.begin(epoch)
+            self._parts.framer.begin()
+            self._parts.answers.begin()
         self.recover()
 
     def _forget(self, record: DataflowRecord) -> None:
-        self._tables.forget(record.folder)
-        self._punctuations.forget(record.name)
+        self._parts.given.engine.tables.forget(record.folder)
+        self._parts.punctuations.forget(record.name)
 
     def retire(self, timeout: float) -> bool:
         """Cancel all work after `stop_leading`; return whether all of it has ended."""
-        self._framer.stop()
-        self._answers.stop()
+        self._parts.framer.stop()
+        self._parts.answers.stop()
         self.verifications.stop()
         self.rebuild_jobs.stop()
-        self._failures.stop()
+        self._parts.failures.stop()
         self.amendments.cancel_all(None)
-        return self._in_flight.wait(timeout=timeout) and not self._in_flight.busy()
+        return self._parts.in_flight.wait(timeout=timeout) and not self._parts.in_flight.busy()
 
     def members(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Return the stages that run together: leading stage -> all members, the leader first.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
-        units = self._catalog.units(self._store.dataflow(name))
+        """Return the stages that run together: leading stage -> all members, the leader first."""
+        units = self._parts.catalog.units(self._store.dataflow(name))
         return {leader: unit.names for leader, unit in units.items()}
 
     def rebuilding(
         self, name: str, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> dict[str, Rebuild]:
-        """Return the rebuilds that are under way, by stage; raises as `members`.
-
-        Args:
-            connectors: Its queues, as the store has them.
-        """
-        return self._rebuilding.of(self._store.dataflow(name), connectors)
+        """Return the rebuilds that are under way, by stage; raises as `members`."""
+        return self._parts.rebuilding.of(self._store.dataflow(name), connectors)
 
     def troubles(self, name: str | None = None) -> list[Trouble]:
         """Return the unexpected failures of one or all dataflows, and damaged data."""
@@ -480,11 +405,11 @@ class Controller:
     @property
     def held(self) -> Mapping[str, str]:
         """Dataflows that start nothing for now, with the reason; callers leave them alone too."""
-        return dict(self._holds.held)
+        return dict(self._parts.holds.held)
 
     def unpublished(self, name: str) -> Mapping[str, int]:
         """Return, by stage, how many epochs readers of its tables do not see yet."""
-        return self._publisher.unpublished(name)
+        return self._parts.publisher.unpublished(name)
 
     def open_intentions(self, name: str) -> Sequence[OpenIntention]:
         """Return what is committed and not yet published, by stage and epoch.
@@ -493,12 +418,12 @@ class Controller:
             NotFoundError: If there is no such dataflow.
         """
         self._store.dataflow(name)
-        return open_intentions(name, self._publisher, self._parked)
+        return open_intentions(name, self._parts.publisher, self._parts.parked)
 
     def compactions(self, name: str) -> list[Compaction]:
         """Return the newest compaction of each table, by table; raises `NotFoundError`."""
         record = self._store.dataflow(name)
-        return read_compactions(self._open_log(record.folder), self._store.stages(name))
+        return read_compactions(self._parts.open_log(record.folder), self._store.stages(name))
 
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last tick, in words; see `waits`."""
@@ -509,32 +434,32 @@ class Controller:
 
         It holds leading stages only; fused stages run with their leader.
         """
-        return {stage: wait for (_, stage), wait in self._ticker.waits.of(name).items()}
+        return {stage: wait for (_, stage), wait in self._parts.ticker.waits.of(name).items()}
 
     # the loop
 
     def wake(self) -> None:
         """Let the next tick start at once."""
-        self._woken.set()
+        self._parts.woken.set()
 
     def wait(self, timeout: float) -> None:
         """Block until woken, or for `timeout` seconds."""
-        self._woken.wait(timeout)
-        self._woken.clear()
+        self._parts.woken.wait(timeout)
+        self._parts.woken.clear()
 
     def recover(self) -> None:
         """Redo and settle what a crash left; called before the first tick of a term."""
-        with self._holds.lock:
-            self.journal.begin(term=self._terms.epoch, instance=self._terms.address)
+        with self._parts.holds.lock:
+            self.journal.begin(term=self._parts.terms.epoch, instance=self._parts.terms.address)
             left = left_aside(self._files, self._root)
-            self._versions.recover_all()
-            self._recovery.settle()
+            self._parts.versions.recover_all()
+            self._parts.recovery.settle()
             self.amendments.hold_unfinished()
             taken = self.rebuild_jobs.begin()
             left = [path for path in left if path not in taken]
             self.journal.end(left, self._unrecovered())
         # Last, and in a thread of its own: a folder may be large.
-        self._removers.submit(_remove, left)
+        (self._parts.given.removers or Here()).submit(_remove, left)
         self.wake()
 
     def _unrecovered(self) -> dict[str, str]:
@@ -544,7 +469,7 @@ class Controller:
 
     def stop_starting(self) -> None:
         """Start no more runs; those under way go on. Returns at once."""
-        self._ticker.stopping = True
+        self._parts.ticker.stopping = True
         self.verifications.stop()
         self.rebuild_jobs.stop()
 
@@ -553,21 +478,17 @@ class Controller:
 
         Finally publishes what is finished.
 
-        Args:
-            timeout: Seconds to wait before cancelling.
-            cancel_seconds: Seconds to wait for cancelled runs to end.
-
         Returns:
             Whether every run ended by itself. Cancelled runs are run again after a restart.
         """
         self.stop_starting()
-        self._framer.stop()
-        self._answers.stop()
-        ended = self._in_flight.wait(timeout=timeout)
+        self._parts.framer.stop()
+        self._parts.answers.stop()
+        ended = self._parts.in_flight.wait(timeout=timeout)
         if not ended:
             self.retire(cancel_seconds)
         for record in self._store.dataflows():
-            publish = partial(self._finisher.publish, record)
+            publish = partial(self._parts.finisher.publish, record)
             self.isolation.attempt(record.name, PUBLISHED, publish)
         return ended
 
@@ -576,11 +497,13 @@ class Controller:
 
         From time to time, preferably when no run starts, also collect garbage.
         """
-        self._versions.finish_late()
-        schedule = self._run_counts.tick(self._ticker.tick, lambda: self._ticker.looked.values())
-        if not (self.problem or self._ticker.stopping):
+        self._parts.versions.finish_late()
+        ticker = self._parts.ticker
+        ticker = self._parts.ticker
+        schedule = self._parts.run_counts.tick(ticker.tick, lambda: ticker.looked.values())
+        if not (self.problem or ticker.stopping):
             troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
-            self._announcements.see(self._ticker.looked, troubled)
+            self._announcements.see(ticker.looked, troubled)
             self.rebuild_jobs.go_on()
             self.housekeeping.keep(calm=not schedule.starts)
         return schedule

@@ -81,7 +81,6 @@ class AddressRules:
         hosts: Names, addresses and networks (`10.1.0.0/16`) that may be reached although they are
             no addresses of the Internet. Those of clouds' metadata stay refused.
         internal: Whether all of them may be reached: for addresses that the operator set.
-        resolve: Looks names up.
     """
 
     hosts: frozenset[str] = frozenset()

@@ -27,7 +27,6 @@ def outbound_client(
     """Return a client; a context manager that closes its connections.
 
     Args:
-        rules: Judge the addresses.
         seconds: Longest time for each step: to connect, to send, to wait for bytes.
         ca: Whose certificates are trusted; by default those that the system trusts.
     """
@@ -42,13 +41,7 @@ def outbound_client(
 def fetch_json(
     http: httpx.Client, url: str, *, bytes_max: int = ANSWER_BYTES_MAX
 ) -> dict[str, Any]:
-    """Return the JSON object at a URL.
-
-    Raises:
-        AddressRefusedError: If the address is refused.
-        OutboundFailedError: If there is no answer of status 200, no object, or too many bytes. The
-            message names the host only: a path can be a secret.
-    """
+    """Return the JSON object at a URL."""
     host = httpx.URL(url).host
     try:
         with http.stream("GET", url, headers={"Accept": "application/json"}) as answer:

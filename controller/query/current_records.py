@@ -44,7 +44,6 @@ class CurrentTable:
 
         Args:
             where: Column -> value as JSON has it; only records that have these.
-            limit: Maximum number of records.
             offset: How many records come before these.
         """
         types = column_types(self.schema)
@@ -80,7 +79,6 @@ def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> Curr
     """Return the table of this name: `stage.state`, `stage.view` or `stage.output`.
 
     Args:
-        name: The name.
         by: Replaces the key of a flow.
 
     Raises:

@@ -45,8 +45,6 @@ class Question:
     """A query.
 
     Attributes:
-        sql: The text.
-        snapshot: The versions that it reads.
         reads: For a query that the service wrote: the tables that it reads, by their names in SQL.
         values: Its parameters; only with `reads`.
         rows: Maximum number of rows, if fewer than the limit.
@@ -65,10 +63,8 @@ class Answer:
 
     Attributes:
         columns: Name and type of each column; names may repeat.
-        rows: A tuple for each row.
         truncated: Whether there were more rows.
         tables: The tables that it read, by their names in SQL.
-        seconds: How long it took.
     """
 
     columns: tuple[tuple[str, str], ...]

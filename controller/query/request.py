@@ -35,7 +35,6 @@ class Request:
     """A query, and what it may read and take.
 
     Attributes:
-        sql: The query.
         tables: Folder of each table below it -> the version to read.
         limits: Fields of `QueryLimits`.
         reads: For a query that the service wrote itself: the tables that it reads, by their names

@@ -31,9 +31,7 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
         parsed: What `json_serialize_sql` says of the query.
         known: Names of tables in SQL, as `stage.table`.
 
-    Raises:
-        QueryRefusedError: If it is not one SELECT over these tables.
-        QueryInvalidError: If it is not SQL.
+    Raises `QueryRefusedError`, `QueryInvalidError`.
     """
     if parsed.get("error"):
         message = str(parsed.get("error_message", ""))

@@ -42,15 +42,7 @@ class ReadyDataflow:
 def load_ready(
     points: Iterable[tuple[importlib.metadata.EntryPoint, str]], name: str | None = None
 ) -> list[ReadyDataflow]:
-    """Load the ready dataflows, by name.
-
-    Args:
-        points: Entry points of allowed packages, each with its package.
-        name: Only this one; `None` means all.
-
-    Raises:
-        NotFoundError: If none has this name.
-    """
+    """Load the ready dataflows, by name; raises `NotFoundError`."""
     offered = {point.name: (point, package) for point, package in points}
     if name is not None and name not in offered:
         hint = f"ready dataflows are: {', '.join(sorted(offered)) or 'none'}"

@@ -20,7 +20,7 @@ from itertools import islice
 import yaml
 
 from cbp.errors import DataflowInvalidError, Mistake
-from controller.registry.yaml_events import read_events
+from controller.registry.text import read_events
 
 Place = tuple[int, int]
 
@@ -46,12 +46,7 @@ def add_positions(error: DataflowInvalidError, text: str, content_type: str) -> 
 
 
 class TextPositions:
-    """Finds the line and column of the values of one text.
-
-    Args:
-        text: JSON or YAML; may be damaged, then only a few places are known.
-        content_type: The text's media type.
-    """
+    """Finds the line and column of the values of one text."""
 
     def __init__(self, text: str, content_type: str) -> None:
         # A tab between tokens is JSON's, and not YAML's; both count as one column.

@@ -53,9 +53,6 @@ RENEW_SECONDS = 1.0
 class TranslatorFiles:
     """Translators of files and folders, by name; safe to use from several threads.
 
-    Args:
-        paths: Files that end in `.py`, and folders.
-
     Raises:
         DefinitionError: Rule `translators_path_invalid` if one is no such file or folder, or has a
             name that another module has.

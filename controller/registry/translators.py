@@ -53,7 +53,6 @@ class TranslatorInfo:
     """What an author of a document needs to know to name a translator.
 
     Attributes:
-        description: The docstring of its class.
         parameters: Parameter name -> its declaration, such as `key: str`.
         spec: Its inputs, outputs and states; `None` if they depend on parameters without default.
     """
@@ -76,8 +75,6 @@ class Registry:
     Args:
         allowed_packages: Names of distributions, in any usual spelling, in addition to this
             one, whose translators are always allowed.
-        entry_points: Where to search for translators; by default the installed entry points.
-        files: Translators of plain files.
     """
 
     def __init__(
@@ -122,11 +119,7 @@ class Registry:
         return tuple(sorted({*self._points, *self.translator_files.names()}))
 
     def describe(self, name: str) -> TranslatorInfo:
-        """Return what is known of one translator; imports its module.
-
-        Raises:
-            DefinitionError: See `resolve`.
-        """
+        """Return what is known of one translator; imports its module."""
         factory, package = self._load(name)
         description = inspect.getdoc(factory) or ""
         parameters = inspect.signature(factory).parameters
@@ -217,10 +210,7 @@ class Registry:
     def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
         """Read and check a document; see `cbp.sdk.dataflow_from_document`.
 
-        Translator files that have changed on disk are loaded first.
-
-        Raises:
-            DataflowInvalidError: Listing every mistake with its place.
+        Translator files that have changed on disk are loaded first. Raises `DataflowInvalidError`.
         """
         self.translator_files.refresh()
         return dataflow_from_document(document, self._resolve_current, duplicates=duplicates)
@@ -239,7 +229,6 @@ class Registry:
         Translator files stay as they are loaded, unless that does not fit.
 
         Args:
-            document: The document.
             fits: Returns whether the loaded code is the registered version's. If not, or if it
                 cannot be compiled, files that have changed on disk are loaded: an instance that
                 takes over may have loaded them before they were registered by another one.

@@ -42,14 +42,11 @@ def run_server(
     """Run the service until a signal stops it; return whether it could start.
 
     Args:
-        settings: Settings of the service.
         sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
         announce: Called with the service's translators once it has its database, so that nobody
             is sent to one that is refused.
 
-    Raises:
-        DefinitionError: If a setting is wrong.
-        OperatingError: If the database cannot be opened, or is in use.
+    Raises `DefinitionError`, `OperatingError`.
     """
     os.umask(int(settings.umask, 8))
     tls = _tls_of(settings)

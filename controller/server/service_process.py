@@ -70,9 +70,6 @@ def settings_of(
     """Return the settings of a service that keeps all its files below `root`.
 
     Args:
-        root: The folder.
-        port: The port to listen on.
-        engine: The engine to run.
         settle_seconds: By default files count as complete at once: the command that starts the
             service only links complete files into the folder.
         readers: Processes that answer reads; `None` means as the service decides.
@@ -101,8 +98,6 @@ class ServiceProcess:
     """One service process: start it, wait until it is ready, stop it.
 
     Args:
-        settings: As `settings_of` makes them.
-        log: The file that the child writes to.
         outlives: Whether the child may continue when this process is killed.
         command: What to run instead, for tests.
     """
@@ -136,11 +131,7 @@ class ServiceProcess:
     def wait_until_ready(
         self, seconds_max: float = READY_SECONDS_MAX, *, clock: Clock = MACHINE
     ) -> None:
-        """Return once the service answers that it is ready.
-
-        Raises:
-            ServiceFailedError: If it ends before that, or does not answer in time.
-        """
+        """Return once the service answers that it is ready. Raises `ServiceFailedError`."""
         until = clock.seconds() + seconds_max
         while clock.seconds() < until:
             self.check_alive()

@@ -1,7 +1,7 @@
 """Sinks: flows and views, published outside of a dataflow's folder, each increment once.
 
 `publishing` makes the passes; `notes` has how far each sink is; a module per target writes it;
-`places` has what the operator allowed; `standing` and `report` have what is shown.
+`places` has what the operator allowed; `standing` has what is shown.
 """
 
 from controller.sinks.notes import SinkNotes

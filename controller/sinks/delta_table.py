@@ -58,10 +58,8 @@ class _DeltaTarget:
     """The common part of both kinds.
 
     Attributes:
-        dataflow, sink, flow: Names.
         folder: Absolute; was checked against the allowed folders.
         root: The allowed folder that it is in; it must exist.
-        schema: Columns of the table.
         choice: What an operator chose; one of `accepting` takes commits of others as they are.
     """
 
@@ -229,11 +227,7 @@ class DeltaAppend(_DeltaTarget):
 
 @dataclass(frozen=True, slots=True)
 class DeltaMirror(_DeltaTarget):
-    """Holds what a view holds; see the module header.
-
-    Attributes:
-        key: Columns that name a record of the view.
-    """
+    """Holds what a view holds; see the module header."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
     key: tuple[str, ...]
@@ -276,7 +270,6 @@ class DeltaMirror(_DeltaTarget):
         Repeated after a crash, it is made once more, with the view of then.
 
         Args:
-            note: The sink's note.
             generation, epoch: What the records are as of; -1: before the first epoch.
 
         Returns:

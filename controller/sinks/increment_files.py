@@ -51,11 +51,8 @@ def is_stale(
     """Return whether a roll-back undid a published increment; pure.
 
     Args:
-        flow: Its flow.
-        generation, index: Of the increment.
         known: Roll-backs up to this generation were taken into account: what they undid and an
             operator kept does not count again.
-        generations: All generations of the dataflow, ascending.
     """
     if "." not in flow:
         return False  # roll-backs keep what arrived at a source
@@ -70,11 +67,9 @@ class IncrementFiles:
     """Publishes to a folder; see the module header.
 
     Attributes:
-        dataflow, sink, flow: Names.
         folder: Absolute; was checked against the allowed folders.
         root: The allowed folder that it is in; it must exist.
         to: `parquet` or `csv`.
-        schema: Columns of the records.
     """
 
     dataflow: str

@@ -50,11 +50,7 @@ class Mirrors:
         *,
         anew: bool,
     ) -> SinkNote:
-        """Replace the target by the view, if its changes do not lead there; return the note.
-
-        Args:
-            anew: Whether the caller knows that it has to be replaced.
-        """
+        """Replace the target by the view, if its changes do not lead there; return the note."""
         life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
         begins = max(life.first, life.signed)
         if note.replacement and note.life == begins and not anew and target.fits():

@@ -91,11 +91,7 @@ class SinkNotes:
         self.files.make_dirs(f"{folder}/{FOLDER}")
 
     def load(self, folder: str, sink: str, identity: str) -> SinkNote | None:
-        """Return the note of a sink, or `None` if it has none.
-
-        Raises:
-            FileDamagedError: The note is not what was written.
-        """
+        """Return the note of a sink, or `None` if it has none; raises `FileDamagedError`."""
         try:
             return read_record(self.files, _path(folder, sink, identity), SinkNote.from_json)
         except NotFoundError:

@@ -30,7 +30,6 @@ class SinkPlaces:
 
     Attributes:
         roots: Folders, absolute; the first one is where relative paths begin.
-        secrets: Folder of secrets.
         taken: Folders of the service itself, which no sink writes to.
     """
 

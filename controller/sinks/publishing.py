@@ -57,15 +57,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class SinkWork:
-    """One pass over one sink.
-
-    Attributes:
-        record, flows: The dataflow.
-        node: The sink, as the document says it.
-        row: The sink, as the store has it.
-        target: Where it publishes.
-        generations: All generations of the dataflow, ascending.
-    """
+    """One pass over one sink."""
 
     record: DataflowRecord
     flows: Dataflow
@@ -82,14 +74,7 @@ MakeTarget = Callable[[DataflowRecord, Dataflow, SinkNode, str], Target]
 
 
 class SinkPublishing:
-    """Publishes; different threads may call it for different sinks.
-
-    Args:
-        make_target: Returns the target of a sink, by the operator's choice.
-        mirrors: Replaces mirrors of views.
-        pass_seconds: How long one pass takes at most, but for one increment.
-        draw: Returns a random number from 0 to 1 that shortens pauses.
-    """
+    """Publishes; different threads may call it for different sinks."""
 
     def __init__(
         self,
@@ -183,15 +168,7 @@ class SinkPublishing:
     def publish(
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Make one pass over a sink; return whether more waits.
-
-        Args:
-            dataflow, sink: Names.
-            stopping: Asked between two increments.
-
-        Raises:
-            LeaseLostError: If this instance no longer leads.
-        """
+        """Make one pass over a sink; return whether more waits. Raises `LeaseLostError`."""
         # Of before the pass: what changes while it goes on is looked at by the next one.
         revision = self._revisions.get(dataflow)
         record, compiled = self._catalog.find(dataflow)

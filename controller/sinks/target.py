@@ -18,7 +18,6 @@ class Shipment:
     """One increment that a sink publishes.
 
     Attributes:
-        generation: The generation that the increment belongs to.
         index: Its index; for the flow of a stage, the epoch.
         created_at: When it came; `None` if that is no longer known.
     """
@@ -47,8 +46,6 @@ class Target(Protocol):
         """Publish an increment with records, durably and once, however often it is called.
 
         Args:
-            note: The sink's note.
-            shipment: The increment.
             batches: Its records; not read if it is published already.
 
         Returns:
@@ -61,9 +58,5 @@ class Target(Protocol):
         ...
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
-        """Take back what `stale` names: increments from `first` on; idempotent.
-
-        Returns:
-            The note to keep.
-        """
+        """Take back what `stale` names: increments from `first` on; idempotent."""
         ...

@@ -28,9 +28,6 @@ class Targets:
     """Makes targets; safe to use from several threads.
 
     Attributes:
-        files: Files of the local file system, and of what is mounted there.
-        service_url: Where this service is reached; base of links.
-        rules: Judge the addresses of webhooks.
         cleaned: Folders whose drafts of killed writers were removed since this process began.
     """
 
@@ -46,15 +43,7 @@ class Targets:
     def make(
         self, record: DataflowRecord, dataflow: Dataflow, sink: SinkNode, choice: str
     ) -> Target:
-        """Return the target of a sink.
-
-        Args:
-            choice: What an operator chose; `""`: nothing.
-
-        Raises:
-            SinkPlaceError: If the settings do not allow it.
-            SinkSecretError: If the secret of a webhook cannot be read.
-        """
+        """Return the target of a sink; raises `SinkPlaceError` or `SinkSecretError`."""
         if sink.to == "webhook":
             secret = self.places.secret(sink)
             given = (record.name, sink.name, sink.url, secret, self.service_url, self._client())

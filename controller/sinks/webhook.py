@@ -75,10 +75,7 @@ class Webhook:
     """Posts to an address; see the module header.
 
     Attributes:
-        dataflow, sink: Names.
         secret: Signs the bodies; `None`: they are not signed.
-        service_url: Where this service is reached; base of the links.
-        http: Judges addresses, and follows no redirects.
     """
 
     dataflow: str

@@ -22,9 +22,7 @@ class TokenRecord:
         name: Unique among the tokens that are kept, revoked ones included.
         scope: `viewer`, `operator` or `admin`.
         prefix: Beginning of the token, to recognise it by; not part of the 256 random bits.
-        sha256: Digest of the whole token.
         dataflows: The dataflows that it is limited to; `None` means all.
-        created_by: The actor that made it.
         rotated_at: When its secret was last replaced.
         old_sha256, old_until: The digest before that, and until when it is accepted too.
         expires_at: `None` means never.
@@ -92,15 +90,13 @@ class AuditRecord:
     Attributes:
         number: Given by the store; rises.
         at: When it was answered.
-        actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised.
+        actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised;
+            `service` for what the service did without a request.
         session: The session of the page, which was made from that token; `""` for a program.
-        scope: The scope of the token or the session.
         user: What the client says about its user; not verified.
-        action: The operationId of the OpenAPI document, such as `dataflows_pause`.
+        action: The operationId of the OpenAPI document, such as `dataflows_pause`; `columns_add`.
         dataflow: The dataflow that it was about; `""` if there is none.
         target: Further names in the request's path, such as `stage` or `run`.
-        reason: What the request gave as its reason.
-        status: The HTTP status of the answer.
         error_code: The code of a problem; else `""`.
         count: How many refused requests this counts; else 1.
     """
@@ -128,7 +124,6 @@ class AuditFilter:
     """Which entries of the audit log to list; `None` means any.
 
     Attributes:
-        since: The earliest time.
         until: The time before which an entry was made.
     """
 
@@ -138,3 +133,4 @@ class AuditFilter:
     action: str | None = None
     dataflow: str | None = None
     outcome: Outcome | None = None
+    error_code: str | None = None

@@ -120,8 +120,7 @@ def open_scratch(url: str) -> Store:
     Args:
         url: `sqlite:///<file>`; the file is created.
 
-    Raises:
-        OperatingError: If the disk fails.
+    Raises `OperatingError`.
     """
     database = Database(url)
     try:
@@ -139,9 +138,7 @@ def open_beside(url: str) -> Store:
     Args:
         url: As in `open_store`.
 
-    Raises:
-        DatabaseUrlError: If the URL names no usable database.
-        OperatingError: If the database does not answer, or the disk fails.
+    Raises `DatabaseUrlError`, `OperatingError`.
     """
     return Store(Database(url, exclusive=False))
 

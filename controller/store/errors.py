@@ -25,8 +25,7 @@ class CursorInvalidError(OperatingError):
 
     def __init__(self, cursor: str) -> None:
         super().__init__(
-            "the cursor was not handed out by this listing; begin without one",
-            cursor=cursor[:100],
+            "the cursor was not handed out by this listing; begin without one", cursor=cursor[:100]
         )
 
 

@@ -86,7 +86,6 @@ class DataflowRecord:
 
     Attributes:
         document: What was registered, as JSON values.
-        folder: The folder of its tables.
         desired: The state that the operator wants; the loop brings it about.
         generation: The generation of its epochs (`cbp.model.flow.generation`).
     """
@@ -250,7 +249,6 @@ class Uploaded:
     """The result of an upload.
 
     Attributes:
-        claim: The claim of its file.
         repeated: Whether the key is that of an earlier upload; then `claim` is that upload's.
         same_request: Whether name and content equal that upload's. If not, the key was used
             for something else, and nothing was done.
@@ -280,7 +278,6 @@ class EventCursor(NamedTuple):
     """A place in the stream of events: after one event.
 
     Attributes:
-        number: The event's id.
         at_ms: The event's time. Another database can have an event of the same number, but not
             of the same time too.
     """
@@ -316,7 +313,6 @@ class Event:
     Attributes:
         dataflow: `""` if the change concerns no dataflow.
         stage: The stage that leads the run; `""` if there is none.
-        flow: The source or flow of a file or increment; `""` if there is none.
         subject: The id of what changed: a run, a claim, an increment `flow/index`...
         count: How many such things changed together; `subject` names the last one.
     """

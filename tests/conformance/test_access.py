@@ -218,6 +218,7 @@ def test_an_audit_entry_comes_back_as_it_went_in(access: Store) -> None:
         (AuditFilter(action="dataflows_delete"), [2]),
         (AuditFilter(dataflow="e"), [3]),
         (AuditFilter(outcome="refused"), [3]),
+        (AuditFilter(error_code="disk_full"), [1]),
         (AuditFilter(outcome="done", actor="token:ci", dataflow="d"), [2, 0]),
         (AuditFilter(actor="token:c"), []),
     ],
@@ -228,7 +229,7 @@ def test_the_audit_log_is_filtered(access: Store, chosen: AuditFilter, expected:
     access.add_audit(
         [
             an_entry(0),
-            an_entry(1, actor="token-file"),
+            an_entry(1, actor="token-file", error_code="disk_full"),
             an_entry(2, action="dataflows_delete"),
             an_entry(3, dataflow="e", outcome=refused),
         ]

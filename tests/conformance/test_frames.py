@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -67,6 +68,9 @@ def test_a_punctuation_waits_until_all_before_it_is_framed(store: Store) -> None
     assert (store.next_punctuation("d"), store.punctuation("d", "monday")) == (2, made)
     assert store.punctuation("d", "sunday") is None
     assert list(store.punctuations("d").items) == [only, made]
+    begin, moment = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=6)
+    assert list(store.punctuations("d", since=begin + moment).items) == [only]
+    assert list(store.punctuations("d", until=begin + moment).items) == [made]
     second = arrive(store)
     actual = store.connectors("d")
     assert (actual["s"]["i"].closes, actual["t"]["k"].closes) == ((1,), (1, 1))

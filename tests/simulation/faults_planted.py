@@ -39,7 +39,7 @@ from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
 from controller.loop.beside import build_beside, rebuild_jobs
-from controller.loop.housekeeping.collector import Housekeeping
+from controller.loop.housekeeping.collector import Collector
 from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.amendments import Amendments
@@ -64,7 +64,7 @@ def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
     finish = Finisher._finish
 
     def planted(self: Any, run: Any) -> bool:
-        self._store.commit(run.intention, finished_at=self._clock())
+        self.store.commit(run.intention, finished_at=self.clock())
         return finish(self, run)
 
     patch.setattr(Finisher, "_finish", planted)
@@ -210,9 +210,9 @@ def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:
 def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
     """What waits in connectors is not kept from the collector."""
     patch.setattr(
-        Housekeeping,
+        Collector,
         "_needed",
-        lambda self, dataflow, past: self._publisher.files_needed(dataflow),
+        lambda self, dataflow, past: self.publisher.files_needed(dataflow),
     )
 
 

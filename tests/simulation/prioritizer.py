@@ -9,7 +9,7 @@ from __future__ import annotations
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import NotFoundError
 from cbp.model.schedule.priority import NORMAL, Priority
-from controller.loop.records.priority_file import read_priorities
+from controller.loop.operations.priorities import read_priorities
 from tests.simulation.history import require
 from tests.simulation.world import NAME, World
 

@@ -15,7 +15,10 @@ NONE = np.empty(0, np.int64)
 
 
 def test_sums_are_those_of_the_links_that_are_left() -> None:
-    """More links than are summed at a time, to nodes with none, few and many; and some are gone."""
+    """More links than are summed at a time, to nodes with none, few and many.
+
+    Then some go, and others come, to new nodes too.
+    """
     dice = np.random.default_rng(5)
     many, gone = 20_000, slice(None, None, 7)
     ends = [dice.integers(0, many, 300_000), (dice.random(300_000) ** 3 * many).astype(np.int64)]
@@ -26,11 +29,18 @@ def test_sums_are_those_of_the_links_that_are_left() -> None:
     assert len(src) > 2 * (1 << 17)
     gives, right = dice.integers(-9, 1 << 30, many).astype(np.float64), np.zeros(many)
     np.add.at(right, np.delete(dst, gone), gives[np.delete(src, gone)])
-    sums, ranges = LinkSums(src, dst, (src[gone], dst[gone]), many), list[tuple[int, int]]()
+    sums, ranges = LinkSums(src, dst, many), list[tuple[int, int]]()
+    sums.change((NONE, NONE), (src[gone], dst[gone]), many)
     found = sums.of(gives, lambda first, last, came: ranges.append((first, last)))
     assert np.array_equal(found, right)
     assert [*sum(ranges, ())] == sorted([0, *2 * [last for _, last in ranges[:-1]], many])
-    assert len(LinkSums(NONE, NONE, (NONE, NONE), 0).of(np.empty(0))) == 0
+    come = np.unique(dice.integers(0, [[many + 50], [many + 90]], (2, 400)), axis=1)
+    sums.change((come[0], come[1]), (src[1:500:7], dst[1:500:7]), many + 90)
+    gives, right = np.append(gives, np.arange(90.0)), np.append(right, np.zeros(90))
+    np.add.at(right, come[1], gives[come[0]])
+    np.add.at(right, dst[1:500:7], -gives[src[1:500:7]])
+    assert np.array_equal(sums.of(gives), right)
+    assert len(LinkSums(NONE, NONE, 0).of(np.empty(0))) == 0
 
 
 @pytest.mark.parametrize("kind", ["hubs", "a ring of two", "a path", "no links"])
@@ -44,7 +54,7 @@ def test_a_fixpoint_lacks_no_more_than_it_may(kind: str) -> None:
     }[kind]
     links = np.bincount(src, minlength=400)
     share, sweeps = 0.85 / np.maximum(links, 1), list[int]()
-    sums = LinkSums(src, dst, (NONE, NONE), 400)
+    sums = LinkSums(src, dst, 400)
 
     def flow(scores: Floats) -> Floats:
         sweeps.append(len(sweeps))

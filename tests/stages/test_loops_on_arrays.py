@@ -219,6 +219,7 @@ def test_scores_are_as_exact_whether_they_are_swept_or_pushed(tmp_path: Path) ->
         went += ways(driver.figures[-1])[:1]
         if went[-1] == "by what changed":
             assert driver.figures[-1]["state_written"] < 200
+    assert all(figures["recalled"] for figures in driver.figures[1:])
     swept = "over all links"
     assert went == [swept, *[swept, "by what changed", swept] * 3]
 

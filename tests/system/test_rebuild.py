@@ -21,6 +21,7 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
+from cbp.client.errors import ResourceMissingError
 from controller.client.service_client import ServiceClient
 from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
@@ -214,10 +215,12 @@ def test_a_rebuild_beside_goes_on_after_real_kills(tmp_path: Path) -> None:
     jobs = ("dataflows", "urls", "rebuilds")
 
     def applied(client: ServiceClient) -> bool:
-        answer = client.get_pairs(
-            "dataflows", "urls", "state", "count", "counts", query=[("url", "a")]
-        )
-        return bool(answer["items"] and answer["items"][0]["n"] == dropped)
+        record = ("dataflows", "urls", "state", "count", "counts")
+        try:
+            answer = client.get_pairs(*record, query=[("url", "a")])
+        except ResourceMissingError:  # the first file is not applied yet
+            return False
+        return bool(answer["items"][0]["n"] == dropped)
 
     def done(client: ServiceClient) -> int:
         job = client.get(*jobs)["items"][0]

@@ -117,6 +117,40 @@ class _ContentsSince:
 
 
 @dataclass(frozen=True, slots=True)
+class _ContentsWithGaps:
+    """The records of an output whose epochs have other numbers.
+
+    Attributes:
+        whole: All records of the output, with epochs that follow each other.
+        gaps: Numbers that no epoch has, ascending.
+    """
+
+    whole: Contents
+    gaps: Sequence[range]
+
+    @property
+    def rows(self) -> int:
+        """The number of records of the whole."""
+        return self.whole.rows
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of the whole."""
+        return self.whole.parts
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield the records of the whole."""
+        for rows in self.whole.part(number, epochs=epochs):
+            yield [(self._number(row[0]), *row[1:]) for row in rows] if epochs else rows
+
+    def _number(self, epoch: int) -> int:
+        for gap in self.gaps:
+            if epoch >= gap.start:
+                epoch += len(gap)
+        return epoch
+
+
+@dataclass(frozen=True, slots=True)
 class ListedContents:
     """Records in memory, by epoch, as of the reference engine; a state is one list."""
 
@@ -148,3 +182,8 @@ def contents_since(contents: Contents, comparison: Comparison) -> Contents:
     if not first or comparison.carried:
         return contents
     return _ContentsSince(contents, first)
+
+
+def contents_with_gaps(contents: Contents, gaps: Sequence[range]) -> Contents:
+    """Return contents whose epochs leave out some numbers; `gaps` are ascending."""
+    return _ContentsWithGaps(contents, gaps) if gaps else contents

@@ -39,8 +39,8 @@ def call_run(
     """
     tables = {one.name: table_of(inputs[one.name], one.schema) for one in spec.inputs}
     readers = {one.name: _Reached(one, spec, states[one.name]) for one in spec.kept}
-    operations, _ = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))
-    return {one.name: _by_key(one, spec, operations[one.name]) for one in spec.kept}
+    called = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))
+    return {one.name: _by_key(one, spec, called.operations[one.name]) for one in spec.kept}
 
 
 class _Reached:

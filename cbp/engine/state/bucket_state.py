@@ -203,6 +203,8 @@ class BucketState:
         self.files = tuple(chain.from_iterable(parts))
         self._starts = list(accumulate(map(len, parts), initial=0))
         self.lookups = {"index": 0, "scan": 0}
+        for bucket, files in zip(self.buckets, parts, strict=True):
+            self.cache.release(self.table.id, bucket, {file.path for file in files})
 
     @property
     def row_bytes(self) -> int:

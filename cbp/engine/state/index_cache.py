@@ -16,6 +16,8 @@ yet is read by row groups while that is cheaper (`lookup.py`). A copy is only a 
   pages that were lost in a power cut are never trusted.
 - If anything fails (no space, truncated file, `mmap` refused), the Parquet
   file is read instead: slower, never wrong.
+- A process unmaps the copies of files that its newest look at their bucket no longer lists
+  (`release`), so its memory does not grow with what runs supersede.
 - If the address space of a process is bounded (`spark.executor.pyspark.memory`),
   maps that are not in use are closed to make room.
 - The copies are bounded, by bytes and by half of their disk: before a copy is written, the least
@@ -39,7 +41,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -98,12 +100,27 @@ def index_cache(folder: str, limits: EngineLimits) -> IndexCache:
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a data file is: the id of its table, the folder of its bucket, and its path."""
+
+    table_id: str
+    folder: str
+    path: str
+
+    @classmethod
+    def of(cls, table_id: str, path: str) -> _Place:
+        """Return the place of a path that is relative to the table."""
+        return cls(table_id, path.rpartition("/")[0].rpartition("/")[2], path)
+
+
+@dataclass(frozen=True, slots=True)
 class _Wanted:
     """A data file, and the name of its copy."""
 
     name: str
     source: str
     rows: int
+    place: _Place
 
 
 @dataclass(slots=True)
@@ -112,6 +129,7 @@ class _Mapped:
 
     rows: IndexedFile
     touched: float
+    place: _Place
 
 
 class IndexCache:
@@ -141,6 +159,7 @@ class IndexCache:
         self._bytes_max = bytes_max
         self._clock = clock
         self._open: OrderedDict[str, _Mapped] = OrderedDict()
+        self._open_in: dict[tuple[str, str], dict[str, str]] = {}
         self._held: OrderedDict[str, IndexedFile] = OrderedDict()
         self.held_bytes = 0
         self.vectors = VectorCache()
@@ -163,7 +182,7 @@ class IndexCache:
         Raises:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
-        wanted = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
+        wanted = _wanted(table, table_id, path, size=size, rows=rows)
         indexed = self._cached(wanted)
         if indexed is None:
             copy = copy and not self._is_small(rows, size)
@@ -178,7 +197,7 @@ class IndexCache:
         Raises:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
-        file = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
+        file = _wanted(table, table_id, path, size=size, rows=rows)
         kept_rows = self._cached(file)
         if kept_rows is not None:
             return kept_rows
@@ -201,6 +220,19 @@ class IndexCache:
             return
         with contextlib.suppress(OSError):
             self._write(name, _one_batch(content, copies=False), in_order=True)
+
+    def release(self, table_id: str, bucket: int, live: Collection[str]) -> None:
+        """Unmap copies of a bucket's files that are no longer live; users of one keep their map.
+
+        Args:
+            table_id: The table's id.
+            bucket: The bucket.
+            live: Paths of its live files, relative to the table.
+        """
+        with self._lock:
+            mapped = self._open_in.get((table_id, f"_bucket={bucket}"), {})
+            for path in [path for path in mapped if path not in live]:
+                self._close(mapped[path])
 
     def scratch(self, name: str) -> Path:
         """Return the path for a task's own scratch file; no other task uses the name.
@@ -278,6 +310,7 @@ class IndexCache:
         except MemoryError:
             with self._lock:
                 self._open.clear()
+                self._open_in.clear()
                 self._held.clear()
                 self.held_bytes = 0
             return self._map(wanted) or self._make(wanted, copy=copy)
@@ -308,11 +341,24 @@ class IndexCache:
             replace=partial(self._replaced, wanted),
         )
         with self._lock:
-            self._open[name] = _Mapped(mapped, now)
+            place = wanted.place
+            self._open[name] = _Mapped(mapped, now, place)
             self._open.move_to_end(name)
+            self._open_in.setdefault((place.table_id, place.folder), {})[place.path] = name
             if len(self._open) > MAPS_MAX:
-                self._open.popitem(last=False)
+                self._close(next(iter(self._open)))
         return mapped
+
+    def _close(self, name: str) -> None:
+        """Forget the map of a copy, if there is one; called under the lock."""
+        if (mapped := self._open.pop(name, None)) is None:
+            return
+        group = mapped.place.table_id, mapped.place.folder
+        beside = self._open_in.get(group, {})
+        if beside.get(mapped.place.path) == name:
+            del beside[mapped.place.path]
+        if not beside:
+            self._open_in.pop(group, None)
 
     def _replaced(self, wanted: _Wanted, error: CopyDamagedError) -> IndexedFile:
         """Drop a copy that turned out to be damaged; return the rows of the data file."""
@@ -323,7 +369,7 @@ class IndexCache:
         """Remove a damaged copy and record it; other processes detect the damage themselves."""
         path = self._folder / wanted.name
         with self._lock:
-            self._open.pop(wanted.name, None)
+            self._close(wanted.name)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         dropped = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
@@ -375,13 +421,18 @@ class IndexCache:
         with self._lock:
             # An open map holds the bytes of its file on the disk, even after an unlink.
             for name in list(self._open) if full else gone:
-                self._open.pop(name, None)
+                self._close(name)
         return bool(gone)
 
 
 def _held_bytes(rows: IndexedFile) -> int:
     """Return the memory of held rows; for a few rows it is mostly overhead."""
     return rows.memory + HELD_OVERHEAD
+
+
+def _wanted(table: str, table_id: str, path: str, *, size: int, rows: int) -> _Wanted:
+    place = _Place.of(table_id, path)
+    return _Wanted(_name(table_id, path, size), f"{table}/{path}", rows, place)
 
 
 def _name(table_id: str, path: str, size: int) -> str:

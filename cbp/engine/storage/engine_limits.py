@@ -47,7 +47,8 @@ class EngineLimits:
         call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
             the limit.
         whole_run_bytes: Bytes of the records that the one call of a whole run reads and puts; its
-            task needs about eight times as much memory. A run of more is refused.
+            task needs about eight times as much memory. A run of more is refused. A quarter of it
+            may stay in memory between runs.
         superstep_log_ms: Milliseconds between two snapshots of a loop within a run, at least
             (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one

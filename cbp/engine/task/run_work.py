@@ -8,7 +8,7 @@ says what a key is, records are read as they lie in their files: none is hashed,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,15 +17,20 @@ import pyarrow as pa
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState, Room
-from cbp.engine.kernel.arrow.whole_run import call_once
+from cbp.engine.kernel.arrow.remembered import remembered, version_after, version_of
+from cbp.engine.kernel.arrow.whole_run import Called, call_once
 from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
+from cbp.engine.task.reports import DroppedFile, MergedFile, NewStateFile
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters, count_look_ups
-from cbp.model.run.account import READ, WAY
+from cbp.model.run.account import READ, RECALLED, WAY
+
+_REMEMBERED_SHARE = 4
+"""Of the bytes of a whole run, a process keeps so small a part in memory between runs."""
 
 
 def reads_files(plan: TaskPlan) -> bool:
@@ -64,36 +69,80 @@ class RunWork:
         self._work(tables)
 
     def _work(self, inputs: dict[str, pa.Table]) -> None:
-        touched = self._call(inputs) if any(map(len, inputs.values())) else set[int]()
+        touched, remember = set[int](), None
+        if any(map(len, inputs.values())):
+            touched, remember = self._call(inputs)
         self.writers.state.compact_others(touched, self.writers.cache())
         self.writers.state.write_deletes()
+        if remember:
+            remember()
 
     def _table(self, run: FlowRun) -> pa.Table:
         """Return all records of an input as its author sees them."""
         schema = author_schema(self.writers.plan.spec.input(run.name).schema)
         return run.part(0, run.table.num_rows).rename_columns(schema.names).cast(schema)
 
-    def _call(self, inputs: dict[str, pa.Table]) -> set[int]:
-        """Call the author, settle all states, and return the buckets of which records changed."""
+    def _call(self, inputs: dict[str, pa.Table]) -> tuple[set[int], Callable[[], None]]:
+        """Call the author, and settle all states.
+
+        Returns:
+            The buckets of which records changed; what keeps in memory what the author remembers.
+        """
         plan = self.writers.plan
         room = Room(plan.stage, plan.limits.whole_run_bytes)
         states = {
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
             for spec in plan.spec.kept
         }
-        operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context, room)
+        halves = {name: state.halves for name, state in states.items()}
+        memory, name = remembered(plan.cache), self._remembered_as
+        called = call_once(
+            plan.stage,
+            plan.spec,
+            inputs,
+            states,
+            plan.context,
+            room,
+            lambda: memory.take(name, lambda: version_of(halves)),
+        )
         self.writers.counts["groups"] = 1
-        self._count_ways(way, states)
+        self._count_ways(called.way, states)
+        if called.recalled:
+            self.writers.counts[RECALLED] = 1
         files = {name: self._files(name) for name in states}
         for name, state in states.items():
             write = partial(self._write_state, files[name])
-            state.settle(operations[name], self.writers.write_output, write)
+            state.settle(called.operations[name], self.writers.write_output, write)
         touched = set[int]()
         for name, state in states.items():
             for half in state.halves:
                 touched |= self._finish(name, half, files[name])
                 count_look_ups(self.writers.counts, half)
-        return touched
+        return touched, partial(self._remember, called, halves)
+
+    @property
+    def _remembered_as(self) -> str:
+        """The name of what is kept in memory: the same stage, by the same code."""
+        plan = self.writers.plan
+        tables = " ".join(table.id for table in plan.states.values())
+        return f"{plan.spec.name} {plan.spec.code} {tables}"
+
+    def _remember(self, called: Called, halves: Mapping[str, Halves]) -> None:
+        """Keep in memory what the author remembers of the states as the run leaves them."""
+        value, size = called.remembered
+        if value is None:
+            return
+        gone, new = list[tuple[str, str]](), list[tuple[str, str, int]]()
+        for report in self.writers.done:
+            if isinstance(report, DroppedFile):
+                gone.append((report.state, report.path))
+            if isinstance(report, MergedFile):
+                gone.extend((report.state, path) for path in report.replaces)
+            if isinstance(report, (MergedFile, NewStateFile)):
+                new.append((report.state, report.path, report.size))
+        version, plan = version_after(halves, gone, new), self.writers.plan
+        most = plan.limits.whole_run_bytes // _REMEMBERED_SHARE
+        remembered(plan.cache).put(self._remembered_as, value, size, version, most=most)
 
     def _count_ways(self, way: str, states: Mapping[str, ReachedState]) -> None:
         """Note how the call went; see `cbp.model.run.account.ways`."""

@@ -20,6 +20,9 @@ from cbp.model.flow.increment import FramingKey, Increment
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
+RECALLED = "recalled"
+"""Figure: 1 if the call of a whole run was given what the run before kept in memory."""
+
 WAY, READ = "way.", "read."
 """Beginnings of the names of figures that say how the call of a whole run went, and what of each
 state it read: `way.anew`, `read.links.whole`, `read.links.keys`, `read.links.records`."""
@@ -190,6 +193,8 @@ def ways(figures: Mapping[str, float]) -> list[str]:
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
         said.append(f"{many}, the first {before:,} of them by an earlier try that was broken off")
+    if figures.get(RECALLED):
+        said.append("went on from what the run before kept in memory")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})
     for state in states:
         whole, keys, records = (

@@ -14,10 +14,12 @@ holding all places:
   most `slow_most` runs at a time. So the surplus of runs is bounded.
 - *A dataflow has at most as many runs as there are places*, slow runs included. So runs that hang
   use up the share of their own dataflow, not the surplus.
-- *A small run has the express place.* A run that reads little starts although all places are held,
-  if no other run of its dataflow is under way. So a backlog, whose runs take seconds each, does not
-  delay other dataflows by them. There is one run beyond the places at most; once a place is free,
-  it counts like any other.
+- *A small run has an express place.* A run that reads little starts although all places are held:
+  at once if no other run of its dataflow is under way, or one of those that are is long: it reads
+  more, or has taken longer than `express_after_seconds`. So a backlog, whose runs take seconds
+  each, delays neither other dataflows nor other sources of its own. There is one run beyond the
+  places at most, and a second one only of a dataflow that has no other; once a place is free, they
+  count like any other.
 
 Runs share more than places: their tasks occupy engine slots, and the engine cannot take a slot back
 from a task that hangs. So there is a fifth rule, the feedback queue of time-sharing systems:
@@ -58,6 +60,9 @@ STARVED_SECONDS = 5.0
 A shorter wait is normal, since slots change hands.
 """
 
+_LONG_SHARE = 8
+"""A run that reads more than this part of `express_bytes` is long for small runs beside it."""
+
 _TURNS_MAX = 20
 """Number of turns after which they stop doubling; by then a turn exceeds any time limit."""
 
@@ -75,6 +80,7 @@ class ActiveRun:
         ending: Whether it was asked to end.
         recorded: Whether its record is put and only tables and store must follow. Such a run
             never gives way.
+        read_bytes: Size of what it reads.
     """
 
     dataflow: str
@@ -86,6 +92,7 @@ class ActiveRun:
     starved_at: datetime | None = None
     ending: bool = False
     recorded: bool = False
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +105,17 @@ class Places:
         slow_seconds: Seconds after which a run holds no place; 0 means that runs always hold their
             place and never give way.
         slow_most: Maximum number of slow runs without a place; further slow runs hold places.
-        express_bytes: Maximum size of what a run reads that may take the express place; 0 means
-            that there is none.
+        express_bytes: Maximum size of what a run reads that may take an express place; 0 means that
+            there is none.
+        express_after_seconds: Time after which a run that reads little counts as long, too, for
+            small runs of its own dataflow. Small runs end sooner, so they take turns.
     """
 
     most: int
     slow_seconds: float = 120.0
     slow_most: int = 8
     express_bytes: int = 0
+    express_after_seconds: float = 0.25
 
     def next(
         self, active: Collection[ActiveRun], waiting: Sequence[str], now: datetime
@@ -129,20 +139,35 @@ class Places:
     def next_express(
         self, active: Collection[ActiveRun], waiting: Sequence[str], now: datetime
     ) -> int | None:
-        """Choose which small run gets the express place now; call it once `next` gives none.
+        """Choose which small run gets an express place now; call it once `next` gives none.
 
         Args:
             waiting: Dataflows of the runs that could start and read at most `express_bytes`,
                 longest waiting first.
 
         Returns:
-            A position in `waiting`; `None` if no run gets it.
+            A position in `waiting`; `None` if no run gets one.
         """
         slow = self.slow(active, now)
-        if sum(not work.gave_way and work not in slow for work in active) > self.most:
-            return None
-        under_way = {work.dataflow for work in active}
-        return next((n for n, name in enumerate(waiting) if name not in under_way), None)
+        beyond = sum(not work.gave_way and work not in slow for work in active) - self.most
+        by_dataflow: dict[str, list[ActiveRun]] = {}
+        for work in active:
+            by_dataflow.setdefault(work.dataflow, []).append(work)
+        for position, name in enumerate(waiting):
+            others = by_dataflow.get(name, [])
+            may_pass = beyond < 1 and self._has_long(others, now) if others else beyond < 2
+            if may_pass:
+                return position
+        return None
+
+    def _has_long(self, own: Sequence[ActiveRun], now: datetime) -> bool:
+        """Return whether a small run may pass these runs of its dataflow, as one is long."""
+        begun = now - timedelta(seconds=self.express_after_seconds)
+        return len(own) <= self.most and any(
+            work.read_bytes > self.express_bytes // _LONG_SHARE
+            or (work.since is not None and work.since <= begun)
+            for work in own
+        )
 
     def next_narrow(self, active: Collection[ActiveRun], waiting: Sequence[str]) -> int | None:
         """Choose which run gets the narrow place now.

@@ -130,12 +130,13 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run to start: the stage, its epoch, and what it reads."""
+    """A run to start: the stage, its epoch, what it reads, and the size of that."""
 
     dataflow: str
     stage: str
     epoch: int
     decision: Decision
+    read_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +244,9 @@ def _placed(
     starts = []
     while (chosen := places.next(works, _dataflows(ready), now)) is not None:
         starts.append(ready.pop(chosen))
-        works.append(ActiveRun(*starts[-1].view.id))
-    small = [case for case in ready if _is_small(case, places)]
+        works.append(ActiveRun(*starts[-1].view.id, read_bytes=_read_bytes(starts[-1])))
+    most = places.express_bytes
+    small = [case for case in ready if most and _read_bytes(case) <= most]
     if (chosen := places.next_express(works, _dataflows(small), now)) is not None:
         starts.append(small[chosen])
         ready = [case for case in ready if case is not small[chosen]]
@@ -275,16 +277,15 @@ def _placed(
     return starts, places.gives_way(works, _dataflows(ready), _dataflows(narrow), now)
 
 
-def _is_small(case: _Case, places: Places) -> bool:
-    """Return whether a run reads so little that it may take the express place."""
+def _read_bytes(case: _Case) -> int:
+    """Return the size of what a run would read."""
     assert case.decision is not None, "it could start"
-    if not places.express_bytes:
-        return False
-    sizes = (
-        sum(one.bytes for one in _connector(case, name).waiting if one.index in indexes)
-        for name, indexes in ((n, set(some)) for n, some in case.decision.read.items())
+    return sum(
+        one.bytes
+        for name, indexes in ((name, {*read}) for name, read in case.decision.read.items())
+        for one in _connector(case, name).waiting
+        if one.index in indexes
     )
-    return sum(sizes) <= places.express_bytes
 
 
 def _dataflows(cases: Sequence[_Case]) -> list[str]:
@@ -309,7 +310,7 @@ def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
 def _start(case: _Case) -> Start:
     view, decision = case.view, case.decision
     assert decision is not None, "only a stage that can run starts"
-    return Start(view.dataflow, view.stage, view.epoch, decision)
+    return Start(view.dataflow, view.stage, view.epoch, decision, _read_bytes(case))
 
 
 def _judged(view: StageView, now: datetime) -> _Case:

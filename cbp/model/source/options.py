@@ -3,7 +3,8 @@
 All values are text. `OPTIONS` says which formats have which:
 
     unknown        "refuse" (default): a key or column that is not in the schema rejects the file,
-                   since a misspelt one would become nulls; "ignore": it is left out, and noted
+                   since a misspelt one would become nulls; "ignore": it is left out, and noted;
+                   "add" (not for delta): the column joins the schema, as a new version
     timezone       zone of times that have no zone, such as "UTC", "+02:00" or "Europe/Berlin";
                    without this option, a time without a zone is rejected
     encoding       "utf-8" (default), "latin-1", "windows-1252" or "iso-8859-15"
@@ -56,6 +57,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Maps each format to its options."""
 
+ADDS_COLUMNS = "add"
+"""Value of the option `unknown` by which a file's new columns join the schema without a question.
+Keys that a STRUCT lacks refuse the file, as by default."""
+
 ENCODINGS = ("utf-8", "latin-1", "windows-1252", "iso-8859-15")
 """Encodings of text; in each, the byte of a line end has no other meaning."""
 
@@ -68,11 +73,14 @@ class ValueRules:
 
     Attributes:
         zone: Zone of times that have none; `None` means that such times are refused.
-        ignore_unknown: Whether keys that are not in a STRUCT are left out.
+        ignore_unknown: Whether columns that the schema lacks, and keys that are not in a STRUCT,
+            are left out.
+        add_unknown: Whether columns that the schema lacks join it (`ADDS_COLUMNS`).
     """
 
     zone: tzinfo | None = None
     ignore_unknown: bool = False
+    add_unknown: bool = False
 
 
 STRICT = ValueRules()
@@ -144,7 +152,8 @@ class ReadOptions:
                 raise ValueError(message)
         rules = ValueRules(
             zone=_zone(options["timezone"]) if "timezone" in options else None,
-            ignore_unknown=not _is_first(options, "unknown", "refuse", "ignore"),
+            ignore_unknown=(unknown := _unknown(format_, options)) == "ignore",
+            add_unknown=unknown == ADDS_COLUMNS,
         )
         record = options.get("record", "")
         if record and not _ELEMENT.fullmatch(record):
@@ -213,6 +222,16 @@ def _is_first(options: Mapping[str, str], name: str, first: str, second: str) ->
         message = f"{name} must be {first!r} or {second!r}, not {value!r}"
         raise ValueError(message)
     return value.lower() == first
+
+
+def _unknown(format_: str, options: Mapping[str, str]) -> str:
+    """Return what happens to unknown columns."""
+    value = options.get("unknown", "refuse")
+    allowed = ("refuse", "ignore", *((ADDS_COLUMNS,) if format_ != "delta" else ()))
+    if value.lower() not in allowed:
+        message = f"unknown must be one of {', '.join(map(repr, allowed))}, not {value!r}"
+        raise ValueError(message)
+    return value.lower()
 
 
 def _zone(name: str) -> tzinfo:

@@ -33,180 +33,62 @@ RETRY_SECONDS = 5
 ERROR_CODE = "cbp.error_code"
 """Where the scope of a request has the code of the problem that it got."""
 
+_CODES: Mapping[int, str] = {
+    400: "host_refused request_refused",
+    401: "unauthenticated",
+    403: """
+        code_refused dataflow_not_granted origin_refused request_unmarked scope_too_low token_needed
+    """,
+    404: "not_found route_unknown",
+    405: "method_not_allowed",
+    408: "client_too_slow",
+    409: """
+        already_exists answer_late change_refused code_drifted code_not_loaded dataflow_busy
+        dataflow_drains dataflow_unsettled dataflows_too_many delta_changes_refused
+        delta_feed_disabled delta_place_refused delta_table_replaced delta_unsupported
+        delta_version_gone file_decided file_retracted flow_unframed idempotency_key_busy
+        input_not_retained location_refused object_changed object_gone punctuation_unplaced
+        readmit_refused records_absent replace_refused replacement_unfollowed rollback_impossible
+        run_cancelled run_ended run_gave_way run_not_due sink_choice_refused sink_delivery_refused
+        sink_gap sink_place_refused sink_rolled_back sink_target_foreign stage_paused
+        table_feature_unsupported table_foreign table_foreign_writer table_not_repairable
+        table_placement_differs table_released time_limit token_ended tokens_too_many
+        verification_busy verification_interrupted version_unreadable
+    """,
+    410: "events_gone increment_collected version_gone",
+    412: "version_differs",
+    413: "body_too_large upload_too_large",
+    415: "content_encoding_unsupported media_type_unsupported",
+    421: "led_elsewhere",
+    422: """
+        address_refused alignment_backwards author_code_failed author_ended_process
+        author_state_changed author_unsendable cursor_invalid cycle_undrained dataflow_invalid
+        decision_invalid definition_invalid destination_invalid file_rejected frames_scattered
+        framing_key_invalid idempotency_key_reused increment_absent input_read_twice lookup_several
+        lookup_too_large memo_not_serialisable output_key_foreign output_key_twice query_invalid
+        query_refused query_time query_too_large records_returned removal_refused request_invalid
+        route_flow_unknown route_key_invalid run_context_hidden set_aside_full state_expires_remote
+        state_kept_remote state_key_foreign verification_too_large view_key_twice view_remote
+    """,
+    429: "too_many_attempts too_many_requests",
+    500: """
+        address_space_bounded cbp_error database_url_invalid dataflow_failed file_damaged file_lost
+        file_system_unsafe increment_damaged internal_error invariant_broken rebuild_incomplete
+        run_too_large sink_failed source_failed spark_setting_unsafe spark_unauthenticated
+    """,
+    503: """
+        bucket_denied bucket_failed bucket_gone correction_unfinished database_damaged
+        database_in_use database_newer database_silent delta_table_gone disk_full
+        drop_folder_unusable engine_starting event_streams_exhausted intake_stopped lease_lost
+        log_conflict not_leading object_too_slow oidc_packages_missing oidc_unavailable
+        operating_failure outbound_failed queries_busy query_failed s3_packages_missing
+        sink_delivery_failed sink_secret_missing sink_target_failed spark_job_failed spark_lost
+        spark_unstarted telemetry_packages_missing worker_ended
+    """,
+}
+
 STATUS: Mapping[str, int] = {
-    # the library
-    "cbp_error": 500,
-    "definition_invalid": 422,
-    "dataflow_invalid": 422,
-    "change_refused": 409,
-    "code_drifted": 409,
-    "code_not_loaded": 409,
-    "author_code_failed": 422,
-    "decision_invalid": 422,
-    "increment_absent": 422,
-    "removal_refused": 422,
-    "destination_invalid": 422,
-    "route_key_invalid": 422,
-    "route_flow_unknown": 422,
-    "cycle_undrained": 422,
-    "records_returned": 422,
-    "author_ended_process": 422,
-    "input_read_twice": 422,
-    "run_context_hidden": 422,
-    "state_key_foreign": 422,
-    "state_kept_remote": 422,
-    "state_expires_remote": 422,
-    "lookup_several": 422,
-    "lookup_too_large": 422,
-    "output_key_foreign": 422,
-    "output_key_twice": 422,
-    "set_aside_full": 422,
-    "view_key_twice": 422,
-    "view_remote": 422,
-    "author_state_changed": 422,
-    "author_unsendable": 422,
-    "memo_not_serialisable": 422,
-    "alignment_backwards": 422,
-    "framing_key_invalid": 422,
-    "frames_scattered": 422,
-    "operating_failure": 503,
-    "table_foreign": 409,
-    "table_placement_differs": 409,
-    "table_released": 409,
-    "table_not_repairable": 409,
-    "table_feature_unsupported": 409,
-    "table_foreign_writer": 409,
-    "file_system_unsafe": 500,
-    "spark_setting_unsafe": 500,
-    "spark_unauthenticated": 500,
-    "address_space_bounded": 500,
-    "run_too_large": 500,
-    "log_conflict": 503,
-    "lease_lost": 503,
-    "spark_job_failed": 503,
-    "worker_ended": 503,
-    "spark_lost": 503,
-    "spark_unstarted": 503,
-    "engine_starting": 503,
-    "disk_full": 503,
-    "file_damaged": 500,
-    "file_lost": 500,
-    "increment_damaged": 500,
-    "version_gone": 410,
-    "increment_collected": 410,
-    "version_unreadable": 409,
-    "run_cancelled": 409,
-    "run_gave_way": 409,
-    "dataflow_busy": 409,
-    "correction_unfinished": 503,
-    "dataflow_failed": 500,
-    "rollback_impossible": 409,
-    "replace_refused": 409,
-    "replacement_unfollowed": 409,
-    "records_absent": 409,
-    "input_not_retained": 409,
-    "dataflow_unsettled": 409,
-    "verification_busy": 409,
-    "verification_interrupted": 409,
-    "verification_too_large": 422,
-    "punctuation_unplaced": 409,
-    "rebuild_incomplete": 500,
-    "time_limit": 409,
-    "answer_late": 409,
-    "not_found": 404,
-    "already_exists": 409,
-    "dataflows_too_many": 409,
-    "flow_unframed": 409,
-    "invariant_broken": 500,
-    # the metadata store
-    "cursor_invalid": 422,
-    "database_url_invalid": 500,
-    "database_in_use": 503,
-    "database_damaged": 503,
-    "database_newer": 503,
-    "database_silent": 503,
-    "telemetry_packages_missing": 503,
-    "version_differs": 412,
-    # queries
-    "query_refused": 422,
-    "query_invalid": 422,
-    "query_time": 422,
-    "query_too_large": 422,
-    "queries_busy": 503,
-    "query_failed": 503,
-    # the drop folder
-    "drop_folder_unusable": 503,
-    "source_failed": 500,
-    "upload_too_large": 413,
-    "file_decided": 409,
-    "file_retracted": 409,
-    "readmit_refused": 409,
-    "intake_stopped": 503,
-    "delta_place_refused": 409,
-    "delta_table_gone": 503,
-    "delta_table_replaced": 409,
-    "delta_feed_disabled": 409,
-    "delta_unsupported": 409,
-    "delta_version_gone": 409,
-    "delta_changes_refused": 409,
-    "location_refused": 409,
-    "s3_packages_missing": 503,
-    "bucket_gone": 503,
-    "bucket_denied": 503,
-    "bucket_failed": 503,
-    "object_too_slow": 503,
-    "object_gone": 409,
-    "object_changed": 409,
-    "dataflow_drains": 409,
-    "stage_paused": 409,
-    "file_rejected": 422,
-    # other services
-    "oidc_unavailable": 503,
-    "oidc_packages_missing": 503,
-    "address_refused": 422,
-    "outbound_failed": 503,
-    # sinks
-    "sink_target_failed": 503,
-    "sink_place_refused": 409,
-    "sink_target_foreign": 409,
-    "sink_rolled_back": 409,
-    "sink_gap": 409,
-    "sink_delivery_failed": 503,
-    "sink_delivery_refused": 409,
-    "sink_secret_missing": 503,
-    "sink_choice_refused": 409,
-    "sink_failed": 500,
-    # the event stream
-    "event_streams_exhausted": 503,
-    "events_gone": 410,
-    # the requests themselves
-    "request_refused": 400,
-    "request_invalid": 422,
-    "unauthenticated": 401,
-    "scope_too_low": 403,
-    "dataflow_not_granted": 403,
-    "code_refused": 403,
-    "token_needed": 403,
-    "too_many_attempts": 429,
-    "too_many_requests": 429,
-    "tokens_too_many": 409,
-    "token_ended": 409,
-    "request_unmarked": 403,
-    "host_refused": 400,
-    "origin_refused": 403,
-    "body_too_large": 413,
-    "client_too_slow": 408,
-    "media_type_unsupported": 415,
-    "content_encoding_unsupported": 415,
-    "idempotency_key_reused": 422,
-    "idempotency_key_busy": 409,
-    "run_ended": 409,
-    "run_not_due": 409,
-    "route_unknown": 404,
-    "method_not_allowed": 405,
-    "not_leading": 503,
-    "led_elsewhere": 421,
-    "internal_error": 500,
+    code: status for status, codes in _CODES.items() for code in codes.split()
 }
 
 _REFUSALS = frozenset({"event_streams_exhausted", "intake_stopped", "not_leading"})

@@ -1,4 +1,4 @@
-"""Records as a file: CSV by RFC 4180, or a JSON array. Pure.
+"""Records as a file: CSV by RFC 4180, or a JSON array; a page of a list as an attachment.
 
 Guaranteed: in CSV a null and an empty string stay apart, since only a string is quoted. A nested
 value, such as an array, is JSON in one cell. A value is written as it is: a text that a spreadsheet
@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fastapi import Response
+
 CURSOR_HEADER = "X-CBP-Cursor"
 """Header of a page as a file: the cursor of the next page; left out with the last one."""
 
@@ -22,7 +24,6 @@ def csv_text(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> st
     """Return records as CSV with a header.
 
     Args:
-        columns: The columns, in order.
         records: JSON values by column; a column that is left out is null.
     """
     return csv_of_rows(columns, ([record.get(name) for name in columns] for record in records))
@@ -52,3 +53,29 @@ def _cell(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
+
+
+NEXT_CURSOR: dict[str, Any] = {
+    "description": "Cursor of the next page; left out with the last one.",
+    "schema": {"type": "string"},
+}
+"""The header as the OpenAPI document describes it."""
+
+_MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+
+
+def file_page(content: str, filename: str, cursor: str | None) -> Response:
+    """Return a page as an attachment.
+
+    Args:
+        filename: Its name, which ends with its format: `csv` or `json`.
+        cursor: Cursor of the next page; `None` if no page follows.
+    """
+    headers = {
+        "Content-Disposition": f'attachment; filename="{filename}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    if cursor is not None:
+        headers[CURSOR_HEADER] = cursor
+    media_type = _MEDIA_TYPES[filename.rpartition(".")[2]]
+    return Response(content, media_type=media_type, headers=headers)

@@ -28,8 +28,11 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
     @classmethod
-    def of(cls, value: object, **more: Any) -> Self:
-        """Return the answer that shows a value: its attributes by their names, and `more`."""
+    def of(cls, value: object = None, **more: Any) -> Self:
+        """Return the answer that shows a value: its attributes by their names, and `more`.
+
+        A value inside of it is shown by the model of its field, in the same way.
+        """
         taken = {name: getattr(value, name) for name in cls.model_fields if name not in more}
         return cls.model_validate(taken | more)
 
@@ -90,8 +93,7 @@ class StateOut(Model):
     columns: str
     key: str = Field(description="Columns by which the stage groups its records.")
     second_key: str = Field(
-        default="",
-        description="Columns that name a record within its group; often there are none.",
+        default="", description="Columns that name a record within its group; often there are none."
     )
     kind: Literal["state", "view"] = Field(
         default="state", description="The changes of a `view` are a flow of the same name."

@@ -109,9 +109,6 @@ def stage_state(
 
     Args:
         wait: Why it did not start when it was last looked at.
-        is_running: Whether it has a run under way.
-        is_paused: Whether its dataflow is paused.
-        set_aside: How many records it has set aside.
     """
     if wait is not None and wait.kind == "retry":
         return "retrying"  # also while a run's result is being completed

@@ -61,11 +61,8 @@ def increment_grid(
     """Return a page of increments of one flow, newest first.
 
     Args:
-        store: The metadata store.
-        dataflow: The compiled dataflow.
         members: Leading stage to the stages that run together.
         flow: A source, or `stage.output`.
-        cursor: The cursor of the page before.
         limit: Maximal number of rows (> 0).
         open_only: Leave out increments that every stage has applied.
     """

@@ -39,11 +39,7 @@ _TOTALS = {
 
 
 class MetricsScrape(Collector):
-    """The metrics at one moment.
-
-    Args:
-        sources: What they are made of.
-    """
+    """The metrics at one moment."""
 
     def __init__(self, sources: MetricSources) -> None:
         controller, store = sources.controller, sources.store
@@ -54,7 +50,7 @@ class MetricsScrape(Collector):
         self._names = {record.name for record in self._records}
         self._gauges = store.gauges()
         self._lease_left = _lease_left(store)
-        self._lanes, self._counts = controller.lane_counts, controller.run_counts
+        self._counts = controller.run_counts
         self._degraded = _degraded(sources, self._records, self._gauges)
         self._scrubs = [controller.scrubs.last(name) for name in sorted(self._names)]
         self._sinks = store.sinks()
@@ -224,7 +220,7 @@ class MetricsScrape(Collector):
         seconds = CounterMetricFamily(
             "cbp_run_seconds", "What the jobs of these runs took.", labels=labels
         )
-        for one in self._lanes:
+        for _, one in sorted(self._counts.lanes.items()):
             if one.dataflow in self._names:
                 runs.add_metric([one.dataflow, one.lane], one.runs)
                 seconds.add_metric([one.dataflow, one.lane], one.seconds)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import structlog
@@ -24,6 +24,7 @@ from cbp.model.dataflow.replacement import hindrances
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
+from cbp.model.instants import instant_of
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import (
@@ -82,7 +83,6 @@ class Overview:
 
     Attributes:
         present: Knows what the stages wait for, and what fails beside them.
-        kept: Summaries of earlier answers.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 
@@ -190,10 +190,8 @@ class Overview:
         state = _dataflow_state(record, stages)
         if troubles and state == "ok":
             state = "retrying"
-        return DataflowSummary(
-            name=record.name,
-            version=record.version,
-            desired=record.desired,
+        return DataflowSummary.of(
+            record,
             state=state,
             stages=len(stages),
             queued_increments=sum(queue.increments for queue in queues),
@@ -209,7 +207,6 @@ class Overview:
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
             set_aside=self.controller.set_aside_counts.of(record),
             problem=None if record.is_paused else _problem(state, stages, troubles),
-            created_at=record.created_at,
         )
 
     def _stages(
@@ -225,14 +222,19 @@ class Overview:
         members = members_of(self.controller, record.name)
         set_aside = self.controller.set_aside_counts.of(record)
         rebuilds = self._rebuilds(record.name, connectors)
+
+        def declared(stage: str) -> dict[str, Any]:
+            files = self._newer_files(record, stage, dataflow)
+            more = {"newer_files": files, "rebuilding": rebuilds.get(stage)}
+            return _declared(record, stage, dataflow, cycles) | more
+
         stages_out = []
         for stage in read.stages:
             queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}), dataflow)
             oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
-            leader = StageOut(
-                **_declared(record, stage.stage, dataflow, cycles),
-                newer_files=self._newer_files(record, stage.stage, dataflow),
-                rebuilding=rebuilds.get(stage.stage),
+            leader = StageOut.of(
+                stage,
+                **declared(stage.stage),
                 runs_with=stage.stage,
                 state=stage_state(
                     stage,
@@ -244,30 +246,16 @@ class Overview:
                 set_aside=set_aside.get(stage.stage, 0),
                 paused_itself=stage.is_paused,
                 waiting=stage.paused_because or _words(waits.get(stage.stage)),
-                priority=stage.priority,
                 error=_error(stage, waits.get(stage.stage)),
-                epoch=stage.epoch,
                 lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
-                failures=stage.failures,
-                retry_at=stage.retry_at,
                 last_success_at=self._last_success(record.name, stage.stage, read.runs),
-                memo=stage.memo,
-                turns=stage.turns,
                 queues=queues,
             )
             others = members.get(stage.stage, (stage.stage,))[1:]
-            stages_out += [
-                leader,
-                *(
-                    _beside(
-                        leader,
-                        _declared(record, n, dataflow, cycles)
-                        | {"newer_files": self._newer_files(record, n, dataflow)}
-                        | {"rebuilding": rebuilds.get(n)},
-                    )
-                    for n in others
-                ),
-            ]
+            # One that runs with another has no queue of its own to wait for.
+            its_own: dict[str, Any] = {"queues": [], "lag_seconds": None, "memo": None}
+            stages_out.append(leader)
+            stages_out += [leader.model_copy(update=declared(n) | its_own) for n in others]
         return stages_out
 
     def _rebuilds(
@@ -365,24 +353,15 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
     _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
     cause = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
     problem = f"its figures cannot be read: {cause}; see the log, and run `cbp doctor`"
-    return DataflowSummary(
-        name=record.name,
-        version=record.version,
-        desired=record.desired,
+    return DataflowSummary.of(
+        record,
         state="broken",
         stages=len(_object(_object(record.document).get("stages"))),
-        queued_increments=0,
-        queued_records=0,
-        lag_seconds=None,
-        last_success_at=None,
-        failures=0,
-        failing=[],
-        recent=[],
-        quarantined={},
-        rejected={},
-        set_aside={},
         problem=problem,
-        created_at=record.created_at,
+        **dict.fromkeys(("queued_increments", "queued_records", "failures"), 0),
+        **dict.fromkeys(("lag_seconds", "last_success_at")),
+        **dict.fromkeys(("failing", "recent"), ()),
+        **{name: {} for name in ("quarantined", "rejected", "set_aside")},
     )
 
 
@@ -421,10 +400,7 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
     """Return leader -> the stages that run together; empty if that cannot be found out.
 
-    That is so if the dataflow does not compile, for example.
-
-    Raises:
-        NotFoundError: If there is no such dataflow.
+    That is so if the dataflow does not compile, for example. Raises `NotFoundError`.
     """
     try:
         return controller.members(name)
@@ -432,12 +408,6 @@ def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...
         raise
     except CbpError:
         return {}
-
-
-def _beside(leader: StageOut, declared: Mapping[str, Any]) -> StageOut:
-    """Return a stage that runs with another one, and so has no queue of its own to wait for."""
-    its_own = {**declared, "queues": [], "lag_seconds": None, "memo": None}
-    return leader.model_copy(update=its_own)
 
 
 def _declared(
@@ -541,13 +511,9 @@ def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:
     return RebuildOut.of(
         rebuild,
-        since=_moment(rebuild.since_ms),
-        as_it_was=None if rebuild.as_it_was_ms is None else _moment(rebuild.as_it_was_ms),
+        since=instant_of(rebuild.since_ms),
+        as_it_was=None if rebuild.as_it_was_ms is None else instant_of(rebuild.as_it_was_ms),
     )
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _keep_out(wish: RetentionWish, service: FlowRetention) -> KeepOut:

@@ -21,9 +21,7 @@ def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
     """Return those of the last runs, newest first, that ended: the oldest first."""
     return [
         RecentRunOut.of(
-            run,
-            status=run.status.value,
-            seconds=(run.finished_at - run.started_at).total_seconds(),
+            run, status=run.status.value, seconds=(run.finished_at - run.started_at).total_seconds()
         )
         for run in reversed(runs)
         if run.finished_at is not None

@@ -63,7 +63,6 @@ def rejected_by_claim(
     Args:
         record: The dataflow of all claims.
         claims: The claims; only those that became an increment can have any.
-        store: Has the increments.
     """
     read = [
         (one.id, (one.source, one.index))

@@ -7,22 +7,40 @@ is never held in memory, and the client is slowed down to the speed of the disk.
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, BinaryIO, TypeVar, cast
 
 import anyio.from_thread
+import anyio.to_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from controller.api.answers.request_errors import RequestError
 
+T = TypeVar("T")
+
+READ_BYTES = 1 << 20
+
+
+async def receive_file(
+    request: Request, limiter: anyio.CapacityLimiter, take: Callable[[BinaryIO], T]
+) -> T:
+    """Return what a function makes of an upload's body.
+
+    It is called in a thread of those for uploads: slow clients would otherwise block every route.
+    Raises what it raises, and what reading the body does (`BodyStream`).
+    """
+    stream = BodyStream(request)
+
+    def act() -> T:
+        with io.BufferedReader(stream, READ_BYTES) as reader:
+            return take(cast(BinaryIO, reader))
+
+    return await anyio.to_thread.run_sync(act, limiter=limiter)
+
 
 async def read_body(request: Request) -> bytes:
-    """Return a whole body.
-
-    Raises:
-        RequestError: If the client went away.
-    """
+    """Return a whole body; raises `RequestError` if the client went away."""
     return b"".join([chunk async for chunk in _chunks(request)])
 
 

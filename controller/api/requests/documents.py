@@ -40,11 +40,7 @@ class Document:
 
 
 async def read_document_body(request: Request) -> bytes:
-    """Return the body of a request whose media type is JSON or YAML.
-
-    Raises:
-        MediaTypeError: If it is anything else.
-    """
+    """Return the body of a request whose media type is JSON or YAML. Raises `MediaTypeError`."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (*_JSON_TYPES, *_YAML_TYPES):
         raise MediaTypeError(media_type, (*_JSON_TYPES, *_YAML_TYPES))
@@ -55,8 +51,7 @@ async def read_document_body(request: Request) -> bytes:
 def parsed(registry: Registry, body: bytes, content_type: str) -> Iterator[Document]:
     """Read a document; mistakes that are raised meanwhile get their line and column.
 
-    Raises:
-        DataflowInvalidError: If the text is not a document.
+    Raises `DataflowInvalidError`.
     """
     text = _text(body)
     try:

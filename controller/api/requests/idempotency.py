@@ -55,8 +55,7 @@ class IdempotencyKeys:
     def busy(self, key: str | None) -> Iterator[None]:
         """Serve one request under a key that is stored elsewhere; `None` does nothing.
 
-        Raises:
-            IdempotencyKeyBusyError: If another request with it is being served.
+        Raises `IdempotencyKeyBusyError`.
         """
         with self._lock:
             if key is not None and key in self._serving:

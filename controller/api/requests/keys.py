@@ -1,7 +1,7 @@
 """Parses keys in query parameters by the declared types of the columns.
 
-Numbers are decimal, booleans are `true` or `false`, dates and times are ISO 8601 (without a zone:
-UTC), BINARY is base64, and `_null=column` is a null column.
+A text is read as in a CSV file (`controller.values`), a time without a zone in UTC; BINARY is
+base64, and `_null=column` is a null column.
 
 Invariant: a value of a key column that the API returns (`controller.api.answers.json_values`) is
 parsed to the same value (tests/controller/api/requests/test_keys.py).
@@ -9,19 +9,16 @@ parsed to the same value (tests/controller/api/requests/test_keys.py).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ctypes
-import math
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Context, Decimal, InvalidOperation
+from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.schema import DataType, Field, Schema
+from cbp.model.flow.schema import Field, Schema
 from controller.api.answers.request_errors import RequestInvalidError
+from controller.values import ValueRules, excerpt, from_json, from_text
 
 NULL_PARAMETER = "_null"
 
@@ -40,17 +37,12 @@ KEY_PARAMETERS = {
 }
 """What the OpenAPI document says of a key in the query."""
 
-# Wide enough for DECIMAL(38,38); the default context has 28 digits.
-_DECIMALS = Context(prec=80)
-_INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+_IN_UTC = ValueRules(zone=UTC)
+_REALS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Schema]:
-    """Return the key columns of a state, and all its columns.
-
-    Raises:
-        NotFoundError: If there is no such stage, or it keeps no such state.
-    """
+    """Return the key columns of a state, and all its columns. Raises `NotFoundError`."""
     node = dataflow.stages.get(stage)
     if node is None:
         raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
@@ -76,8 +68,7 @@ def parse_key(
         parameters: Name and text; `_null=column` is a null column.
         optional: More columns that may be given.
 
-    Raises:
-        RequestInvalidError: Lists every parameter that is missing, unknown, repeated or wrong.
+    Raises `RequestInvalidError`.
     """
     mistakes: list[dict[str, str]] = []
     more = () if optional is None else optional.fields
@@ -95,8 +86,7 @@ def parse_key(
         try:
             key[column.name] = None if text is None else _parse(column, text)
         except ValueError as error:
-            expected = f"{text!r} is no {column.type}: {error}"
-            mistakes.append(_mistake("key_column_invalid", column.name, expected))
+            mistakes.append(_mistake("key_column_invalid", column.name, str(error)))
     if mistakes:
         raise RequestInvalidError(mistakes)
     return key
@@ -123,86 +113,17 @@ def _mistake(code: str, column: str, message: str) -> dict[str, str]:
 
 
 def _parse(column: Field, text: str) -> Any:
-    """Parse one value; raises `ValueError` that says what was expected."""
+    """Return the value of a text; raises `ValueError` that says what was expected."""
     kind = column.type.kind
-    if kind in _INTEGER_BITS:
-        return _integer(text, _INTEGER_BITS[kind])
-    if kind == "DECIMAL":
-        return _decimal(text, column.type)
-    return _PARSERS[kind](text)
-
-
-def _integer(text: str, bits: int) -> int:
-    value = int(text) if text.lstrip("+-").isdecimal() and len(text) <= bits else None
-    if value is None:
-        message = "expected a whole number"
+    if kind == "BINARY":
+        return from_json(column.type)(text)
+    if kind == "BOOLEAN" and text != text.lower():
+        message = f"expected true or false, got {excerpt(text)}"
         raise ValueError(message)
-    if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        message = f"out of the range of {bits} bits"
-        raise ValueError(message)
-    return value
-
-
-def _decimal(text: str, type_: DataType) -> Decimal:
-    message = f"expected a number with at most {type_.scale} decimal places"
-    try:
-        value = Decimal(text)
-    except InvalidOperation as error:
-        raise ValueError(message) from error
-    if not value.is_finite():
-        raise ValueError(message)
-    try:
-        fitted = value.quantize(Decimal(1).scaleb(-type_.scale), context=_DECIMALS)
-    except InvalidOperation as error:
-        raise ValueError(message) from error
-    if fitted != value or fitted.adjusted() + type_.scale >= type_.precision:
-        raise ValueError(message)
-    return fitted
-
-
-def _float(text: str) -> float:
-    if "_" in text:  # Python accepts this between thousands
-        message = "expected a number"
-        raise ValueError(message)
-    return float(text)
-
-
-def _single(text: str) -> float:
-    """Parse a number of 32 bits, as the nearest one, which is what is stored."""
-    value = _float(text)
-    nearest = ctypes.c_float(value).value
-    if math.isinf(nearest) and not math.isinf(value):
-        message = "out of the range of 32 bits"
-        raise ValueError(message)
-    return nearest
-
-
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        message = "expected true or false"
-        raise ValueError(message)
-    return text == "true"
-
-
-def _timestamp(text: str) -> datetime:
-    value = datetime.fromisoformat(text)
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def _binary(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        message = f"expected base64: {error}"
-        raise ValueError(message) from error
-
-
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "STRING": str,
-    "BOOLEAN": _boolean,
-    "DOUBLE": _float,
-    "FLOAT": _single,
-    "BINARY": _binary,
-    "DATE": date.fromisoformat,
-    "TIMESTAMP": _timestamp,
-}
+    if kind == "TIMESTAMP" and len(text) == len("2026-11-21"):
+        text = f"{text}T00:00"
+    if kind in ("DOUBLE", "FLOAT"):
+        text = _REALS.get(text.lower(), text)
+    value = from_text(column.type, _IN_UTC)(text)
+    # The table holds the nearest number of 32 bits.
+    return ctypes.c_float(value).value if kind == "FLOAT" else value

@@ -23,17 +23,7 @@ SLOW_SECONDS = 60.0
 
 
 class MetricSources:
-    """What metrics are made of; one for the application, as it remembers slow figures.
-
-    Args:
-        controller: Knows counts, waits and troubles.
-        store: Has the rows.
-        drop_folder: Knows the troubles of sources.
-        standing: Returns which instance leads.
-        feed: Knows how many clients follow the events.
-        audit: Counts refused requests, and what the audit log lacks.
-        cache: The folder of index copies.
-    """
+    """What metrics are made of; one for the application, as it remembers slow figures."""
 
     def __init__(
         self,

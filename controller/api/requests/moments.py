@@ -29,19 +29,36 @@ Instant = Annotated[datetime, AfterValidator(_utc)]
 """A time; without a zone it is in UTC."""
 
 
-class RangePageQuery(PageQuery):
-    """A page of what happened in a range of time."""
+class RangeQuery(Model):
+    """What happened in a range of time."""
 
     since: Instant | None = Field(None, description="It began, or came, at this time or later.")
     until: Instant | None = Field(None, description="It began, or came, before this time.")
+
+    def holds(self, at: datetime | None) -> bool:
+        """Return whether a time is in the range; `None`, which means unknown, is in no range."""
+        if at is None:
+            return self.since is None and self.until is None
+        is_late = self.until is not None and at >= self.until
+        return not is_late and (self.since is None or at >= self.since)
+
+    def holds_ms(self, at_ms: int) -> bool:
+        """Return whether a time, in milliseconds since 1970, is in the range."""
+        return self.holds(datetime.fromtimestamp(at_ms / 1000, UTC))
+
+
+class RangePageQuery(PageQuery, RangeQuery):
+    """A page of what happened in a range of time."""
+
+
+ErrorCode = Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
+"""The code of an error, or of the reason of a refusal."""
 
 
 class RefusalPageQuery(RangePageQuery):
     """A page of what was refused in a range of time."""
 
-    code: str | None = Field(
-        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the reason of a refusal."
-    )
+    code: ErrorCode = Field(None, description="Code of the reason of a refusal.")
 
 
 class MomentQuery(Model):
@@ -62,7 +79,6 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
     """Return the requested snapshot; `None` if the request names none.
 
     Args:
-        query: The request's parameters.
         prefix: Prefix of the parameter names, for messages.
 
     Raises:
@@ -70,11 +86,7 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
     """
     if query.stage is not None and query.epoch is None:
         message = "a stage needs an epoch"
-        mistake = {
-            "code": "epoch_missing",
-            "where": f"query.{prefix}stage",
-            "message": message,
-        }
+        mistake = {"code": "epoch_missing", "where": f"query.{prefix}stage", "message": message}
         raise RequestInvalidError([mistake])
     if query.epoch is None and query.at is None:
         return None

@@ -39,12 +39,7 @@ class PresentState(Protocol):
 
 
 class OwnState:
-    """The state, asked of the parts of this process.
-
-    Args:
-        controller: Knows waits, troubles and phases.
-        drop_folder: Knows the troubles of sources.
-    """
+    """The state, asked of the parts of this process."""
 
     def __init__(self, controller: Controller, drop_folder: DropFolder) -> None:
         self._controller, self._drop_folder = controller, drop_folder

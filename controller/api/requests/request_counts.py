@@ -66,7 +66,6 @@ class RequestCounter:
     """ASGI middleware that counts; comes before every other.
 
     Args:
-        counts: Where requests are counted.
         prefix: What the templates of all routes begin with, and labels leave out.
     """
 

@@ -18,12 +18,16 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
+from controller.api.answers.request_errors import RequestInvalidError
+from controller.api.answers.schemas import PageQuery
+from controller.api.routing.dependencies import SettingsDep
 from controller.api.security.exchange import exchange_of
+from controller.settings import Settings
 from controller.store.errors import CursorInvalidError
 
 T = TypeVar("T")
@@ -38,21 +42,30 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class ListCursors:
-    """Opens and seals the cursors of one list.
+    """Opens and seals the cursors of one list, and knows how large its pages may be.
 
     Attributes:
         subject: The route, the names in its path as (parameter, value), and what `about` added.
     """
 
     subject: tuple[str | tuple[str, str], ...]
+    settings: Settings = field(default_factory=Settings.model_construct, repr=False)
 
     def about(self, *parts: str) -> ListCursors:
         """Return the cursors of the list that these parts of the query choose."""
-        return ListCursors((*self.subject, *parts))
+        return replace(self, subject=(*self.subject, *parts))
 
     def of_list(self, action: str) -> ListCursors:
         """Return the cursors of the route `action`, whose path has the same names."""
-        return ListCursors((action, *self.subject[1:]))
+        return replace(self, subject=(action, *self.subject[1:]))
+
+    def size(self, query: PageQuery) -> int:
+        """Return how many items a page may have; raises as `page_size`."""
+        return page_size(self.settings, query)
+
+    def size_or_all(self, query: PageQuery) -> int | None:
+        """Return how many items a page of a short list may have; `None`: all, without a limit."""
+        return None if query.limit is None else page_size(self.settings, query)
 
     def seal(self, place: str | None) -> str | None:
         """Return the cursor for a place in this list; `None` at its end."""
@@ -64,8 +77,7 @@ class ListCursors:
     def open(self, cursor: str | None) -> str | None:
         """Return the place that a client's cursor names; `None` without a cursor.
 
-        Raises:
-            CursorInvalidError: If it is not a cursor of this list.
+        Raises `CursorInvalidError`.
         """
         if cursor is None:
             return None
@@ -112,18 +124,27 @@ class ListCursors:
         return hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]
 
 
+def page_size(settings: Settings, query: PageQuery) -> int:
+    """Return how many items a page may have.
+
+    Raises `RequestInvalidError` if the client asks for more than the operator allows.
+    """
+    if query.limit is None:
+        return settings.page_size_default
+    if query.limit > settings.page_size_max:
+        message = f"at most {settings.page_size_max}"
+        mistake = {"code": "limit_too_large", "where": "query.limit", "message": message}
+        raise RequestInvalidError([mistake])
+    return query.limit
+
+
 def page_behind(
-    items: Sequence[T],
-    place_of: Callable[[T], str],
-    *,
-    place: str | None,
-    size: int | None,
+    items: Sequence[T], place_of: Callable[[T], str], *, place: str | None, size: int | None
 ) -> tuple[Sequence[T], str | None]:
     """Return a page of a list that loses its last items only, and the place after the page.
 
     Args:
         items: The whole list. Each item has a place of its own.
-        place_of: Returns the place of an item.
         place: The place of the last item before the page; `None` for the first page. If the item
             is lost, so is all that was after it: then the page is empty.
         size: Maximum number of items; `None`: no limit.
@@ -136,9 +157,9 @@ def page_behind(
     return items[:size], place_of(items[size - 1])
 
 
-async def _cursors(request: Request) -> ListCursors:
+async def _cursors(request: Request, settings: SettingsDep) -> ListCursors:
     names = ((name, str(value)) for name, value in sorted(request.path_params.items()))
-    return ListCursors((exchange_of(request.scope).action, *names))
+    return ListCursors((exchange_of(request.scope).action, *names), settings)
 
 
 CursorsDep = Annotated[ListCursors, Depends(_cursors)]

@@ -30,11 +30,10 @@ from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
-from controller.loop.housekeeping.collector import Housekeeping
-from controller.loop.housekeeping.scrubs import Scrubs
+from controller.loop.housekeeping.collector import Collector
+from controller.loop.housekeeping.scrubber import Scrubs
 from controller.loop.operations.amendments import Amendments
-from controller.loop.operations.give_back_jobs import GiveBackJobs
-from controller.loop.operations.rollback_jobs import RollbackJobs
+from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
@@ -58,11 +57,7 @@ class Parts:
 
     Attributes:
         standing: Returns the role of this instance; answers at once.
-        uploads: Limits how many uploads are received at a time.
-        events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
-        summaries: Summaries of dataflows, kept for the next answer.
-        answers: Answers that several requests share.
     """
 
     controller: Controller
@@ -119,9 +114,7 @@ ExchangeDep = Annotated[Exchange, Depends(_exchange)]
 ControllerDep = Annotated[Controller, Depends(_part(lambda parts: parts.controller))]
 AmendmentsDep = Annotated[Amendments, Depends(_part(lambda parts: parts.controller.amendments))]
 ExplainingDep = Annotated[Explaining, Depends(_part(lambda parts: parts.controller.explaining))]
-HousekeepingDep = Annotated[
-    Housekeeping, Depends(_part(lambda parts: parts.controller.housekeeping))
-]
+HousekeepingDep = Annotated[Collector, Depends(_part(lambda parts: parts.controller.housekeeping))]
 LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
 ReadingDep = Annotated[Reader, Depends(_part(lambda parts: parts.controller.reading))]
 GiveBackJobsDep = Annotated[

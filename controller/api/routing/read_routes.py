@@ -52,11 +52,7 @@ def is_lasting(endpoint: object) -> bool:
 
 
 class ReadRoutes:
-    """Knows which paths a process that only reads serves.
-
-    Args:
-        routes: All routes of the application, in their order.
-    """
+    """Knows which paths a process that only reads serves."""
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._index = RouteIndex(routes)

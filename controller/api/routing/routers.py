@@ -1,4 +1,4 @@
-"""Shared parts of all resource modules: router, leadership, page size.
+"""Shared parts of all resource modules: router and leadership.
 
 Every route of a router made here declares what its caller needs, and documents the problems that
 any route may answer with.
@@ -18,16 +18,10 @@ from fastapi import APIRouter, Depends, Request
 
 from cbp.model.schedule.lease import Role
 from controller.api.answers.problems import MEDIA_TYPE
-from controller.api.answers.request_errors import (
-    LedElsewhereError,
-    NotLeadingError,
-    RequestInvalidError,
-)
-from controller.api.answers.schemas import PageQuery
+from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
 from controller.api.routing.dependencies import standing_of
 from controller.api.routing.scopes import ScopedRoute, operation_id
 from controller.api.security.guard import bearer_scheme
-from controller.settings import Settings
 
 PREFIX = "/api/v1"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
@@ -87,30 +81,6 @@ def open_router(tag: str) -> APIRouter:
         generate_unique_id_function=operation_id,
         responses=problems(*_ANY),
     )
-
-
-def page_size(settings: Settings, query: PageQuery) -> int:
-    """Return how many items a page may have.
-
-    Raises:
-        RequestInvalidError: If the client asks for more than the operator allows.
-    """
-    if query.limit is None:
-        return settings.page_size_default
-    if query.limit > settings.page_size_max:
-        message = f"at most {settings.page_size_max}"
-        mistake = {"code": "limit_too_large", "where": "query.limit", "message": message}
-        raise RequestInvalidError([mistake])
-    return query.limit
-
-
-def page_size_or_all(settings: Settings, query: PageQuery) -> int | None:
-    """Return how many items a page of a short list may have; `None`: all, as no limit was given.
-
-    Raises:
-        RequestInvalidError: As for `page_size`.
-    """
-    return None if query.limit is None else page_size(settings, query)
 
 
 async def _led_here(request: Request) -> None:

@@ -18,11 +18,7 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from controller.access.errors import (
-    DataflowNotGrantedError,
-    ScopeTooLowError,
-    UnauthenticatedError,
-)
+from controller.access.errors import DataflowNotGrantedError, ScopeTooLowError, UnauthenticatedError
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.requests.shared_answers import SharedAnswers
@@ -93,9 +89,7 @@ def require_granted(exchange: Exchange, dataflow: str) -> None:
     """Refuse a caller whose token is limited to other dataflows than that of a record.
 
     Also notes the dataflow for the audit log, since the path does not say it.
-
-    Raises:
-        DataflowNotGrantedError: If the caller may not touch the dataflow.
+    Raises `DataflowNotGrantedError`.
     """
     exchange.dataflow = dataflow
     require_touchable(exchange, dataflow)
@@ -104,8 +98,7 @@ def require_granted(exchange: Exchange, dataflow: str) -> None:
 def require_touchable(exchange: Exchange, dataflow: str | None) -> None:
     """Refuse a caller whose token is limited to other dataflows; `None`: to any.
 
-    Raises:
-        DataflowNotGrantedError: If the caller may not touch the dataflow.
+    Raises `DataflowNotGrantedError`.
     """
     assert exchange.caller is not None, "a route that is not public has a caller"
     if not exchange.caller.may_touch(dataflow):

@@ -29,8 +29,6 @@ async def identify(
     """Return the caller of a request.
 
     Args:
-        scope: The request.
-        authentication: Knows the callers.
         note_use: Whether the request is a use of the credential, and not only a question.
 
     Raises:

@@ -33,9 +33,6 @@ def set_cookie(
     """Add a session's cookie to an answer.
 
     Args:
-        response: The answer.
-        scope: The request.
-        value: The session's secret.
         life: Seconds until the browser forgets it.
         secure: Send it by TLS only, even if this request came without.
     """

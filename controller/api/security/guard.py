@@ -87,9 +87,6 @@ class Guard:
     """ASGI middleware; see the module header.
 
     Args:
-        access: Knows the callers, and writes down what they did.
-        host: The address that the service listens on.
-        allowed_hosts: Further names under which clients may reach it.
         bounds: Bounds of bodies; a body is read only after the checks above.
         tls: Whether this service ends TLS itself: then nothing of it is served without, and
             browsers are asked to remember that.

@@ -9,11 +9,12 @@ import typer
 
 from cbp.model.instants import zoned
 from controller.cli.session import AsJson, At, Cursor, Limit, fetch
-from controller.terminal import clock, one_line, print_more, print_table
+from controller.terminal import Cell, clock, one_line, print_page
 
 Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
 Action = Annotated[str | None, typer.Option(help="Show only this action, such as dataflows_pause.")]
 Dataflow = Annotated[str | None, typer.Option(help="Show only this dataflow.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Show only what ended with this error code.")]
 Outcome = Annotated[str | None, typer.Option(help="Show only done, failed or refused.")]
 
 
@@ -25,6 +26,7 @@ def audit_command(
     action: Action = None,
     dataflow: Dataflow = None,
     outcome: Outcome = None,
+    error_code: ErrorCode = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
@@ -40,36 +42,34 @@ def audit_command(
         action=action,
         dataflow=dataflow,
         outcome=outcome,
+        error_code=error_code,
         limit=limit,
         cursor=cursor,
     )
-    rows = [
-        (
-            clock(item["at"]),
-            one_line(_who(item)),
-            item["action"] or "-",
-            one_line(_what(item)),
-            item["outcome"] if item["count"] == 1 else f"{item['outcome']} {item['count']}x",
-            item["error_code"] or "",
-            one_line(item["reason"]),
-        )
-        for item in answer["items"]
-    ]
-    columns = ("at", "who", "action", "what", "outcome", "error", "reason")
-    print_table(columns, rows, empty="no entries")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "at": (clock, "at"),
+        "who": _who,
+        "action": (lambda action: action or "-", "action"),
+        "what": _what,
+        "outcome": lambda item: (
+            item["outcome"] if item["count"] == 1 else f"{item['outcome']} {item['count']}x"
+        ),
+        "error": (lambda code: code or "", "error_code"),
+        "reason": (one_line, "reason"),
+    }
+    print_page(answer, columns, empty="no entries")
 
 
 def _who(item: dict[str, Any]) -> str:
     """Return the actor, and what its client says about the user."""
     actor = item["actor"] or f"unknown ({item['address']})"
     page = " on the page" if item["session"] else ""
-    return f"{actor}{page}" + (f" ({item['user']})" if item["user"] else "")
+    return one_line(f"{actor}{page}" + (f" ({item['user']})" if item["user"] else ""))
 
 
 def _what(item: dict[str, Any]) -> str:
     target = ", ".join(f"{name} {value}" for name, value in item["target"].items())
-    return " ".join(part for part in (item["dataflow"], target) if part) or "-"
+    return one_line(" ".join(part for part in (item["dataflow"], target) if part)) or "-"
 
 
 def _time(given: datetime | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The commands `cbp tokens list`, `new`, `rotate` and `revoke`, and `cbp tokens sessions`."""
+"""The commands `cbp tokens list`, `new`, `rotate`, `revoke` and `sessions`, and `cbp link`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli.session import AsJson, Cursor, Limit, fetch, session
-from controller.terminal import clock, one_line, print_json, print_more, print_table, print_text
+from controller.terminal import Cell, clock, one_line, print_json, print_page, print_text
 
 tokens_app = typer.Typer(
     help="Named tokens: who may use the service, and for how long.",
@@ -16,7 +16,7 @@ tokens_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="Name of the token.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Name of the token.")]
 
 
 @tokens_app.command("list")
@@ -25,22 +25,17 @@ def list_command(
 ) -> None:
     """List named tokens, newest first; the token file is not listed."""
     answer = fetch(context, json_, "tokens", limit=limit, cursor=cursor)
-    rows = [
-        (
-            item["name"],
-            item["scope"],
-            item["state"],
-            ", ".join(item["dataflows"]) if item["dataflows"] else "all",
-            item["prefix"],
-            clock(item["expires_at"]) if item["expires_at"] else "never",
-            clock(item["last_used_at"]),
-            item["created_by"],
-        )
-        for item in answer["items"]
-    ]
-    columns = ("token", "scope", "state", "dataflows", "begins", "expires", "last used", "made by")
-    print_table(columns, rows, empty="no named tokens; make one with: cbp tokens new NAME")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "token": "name",
+        "scope": "scope",
+        "state": "state",
+        "dataflows": (lambda names: ", ".join(names or ("all",)), "dataflows"),
+        "begins": "prefix",
+        "expires": (lambda at: clock(at) if at else "never", "expires_at"),
+        "last used": (clock, "last_used_at"),
+        "made by": "created_by",
+    }
+    print_page(answer, columns, empty="no named tokens; make one with: cbp tokens new NAME")
 
 
 @tokens_app.command("new")
@@ -109,21 +104,16 @@ def sessions_command(
     if json_:
         print_json(answer)
         return
-    rows = [
-        (
-            item["id"],
-            item["actor"],
-            item["scope"],
-            clock(item["last_seen_at"]),
-            clock(item["expires_at"]),
-            item["address"],
-            one_line(item["agent"])[:40],
-        )
-        for item in answer["items"]
-    ]
-    columns = ("session", "token", "scope", "last seen", "ends", "address", "browser")
-    print_table(columns, rows, empty="no one is signed in")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "session": "id",
+        "token": "actor",
+        "scope": "scope",
+        "last seen": (clock, "last_seen_at"),
+        "ends": (clock, "expires_at"),
+        "address": "address",
+        "browser": (lambda agent: one_line(agent)[:40], "agent"),
+    }
+    print_page(answer, columns, empty="no one is signed in")
 
 
 def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
@@ -134,3 +124,25 @@ def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
     end = clock(token["expires_at"]) if token["expires_at"] else "it is revoked"
     print_text(made["secret"])
     print_text(f"{token['name']}: {token['scope']} until {end}; shown this once, keep it", "dim")
+
+
+Scope = Annotated[
+    str | None,
+    typer.Option(
+        help="What the session may do: viewer, operator or admin; by default, and at most, what "
+        "the token may."
+    ),
+]
+
+
+def link_command(context: typer.Context, scope: Scope = None, json_: AsJson = False) -> None:
+    """Print a link to the page that signs a browser in; it works once, for ten minutes."""
+    chosen = session(context)
+    with chosen.client() as client:
+        made = client.make_sign_in(scope)
+    link = f"{chosen.settings.url}{made['path']}"
+    if json_:
+        print_json({"link": link, "scope": made["scope"], "expires_at": made["expires_at"]})
+        return
+    print_text(link)
+    print_text(f"signs in once as {made['scope']}, until {clock(made['expires_at'])}", "dim")

@@ -17,14 +17,8 @@ import typer
 from cbp.errors.counts import format_count
 from controller.cli.dataflows.register import print_change
 from controller.cli.records.applied import Applied
-from controller.cli.records.quarantine import (
-    Decision,
-    SourceName,
-    WaitForFiles,
-    readmit_many,
-    waiting_claims,
-)
-from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
+from controller.cli.records.quarantine import Decision, WaitForFiles, readmit_many, waiting_claims
+from controller.cli.session import AsJson, DataflowName, DryRun, SourceName, Yes, session
 from controller.terminal import one_line, print_json, print_table, print_text
 
 __all__ = ["add_columns_command", "proposed_columns"]
@@ -134,10 +128,7 @@ def _with_columns(
     """Return a document whose source has these columns too."""
     declared = document["sources"][source]
     schema = ", ".join([declared["schema"], *columns.values()])
-    return {
-        **document,
-        "sources": {**document["sources"], source: {**declared, "schema": schema}},
-    }
+    return {**document, "sources": {**document["sources"], source: {**declared, "schema": schema}}}
 
 
 def _print_columns(columns: Mapping[str, str], claims: Sequence[Mapping[str, Any]]) -> None:

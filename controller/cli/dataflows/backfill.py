@@ -20,9 +20,7 @@ from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DataflowName, DryRun, session
 from controller.terminal import bytes_text, print_json, print_text
 
-Stages = Annotated[
-    list[str], typer.Argument(metavar="STAGE...", help="Stages to rebuild.", show_default=False)
-]
+Stages = Annotated[list[str], typer.Argument(metavar="STAGE...", help="Stages to rebuild.")]
 Keep = Annotated[
     list[str] | None,
     typer.Option(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -14,13 +15,15 @@ from controller.cli.session import (
     Cursor,
     DataflowName,
     Limit,
+    Since,
     StageName,
+    Until,
     Yes,
     done,
     fetch,
     session,
 )
-from controller.terminal import clock, print_json, print_more, print_table, print_text
+from controller.terminal import Cell, clock, print_json, print_page, print_text
 
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
@@ -87,9 +90,7 @@ def priority_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
-    priority: Annotated[
-        Priority, typer.Argument(help="How much its waiting time counts.", show_default=False)
-    ],
+    priority: Annotated[Priority, typer.Argument(help="How much its waiting time counts.")],
     json_: AsJson = False,
 ) -> None:
     """Say which stage gets a place for a run first: low, normal or high.
@@ -132,11 +133,7 @@ def close_command(
     dataflow: DataflowName,
     flow: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FLOW",
-            help="`source` or `stage.output`; not needed with --list.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="FLOW", help="`source` or `stage.output`; not needed with --list."),
     ] = None,
     key: Annotated[
         str | None,
@@ -148,13 +145,16 @@ def close_command(
     list_: Annotated[
         bool, typer.Option("--list", help="List what closed frames so far, newest first.")
     ] = False,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """Close the open frames of a flow; later records start new frames."""
     if list_:
-        _list_closes(context, dataflow, limit=limit, cursor=cursor, as_json=json_)
+        asked = {"since": since, "until": until, "limit": limit, "cursor": cursor}
+        _list_closes(context, dataflow, asked, as_json=json_)
         return
     if flow is None:
         raise typer.BadParameter("is missing", param_hint="FLOW")
@@ -172,18 +172,17 @@ def close_command(
 
 
 def _list_closes(
-    context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, as_json: bool
+    context: typer.Context, dataflow: str, asked: Mapping[str, Any], *, as_json: bool
 ) -> None:
-    answer = fetch(
-        context, as_json, "dataflows", dataflow, "punctuations", limit=limit, cursor=cursor
-    )
-    rows = [
-        (one["number"], one["flow"], one["at"], one["reason"], clock(one["closed_at"]))
-        for one in answer["items"]
-    ]
-    columns = ("number", "flow", "before increment", "by", "closed at")
-    print_table(columns, rows, empty="nothing closed a frame yet")
-    print_more(answer)
+    answer = fetch(context, as_json, "dataflows", dataflow, "punctuations", **asked)
+    columns: dict[str, Cell] = {
+        "number": "number",
+        "flow": "flow",
+        "before increment": "at",
+        "by": "reason",
+        "closed at": (clock, "closed_at"),
+    }
+    print_page(answer, columns, empty="nothing closed a frame yet")
 
 
 def delete_command(

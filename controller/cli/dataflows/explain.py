@@ -15,15 +15,10 @@ from controller.terminal import bytes_text, print_json, print_table, print_text
 Name = Annotated[
     str | None,
     typer.Argument(
-        help="Name of the dataflow; not needed with --run.",
-        show_default=False,
-        autocompletion=complete_dataflows,
+        help="Name of the dataflow; not needed with --run.", autocompletion=complete_dataflows
     ),
 ]
-Run = Annotated[
-    str | None,
-    typer.Option(help="Explain this run instead of the plan.", show_default=False),
-]
+Run = Annotated[str | None, typer.Option(help="Explain this run instead of the plan.")]
 Shape = Literal["text", "mermaid", "dot"]
 Format = Annotated[Shape, typer.Option("--format", help="How to draw the plan of a dataflow.")]
 

@@ -19,16 +19,24 @@ import typer
 
 from cbp.client.errors import ServiceUnreachableError, TokenMissingError
 from cbp.errors import NotFoundError
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Session, fetch, session
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Limit,
+    Session,
+    Since,
+    Until,
+    fetch,
+    session,
+)
 from controller.cli.translator_paths import project_here
 from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
-from controller.terminal import clock, print_json, print_more, print_table, print_text
+from controller.terminal import Cell, clock, print_items, print_json, print_more, print_text
 
-Example = Annotated[
-    str | None, typer.Argument(help="Print this one's document.", show_default=False)
-]
-Translator = Annotated[str | None, typer.Argument(help="Describe this one.", show_default=False)]
+Example = Annotated[str | None, typer.Argument(help="Print this one's document.")]
+Translator = Annotated[str | None, typer.Argument(help="Describe this one.")]
 Paths = Annotated[
     list[Path] | None,
     typer.Option(
@@ -36,7 +44,6 @@ Paths = Annotated[
         metavar="PATH",
         help="Do not ask a service: list those of installed packages, and of this file, folder or "
         "project; may be repeated.",
-        show_default=False,
     ),
 ]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the lines that each version changed.")]
@@ -66,12 +73,13 @@ def translators_command(
     if json_:
         print_json(answer)
         return
-    rows = [
-        (one["name"], one["package"], _ports(one), one["problem"] or one["summary"])
-        for one in answer["items"]
-    ]
-    columns = ("translator", "package", "inputs -> outputs", "what it does")
-    print_table(columns, rows, empty="no allowed package offers a translator")
+    columns: dict[str, Cell] = {
+        "translator": "name",
+        "package": "package",
+        "inputs -> outputs": _ports,
+        "what it does": lambda one: one["problem"] or one["summary"],
+    }
+    print_items(answer["items"], columns, empty="no allowed package offers a translator")
 
 
 def examples_command(context: typer.Context, name: Example = None, json_: AsJson = False) -> None:
@@ -86,20 +94,23 @@ def examples_command(context: typer.Context, name: Example = None, json_: AsJson
     elif name:
         print_text(answer["problem"] or answer["text"].rstrip("\n"))
     else:
-        rows = [
-            (one["name"], one["package"], one["problem"] or one["summary"])
-            for one in answer["items"]
-        ]
-        print_table(("name", "package", "what it is"), rows, empty="no package offers any")
+        columns: dict[str, Cell] = {
+            "name": "name",
+            "package": "package",
+            "what it is": lambda one: one["problem"] or one["summary"],
+        }
+        print_items(answer["items"], columns, empty="no package offers any")
 
 
 def versions_command(
     context: typer.Context,
     dataflow: DataflowName,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Print this version's document.", show_default=False)
+        int | None, typer.Option(min=1, help="Print this version's document.")
     ] = None,
     diff: Diff = False,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     json_: AsJson = False,
@@ -110,17 +121,20 @@ def versions_command(
             answer = service.get("dataflows", dataflow, "versions", str(version))
         print_json(answer) if json_ else print_text(answer["text"].rstrip("\n"))
         return
-    answer = fetch(context, json_, "dataflows", dataflow, "versions", limit=limit, cursor=cursor)
+    asked = {"since": since, "until": until, "limit": limit, "cursor": cursor}
+    answer = fetch(context, json_, "dataflows", dataflow, "versions", **asked)
     if diff:
         for one in answer["items"]:
             print_text(f"version {one['version']}, {clock(one['at'])}", "bold")
             for line in one["difference"] or ():
                 print_text(line)
     else:
-        rows = [
-            (one["version"], clock(one["at"]), ", ".join(one["anew"])) for one in answer["items"]
-        ]
-        print_table(("version", "took over", "stages changed"), rows, empty="no version")
+        columns: dict[str, Cell] = {
+            "version": "version",
+            "took over": (clock, "at"),
+            "stages changed": (", ".join, "anew"),
+        }
+        print_items(answer["items"], columns, empty="no version")
     print_more(answer)
 
 

@@ -28,10 +28,7 @@ def logs_command(
         ),
     ],
     stage: Annotated[
-        str | None,
-        typer.Argument(
-            help="The stage, unless it is part of the first argument.", show_default=False
-        ),
+        str | None, typer.Argument(help="The stage, unless it is part of the first argument.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Follow: print new lines, and those of newer runs.")
@@ -94,9 +91,7 @@ def _text(line: dict[str, Any]) -> str:
 def events_command(
     context: typer.Context,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as it happens.")] = False,
-    after: Annotated[
-        str | None, typer.Option(help="Begin after the event with this id.", show_default=False)
-    ] = None,
+    after: Annotated[str | None, typer.Option(help="Begin after the event with this id.")] = None,
     dataflow: Annotated[str | None, typer.Option(help="Only this dataflow.")] = None,
     limit: Limit = 20,
     json_: AsJson = False,

@@ -24,15 +24,14 @@ from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
 from controller.cli.progress import progress_bar
 from controller.cli.reach import print_input_reach
-from controller.cli.session import AsJson, DataflowName, session
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.cli.session import AsJson, DataflowName, Since, Until, session
+from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
 
 Document = Annotated[
     str | None,
     typer.Argument(
         help="JSON or YAML file of the version to build, with the code that is saved; by default "
-        "the present one, with the code that it was registered with.",
-        show_default=False,
+        "the present one, with the code that it was registered with."
     ),
 ]
 Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]
@@ -65,6 +64,8 @@ def rebuild_command(
     back: Back = False,
     list_: List = False,
     seed: Seed = None,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
@@ -82,7 +83,8 @@ def rebuild_command(
             print_json(answer) if json_ else print_text(text, "green")
             return
         if list_:
-            _print_jobs(client.rest.get("dataflows", dataflow, "rebuilds"), as_json=json_)
+            made = client.rest.get("dataflows", dataflow, "rebuilds", since=since, until=until)
+            _print_jobs(made, as_json=json_)
             return
         with progress_bar(hidden=json_) as show:
 
@@ -144,20 +146,16 @@ def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    rows = [
-        (
-            one["id"],
-            one["version"],
-            one["status"],
-            clock(one["began_at"]),
-            one["by"],
-            "" if one["ended_at"] is None else clock(one["ended_at"]),
-            one["ended_by"],
-        )
-        for one in answer["items"]
-    ]
-    columns = ("rebuild", "version", "status", "began at", "by", "ended at", "ended by")
-    print_table(columns, rows, empty="no rebuilds")
+    columns: dict[str, Cell] = {
+        "rebuild": "id",
+        "version": "version",
+        "status": "status",
+        "began at": (clock, "began_at"),
+        "by": "by",
+        "ended at": (lambda at: "" if at is None else clock(at), "ended_at"),
+        "ended by": "ended_by",
+    }
+    print_items(answer["items"], columns, empty="no rebuilds")
     for one in answer["items"]:
         if one["error"] is not None:
             print_text(f"{one['id']} {one['step']}: {one['error']['detail']}", "yellow")

@@ -24,8 +24,7 @@ _IN_PLACE = "nothing is built; to rebuild in place, where readers see tables gro
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Document = Annotated[
-    str,
-    typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
+    str, typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.")
 ]
 Keep = Annotated[
     list[str] | None,
@@ -222,9 +221,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[s
     """Print what a change did, or would do.
 
     Args:
-        answer: The service's answer.
         dry_run: The command's option for a dry run, such as `--plan`.
-        retained: Stages that were asked to begin with the retained input.
     """
     name, version = answer["name"], answer["version"]
     for line in _without_effect(answer, retained):

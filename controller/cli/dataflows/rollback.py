@@ -22,11 +22,21 @@ from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
 from controller.cli.progress import progress_bar
 from controller.cli.reach import print_rollback_reach
-from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
+from controller.cli.session import (
+    AsJson,
+    DataflowName,
+    DryRun,
+    Since,
+    Until,
+    Yes,
+    session,
+)
 from controller.terminal import (
+    Cell,
     bytes_text,
     clock,
     exact_clock,
+    print_items,
     print_json,
     print_table,
     print_text,
@@ -36,8 +46,7 @@ To = Annotated[
     str | None,
     typer.Option(
         help="The number of a position, the last epoch of a stage to keep (count:57), or a time; "
-        "UTC without an offset.",
-        show_default=False,
+        "UTC without an offset."
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]
@@ -53,7 +62,6 @@ Without = Annotated[
         metavar="FILE",
         help="Leave out this file, and apply all others again. A file's name, SOURCE/NAME, or an "
         "increment as SOURCE/NUMBER; may be given several times.",
-        show_default=False,
     ),
 ]
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused afterwards.")]
@@ -84,16 +92,20 @@ def rollback_command(
     files: Files = False,
     cursor: Cursor = None,
     limit: Limit = 50,
+    since: Since = None,
+    until: Until = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
     """Take tables, queues and epochs back to an earlier moment, and continue from there."""
     with session(context).connect() as service:
         if list_:
-            _print_done(service.get("dataflows", dataflow, "rollbacks"), as_json=json_)
+            answer = service.get("dataflows", dataflow, "rollbacks", since=since, until=until)
+            _print_done(answer, as_json=json_)
             return
         if moments:
-            answer = service.get("dataflows", dataflow, "rollback", "moments", limit=limit)
+            asked = {"limit": limit, "since": since, "until": until}
+            answer = service.get("dataflows", dataflow, "rollback", "moments", **asked)
             _print_moments(answer, as_json=json_)
             return
         if to is None:
@@ -154,18 +166,14 @@ def _print_plan(plan: dict[str, Any]) -> None:
     print_text(f"position {rollback['position']}; {undone} undone")
     stages = [(s, epoch, rollback["undone"].get(s, 0)) for s, epoch in rollback["epochs"].items()]
     print_table(("stage", "next epoch", "epochs undone"), stages, empty="no stages")
-    rows = [
-        (
-            one["table"],
-            one["records_now"],
-            one["records_then"],
-            bytes_text(one["bytes_now"]),
-            bytes_text(one["bytes_then"]),
-        )
-        for one in plan["tables"]
-    ]
-    columns = ("table", "records now", "records then", "bytes now", "bytes then")
-    print_table(columns, rows, empty="no tables")
+    columns: dict[str, Cell] = {
+        "table": "table",
+        "records now": "records_now",
+        "records then": "records_then",
+        "bytes now": (bytes_text, "bytes_now"),
+        "bytes then": (bytes_text, "bytes_then"),
+    }
+    print_items(plan["tables"], columns, empty="no tables")
     print_table(("input", "increments queued"), list(plan["queued"].items()), empty="no inputs")
     if plan["closes_again"]:
         closes = format_count(
@@ -210,18 +218,14 @@ def _print_files(answer: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _print_file_table(files: list[dict[str, Any]]) -> None:
-    rows = [
-        (
-            one["source"],
-            one["index"],
-            one["name"] or "no longer known",
-            clock(one["accepted_at"]),
-            "applied again" if one["again"] else "dropped",
-        )
-        for one in files
-    ]
-    columns = ("source", "increment", "file", "accepted at", "then")
-    print_table(columns, rows, empty="no file is undone")
+    columns: dict[str, Cell] = {
+        "source": "source",
+        "increment": "index",
+        "file": (lambda name: name or "no longer known", "name"),
+        "accepted at": (clock, "accepted_at"),
+        "then": (lambda again: "applied again" if again else "dropped", "again"),
+    }
+    print_items(files, columns, empty="no file is undone")
 
 
 def _print_queued_before(plan: dict[str, Any]) -> None:
@@ -251,26 +255,23 @@ def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    rows = [
-        (
-            one["position"],
-            f"{one['stage']}:{one['epoch']}" if one["stage"] else "before the first run",
-            exact_clock(one["at"]) if one["at"] else "",
-        )
-        for one in answer["items"]
-    ]
-    print_table(
-        ("--to", "after", "recorded at, also for --to"), rows, empty="no earlier moment is retained"
-    )
+    columns: dict[str, Cell] = {
+        "--to": "position",
+        "after": lambda one: (
+            f"{one['stage']}:{one['epoch']}" if one["stage"] else "before the first run"
+        ),
+        "recorded at, also for --to": (lambda at: exact_clock(at) if at else "", "at"),
+    }
+    print_items(answer["items"], columns, empty="no earlier moment is retained")
 
 
 def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    rows = [
-        (one["generation"], clock(one["at"]), one["position"], one["by"], one["reason"])
-        for one in answer["items"]
-    ]
-    columns = ("generation", "at", "position", "by", "reason")
-    print_table(columns, rows, empty="no roll-backs")
+    columns: dict[str, Cell] = {
+        "generation": "generation",
+        "at": (clock, "at"),
+        **{name: name for name in ("position", "by", "reason")},
+    }
+    print_items(answer["items"], columns, empty="no roll-backs")

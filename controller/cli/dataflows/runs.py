@@ -10,19 +10,19 @@ import typer
 from cbp.client import BulkItem
 from cbp.client.errors import ServiceProblemError
 from cbp.errors import NotFoundError
-from controller.cli.session import (
-    AsJson,
-    Cursor,
-    Limit,
-    Since,
-    Until,
-    complete_dataflows,
-    session,
-)
+from controller.cli.session import AsJson, Cursor, Limit, Since, Until, complete_dataflows, session
 from controller.client.service_client import ServiceClient
-from controller.terminal import age, print_json, print_more, print_table, print_text
+from controller.terminal import (
+    Cell,
+    age,
+    print_items,
+    print_json,
+    print_more,
+    print_table,
+    print_text,
+)
 
-RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.", show_default=False)]
+RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.")]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]
 Status = Annotated[
     str | None, typer.Option(help="Only runs that are INTENDED, COMMITTED or FAILED.")
@@ -137,26 +137,23 @@ def _length(phase: dict[str, Any]) -> str:
 
 
 def _print_runs(answer: dict[str, Any]) -> None:
-    where = ("run", "dataflow", "stage", "epoch", "status")
-    columns = (*where, "try", "in", "groups", "out", "lane", "waited", "took", "why")
-    rows = [
-        (
-            item["id"],
-            item["dataflow"],
-            "+".join(item["stages"]),
-            item["epoch"],
-            item["status"],
-            item["attempt"],
-            *(_figure(item, name) for name in ("records_in", "groups", "records_out")),
-            ", ".join(item["lanes"]) or "-",
-            age(item["waited_seconds"]),
-            age(item["seconds"]),
-            (item["error"] or {}).get("error_code", ""),
-        )
-        for item in answer["items"]
-    ]
+    columns: dict[str, Cell] = {
+        "run": "id",
+        "dataflow": "dataflow",
+        "stage": ("+".join, "stages"),
+        "epoch": "epoch",
+        "status": "status",
+        "try": "attempt",
+        "in": lambda run: _figure(run, "records_in"),
+        "groups": lambda run: _figure(run, "groups"),
+        "out": lambda run: _figure(run, "records_out"),
+        "lane": (lambda lanes: ", ".join(lanes) or "-", "lanes"),
+        "waited": (age, "waited_seconds"),
+        "took": (age, "seconds"),
+        "why": (lambda error: (error or {}).get("error_code", ""), "error"),
+    }
     optional = ("lane", "waited", "groups", "try", "in", "out")
-    print_table(columns, rows, empty="no runs yet", optional=optional)
+    print_items(answer["items"], columns, empty="no runs yet", optional=optional)
     print_more(answer)
 
 

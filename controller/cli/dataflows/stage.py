@@ -8,7 +8,15 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, DataflowName, StageName, session
-from controller.terminal import age, bytes_text, print_json, print_table, print_text
+from controller.terminal import (
+    Cell,
+    age,
+    bytes_text,
+    print_items,
+    print_json,
+    print_table,
+    print_text,
+)
 
 RUNS_SHOWN = 10
 _PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
@@ -108,21 +116,19 @@ def _limit(limit: dict[str, Any] | None) -> str:
 
 
 def _print_states(states: list[dict[str, Any]]) -> None:
-    rows = [
-        (
-            one["state"],
-            one["rows"],
-            one["dead"],
-            bytes_text(one["bytes"]),
-            one["files"],
-            f"{one['used']:,} of {one['buckets']:,}",
-            "-" if one["skew"] is None else f"{one['skew']:.2f} (bucket {one['fullest']})",
-        )
-        for one in states
-    ]
-    columns = ("state", "records", "deleted", "size", "files", "buckets", "skew")
+    columns: dict[str, Cell] = {
+        "state": "state",
+        "records": "rows",
+        "deleted": "dead",
+        "size": (bytes_text, "bytes"),
+        "files": "files",
+        "buckets": lambda one: f"{one['used']:,} of {one['buckets']:,}",
+        "skew": lambda one: (
+            "-" if one["skew"] is None else f"{one['skew']:.2f} (bucket {one['fullest']})"
+        ),
+    }
     print_text("\nstates", "bold")
-    print_table(columns, rows, empty="no state")
+    print_items(states, columns, empty="no state")
 
 
 def _print_runs(runs: list[dict[str, Any]], stage: str) -> None:

@@ -312,13 +312,16 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
         if job["status"] == "ready":
             text = f"new tables are ready: cbp rebuild {dataflow} --swap shows them, or --cancel"
             print_text(text, "yellow")
+        elif not job["ended"] and job["again_at"]:
+            text = f"new tables are being built, and the rebuild waits: {job['error']['detail']}"
+            print_text(f"{text}; it tries again at {clock(job['again_at'])}", "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
             text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
             share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
             print_text(share if job["share"] < 1 else text, "yellow")
             if job["anew"]:
-                print_text(f"it began anew after a restart: {job['anew']}")
+                print_text(f"it began anew: {job['anew']}")
     for job in rebuilds["items"][:1]:
         if job["status"] == "failed":
             text = f"the last rebuild failed at {clock(job['ended_at'])}: cbp rebuild {dataflow}"

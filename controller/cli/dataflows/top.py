@@ -39,8 +39,7 @@ _STOP_KEYS = ("q", "Q", "\x03", "\x04")
 def top_command(
     context: typer.Context,
     dataflow: Annotated[
-        str | None,
-        typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows),
+        str | None, typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows)
     ] = None,
     every: Every = 2.0,
     once: Once = False,
@@ -77,7 +76,6 @@ def refresh(
 
     Args:
         look: Returns the activity; its errors are shown, and it is asked again.
-        show: Shows a picture of the whole terminal.
         wait_for_key: Waits for so many seconds; returns the pressed key, or `""`.
         every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.

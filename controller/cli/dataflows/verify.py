@@ -16,8 +16,28 @@ import typer
 from cbp.client import Client, Verification
 from cbp.errors.counts import format_count
 from controller.cli.progress import progress_bar
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
-from controller.terminal import age, clock, print_json, print_more, print_table, print_text
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Limit,
+    Since,
+    Until,
+    fetch,
+    session,
+)
+from controller.terminal import (
+    Cell,
+    age,
+    clock,
+    print_items,
+    print_json,
+    print_more,
+    print_table,
+    print_text,
+)
+
+ErrorCode = Annotated[str | None, typer.Option(help="Only those that ended with this error.")]
 
 UNFINISHED = 3
 """Exit status of an unfinished verification that has found no difference so far."""
@@ -110,18 +130,14 @@ def _verify(client: Client, dataflow: str, *, hidden: bool, **asked: Any) -> Ver
 
 
 def _print(answer: dict[str, Any]) -> None:
-    rows = [
-        (
-            verdict["table"],
-            ", ".join(filter(None, (verdict["kind"], verdict["within"]))),
-            verdict["status"].replace("_", " "),
-            verdict["records"],
-            verdict["because"] or _since(verdict),
-        )
-        for verdict in answer["tables"]
-    ]
-    columns = ("table", "compared as", "result", "records read", "remark")
-    print_table(columns, rows, empty="no tables", optional=("compared as",))
+    columns: dict[str, Cell] = {
+        "table": "table",
+        "compared as": lambda one: ", ".join(filter(None, (one["kind"], one["within"]))),
+        "result": (lambda status: status.replace("_", " "), "status"),
+        "records read": "records",
+        "remark": lambda one: one["because"] or _since(one),
+    }
+    print_items(answer["tables"], columns, empty="no tables", optional=("compared as",))
     for verdict in answer["tables"]:
         if verdict["differing"]:
             print_text(f"\n{verdict['table']}: the first keys that differ", "red")
@@ -182,12 +198,9 @@ def _sentence(answer: dict[str, Any]) -> str:
     return f"{why}: nothing differs in what was compared ({far}; {step})"
 
 
-Id = Annotated[
-    str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.", show_default=False)
-]
+Id = Annotated[str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.")]
 OfTable = Annotated[
-    str | None,
-    typer.Option("--table", help="Show only this table, such as state/count.counts."),
+    str | None, typer.Option("--table", help="Show only this table, such as state/count.counts.")
 ]
 
 
@@ -195,9 +208,11 @@ def verifications_command(
     context: typer.Context,
     dataflow: DataflowName,
     cancel: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Cancel this verification.", show_default=False),
+        str | None, typer.Option(metavar="ID", help="Cancel this verification.")
     ] = None,
+    error_code: ErrorCode = None,
+    since: Since = None,
+    until: Until = None,
     json_: AsJson = False,
 ) -> None:
     """List the last verifications of a dataflow, newest first; the last 20 outlive a restart."""
@@ -206,22 +221,19 @@ def verifications_command(
             ended = Client.over(service).cancel_verification(cancel)
             print_json(ended.answer) if json_ else print_text(f"{cancel} is cancelled")
             return
-        answer = service.get("dataflows", dataflow, "verifications")
+        asked = {"error_code": error_code, "since": since, "until": until}
+        answer = service.get("dataflows", dataflow, "verifications", **asked)
     if json_:
         print_json(answer)
         return
-    rows = [
-        (
-            one["id"],
-            clock(one["began_at"]),
-            one["status"],
-            age(one["seconds"]),
-            sum(table["differences"] for table in one["tables"]),
-        )
-        for one in answer["items"]
-    ]
-    columns = ("id", "began", "result", "took", "differing keys")
-    print_table(columns, rows, empty=f"none yet; begin with: cbp verify {dataflow}")
+    columns: dict[str, Cell] = {
+        "id": "id",
+        "began": (clock, "began_at"),
+        "result": "status",
+        "took": (age, "seconds"),
+        "differing keys": lambda one: sum(table["differences"] for table in one["tables"]),
+    }
+    print_items(answer["items"], columns, empty=f"none yet; begin with: cbp verify {dataflow}")
 
 
 def differences_command(

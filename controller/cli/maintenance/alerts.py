@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli.session import AsJson, session
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.terminal import Cell, clock, print_items, print_json, print_text
 
 NO_CHANNEL = (
     "alerts are sent nowhere: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and CBP_SMTP_URL, "
@@ -40,11 +40,13 @@ def alerts_command(
 
 
 def _print_standing(standing: Sequence[Any]) -> None:
-    rows = [
-        (one["severity"], clock(one["since"]), one["summary"], one["action"]) for one in standing
-    ]
-    columns = ("severity", "since", "alert", "what to do")
-    print_table(columns, rows, empty="nothing is wrong")
+    columns: dict[str, Cell] = {
+        "severity": "severity",
+        "since": (clock, "since"),
+        "alert": "summary",
+        "what to do": "action",
+    }
+    print_items(standing, columns, empty="nothing is wrong")
 
 
 def _print_channels(channels: Sequence[str], deliveries: Sequence[Any]) -> None:
@@ -56,8 +58,10 @@ def _print_channels(channels: Sequence[str], deliveries: Sequence[Any]) -> None:
 
 
 def _print_deliveries(deliveries: Sequence[Any], *, empty: str) -> None:
-    rows = [
-        (clock(one["at"]), one["channel"], one["error"] or "sent", "; ".join(one["summaries"]))
-        for one in deliveries
-    ]
-    print_table(("at", "channel", "outcome", "what"), rows, empty=empty)
+    columns: dict[str, Cell] = {
+        "at": (clock, "at"),
+        "channel": "channel",
+        "outcome": (lambda error: error or "sent", "error"),
+        "what": ("; ".join, "summaries"),
+    }
+    print_items(deliveries, columns, empty=empty)

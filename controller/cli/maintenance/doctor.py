@@ -48,11 +48,7 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The finding of one check.
-
-    Attributes:
-        remedy: What to do; empty if all is well.
-    """
+    """The finding of one check; `remedy`: what to do; empty if all is well."""
 
     name: str
     status: Status

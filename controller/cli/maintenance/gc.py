@@ -13,7 +13,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, DataflowName, fetch, session
-from controller.terminal import bytes_text, clock, print_json, print_table, print_text
+from controller.terminal import Cell, bytes_text, clock, print_items, print_json, print_text
 
 Name = Annotated[
     str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflows to collect; by default all.")
@@ -61,38 +61,35 @@ def gc_command(
         _print_reach(answers)
         return
     goes = "would go" if dry_run else "went"
-    rows = [
-        (
-            answer["dataflow"],
-            heap["place"],
-            goes if heap["goes"] else "stays",
-            "" if heap["files"] is None else heap["files"],
-            "" if heap["bytes"] is None else bytes_text(heap["bytes"]),
-            heap["because"],
-        )
-        for answer in answers
-        for heap in answer["items"]
-    ]
-    columns = ("dataflow", "place", "", "files", "bytes", "because")
-    print_table(columns, rows, empty="nothing to collect")
+    columns: dict[str, Cell] = {
+        "dataflow": "dataflow",
+        "place": "place",
+        "": (lambda one: goes if one else "stays", "goes"),
+        "files": (lambda count: "" if count is None else count, "files"),
+        "bytes": (lambda size: "" if size is None else bytes_text(size), "bytes"),
+        "because": "because",
+    }
+    print_items(_of_each(answers, "items"), columns, empty="nothing to collect")
     _print_compactions(answers)
 
 
+def _of_each(answers: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the items of a list of each answer, with the answer's dataflow."""
+    return [{**one, "dataflow": answer["dataflow"]} for answer in answers for one in answer[name]]
+
+
 def _print_reach(answers: list[dict[str, Any]]) -> None:
-    rows = [
-        (
-            answer["dataflow"],
-            one["source"],
-            one["increments"],
-            one["first"],
-            clock(one["first_at"]),
-            "all" if one["complete"] else f"no: begins at {one['first']}",
-        )
-        for answer in answers
-        for one in answer["sources"]
-    ]
-    columns = ("dataflow", "source", "kept", "from", "arrived", "replace, rebuild")
-    print_table(columns, rows, empty="no sources")
+    columns: dict[str, Cell] = {
+        "dataflow": "dataflow",
+        "source": "source",
+        "kept": "increments",
+        "from": "first",
+        "arrived": (clock, "first_at"),
+        "replace, rebuild": lambda one: (
+            "all" if one["complete"] else f"no: begins at {one['first']}"
+        ),
+    }
+    print_items(_of_each(answers, "sources"), columns, empty="no sources")
     for answer in answers:
         oldest = answer["oldest_position"] or 0
         print_text(f"{answer['dataflow']}: a roll-back can go back to position {oldest}")
@@ -100,28 +97,23 @@ def _print_reach(answers: list[dict[str, Any]]) -> None:
 
 def _print_compactions(answers: list[dict[str, Any]]) -> None:
     """Print what was compacted last in each table, if anything was."""
-    rows = [
-        (
-            answer["dataflow"],
-            one["table"],
-            clock(one["at"]),
-            f"{one['files_before']:,} to {one['files_after']:,}",
-            "-" if one["bytes_before"] is None else bytes_text(one["bytes_before"]),
-            bytes_text(one["bytes_after"]),
-        )
-        for answer in answers
-        for one in answer["compactions"]
-    ]
-    if rows:
+    if compactions := _of_each(answers, "compactions"):
         print_text("\nlast compactions", "bold")
-        columns = ("dataflow", "table", "at", "files", "size before", "size after")
-        print_table(columns, rows, empty="")
+        columns: dict[str, Cell] = {
+            "dataflow": "dataflow",
+            "table": "table",
+            "at": (clock, "at"),
+            "files": lambda one: f"{one['files_before']:,} to {one['files_after']:,}",
+            "size before": (lambda size: "-" if size is None else bytes_text(size), "bytes_before"),
+            "size after": (bytes_text, "bytes_after"),
+        }
+        print_items(compactions, columns)
 
 
 def disk_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
     """Show how many files and bytes each table takes, all its readable versions included."""
     answer = fetch(context, json_, "dataflows", dataflow, "disk")
-    rows = [(one["place"], one["files"], bytes_text(one["bytes"])) for one in answer["items"]]
-    print_table(("place", "files", "size"), rows, empty="nothing is on disk")
+    columns: dict[str, Cell] = {"place": "place", "files": "files", "size": (bytes_text, "bytes")}
+    print_items(answer["items"], columns, empty="nothing is on disk")
     total = f"{format_count(answer['files'], 'file')}, {bytes_text(answer['bytes'])}"
     print_text(f"{total}, measured at {clock(answer['at'])}")

@@ -25,19 +25,36 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import MofNCompleteColumn
 
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, Cursor, DataflowName, DryRun, Limit, fetch, session
+from controller.cli.progress import new_progress
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    DryRun,
+    Limit,
+    Since,
+    Until,
+    fetch,
+    session,
+)
 from controller.settings import Settings
-from controller.terminal import age, clock, print_json, print_more, print_table, print_text
+from controller.terminal import (
+    Cell,
+    age,
+    clock,
+    print_items,
+    print_json,
+    print_page,
+    print_table,
+    print_text,
+)
 
 _SQLITE = "sqlite:///"
 
-Names = Annotated[
-    list[str] | None, typer.Argument(help="Only these dataflows.", show_default=False)
-]
+Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Restore what the database lacks.")]
 
 
@@ -105,7 +122,7 @@ def _rebuild(
     service = Service(settings, engine=LocalEngine(cache=str(settings.cache)))
     try:
         before = [one for one in _chosen(service.controller.outlook(), only) if one.open]
-        with _progress(hidden=hidden) as progress:
+        with new_progress(MofNCompleteColumn(), hidden=hidden) as progress:
             task = progress.add_task("records", total=sum(one.steps for one in before))
             service.lead()
             rebuilt = service.controller.rebuild(
@@ -142,13 +159,6 @@ def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
     return [one for one in outlooks if not names or one.dataflow in names]
 
 
-def _progress(*, hidden: bool) -> Progress:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    disable = hidden or not console.is_terminal
-    return Progress(*columns, console=console, disable=disable, transient=True)
-
-
 def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
     if as_json:
         print_json({"items": [_document(one) for one in outlooks]})
@@ -181,12 +191,8 @@ def _document(outlook: Any) -> dict[str, Any]:
     return {**asdict(outlook), "open": outlook.open}
 
 
-OfStage = Annotated[
-    str | None, typer.Option("--stage", help="Only of this stage.", show_default=False)
-]
-OfDataflow = Annotated[
-    str | None, typer.Option("--dataflow", help="Only of this dataflow.", show_default=False)
-]
+OfStage = Annotated[str | None, typer.Option("--stage", help="Only of this stage.")]
+OfDataflow = Annotated[str | None, typer.Option("--dataflow", help="Only of this dataflow.")]
 
 
 def intentions_command(
@@ -201,30 +207,33 @@ def intentions_command(
     answer = fetch(
         context, json_, "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
     )
-    rows = [
-        (
-            one["stage"],
-            one["epoch"],
-            clock(one["since"]),
-            one["records"],
-            one["because"] or "waits for the next publication",
-        )
-        for one in answer["items"]
-    ]
-    columns = ("stage", "epoch", "committed", "records", "state")
-    print_table(columns, rows, empty="nothing is open: the tables show every committed run")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "stage": "stage",
+        "epoch": "epoch",
+        "committed": (clock, "since"),
+        "records": "records",
+        "state": (lambda why: why or "waits for the next publication", "because"),
+    }
+    print_page(answer, columns, empty="nothing is open: the tables show every committed run")
 
 
 def recoveries_command(
-    context: typer.Context, dataflow: OfDataflow = None, json_: AsJson = False
+    context: typer.Context,
+    dataflow: OfDataflow = None,
+    since: Since = None,
+    until: Until = None,
+    json_: AsJson = False,
 ) -> None:
     """Show what the last recoveries of the service did, newest first."""
-    answer = fetch(context, json_, "recoveries", dataflow=dataflow)
-    rows = [
-        (clock(one["at"]), one["term"], age(one["seconds"]), _note(one)) for one in answer["items"]
-    ]
-    print_table(("at", "term", "took", "what was done"), rows, empty="no recovery is noted")
+    asked = {"dataflow": dataflow, "since": since, "until": until}
+    answer = fetch(context, json_, "recoveries", **asked)
+    columns: dict[str, Cell] = {
+        "at": (clock, "at"),
+        "term": "term",
+        "took": (age, "seconds"),
+        "what was done": _note,
+    }
+    print_items(answer["items"], columns, empty="no recovery is noted")
 
 
 def _note(note: dict[str, Any]) -> str:

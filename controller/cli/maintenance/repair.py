@@ -14,7 +14,7 @@ import typer
 from controller.cli.session import AsJson, Yes, session
 from controller.terminal import print_json, print_text
 
-Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
+Table = Annotated[Path, typer.Argument(help="Folder of the table.")]
 
 
 def repair_command(

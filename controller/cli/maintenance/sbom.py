@@ -80,7 +80,6 @@ def describe_installation(
 
     Args:
         installed: The distributions; of two of a name the first counts, as for Python itself.
-        at: When it is made.
         parts: Components of other kinds: Java's archives, packages of the page.
     """
     chosen: dict[str, Distribution] = {}

@@ -36,11 +36,7 @@ Rate = Annotated[
 
 @dataclass(slots=True)
 class ScrubTotals:
-    """How much was read, and what of it is damaged.
-
-    Attributes:
-        whole: Whether everything was read.
-    """
+    """How much was read, and what of it is damaged; `whole`: whether everything was read."""
 
     files: int = 0
     bytes: int = 0
@@ -117,8 +113,7 @@ def look(
         going_on: Called before each result is yielded; if it returns false, that result is
             dropped and the reading ends.
 
-    Raises:
-        NotFoundError: If a name has no folder.
+    Raises `NotFoundError`.
     """
     # Imported here: `cbp --help` does not wait for the engine to load.
     from cbp.engine.read.scrub import scrub

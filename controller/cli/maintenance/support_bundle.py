@@ -73,8 +73,7 @@ def support_bundle_command(
         Path | None, typer.Argument(help="The ZIP file to write; must not exist.")
     ] = None,
     with_messages: Annotated[
-        bool,
-        typer.Option("--with-messages", help="Include messages of errors of author's code."),
+        bool, typer.Option("--with-messages", help="Include messages of errors of author's code.")
     ] = False,
     json_: AsJson = False,
 ) -> None:
@@ -172,7 +171,6 @@ class _Redaction:
     """Makes the texts of the bundle: without secrets, and without what may quote records.
 
     Args:
-        masker: Knows the secrets.
         quotes: Messages that are left out wherever they stand, since one is repeated in others.
         with_messages: Whether messages of errors of author's code stay.
     """

@@ -40,7 +40,6 @@ class Applied:
         Args:
             items: As `cbp drop` has them: an upload has the `id` of its claim, a file in the
                 drop folder has its name in `path`.
-            hidden: Show no progress.
         """
         with progress(self._session.clock, hidden=hidden) as report:
             while (claims := _matched(items, settled := self._settled())) is None:
@@ -49,11 +48,7 @@ class Applied:
         return claims
 
     def wait_for_stages(self, *, hidden: bool) -> None:
-        """Wait until all stages have applied what was accepted.
-
-        Raises:
-            StagesStoppedError: If only stages that do not start have work left.
-        """
+        """Wait until all stages have applied what was accepted. Raises `StagesStoppedError`."""
         with progress(self._session.clock, hidden=hidden) as report:
             wait_for_stages(
                 self._session,
@@ -154,8 +149,7 @@ WaitForStages = Annotated[
 def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
     """Return once no stage of a dataflow has anything left to do, and show how far it is.
 
-    Raises:
-        StagesStoppedError: If only stages that do not start have work left.
+    Raises `StagesStoppedError`.
     """
     with progress(given.clock, hidden=hidden) as report:
         wait_for_stages(given, dataflow, lambda words: report(f"waits until applied: {words}"))
@@ -169,8 +163,7 @@ def wait_for_stages(
     Args:
         report: Called now and then with the remaining work, in words.
 
-    Raises:
-        StagesStoppedError: If only stages that do not start have work left.
+    Raises `StagesStoppedError`.
     """
     with given.connect() as service:
         Client.over(service).wait(

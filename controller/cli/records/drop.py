@@ -23,20 +23,28 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from cbp.client import Claim, Client, RebuildJob, Replaced
 from cbp.client.errors import StagesStoppedError
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
-from controller.cli.progress import progress_bar
+from controller.cli.progress import new_progress, progress_bar
 from controller.cli.reach import print_input_reach
 from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
-from controller.cli.session import AsJson, DataflowName, Session, session
+from controller.cli.session import (
+    AsJson,
+    DataflowName,
+    DryRun,
+    Reason,
+    Session,
+    SourceName,
+    require_reason,
+    session,
+)
 from controller.client.drop_folder import Advance, copy_into
 from controller.client.service_client import FileUnreadableError
 from controller.ingest.errors import DropFolderError
@@ -46,15 +54,13 @@ from controller.terminal import print_json, print_text
 KNOWN_STATUS = 3
 """Exit status if some file repeats an earlier one."""
 
-SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
-Files = Annotated[list[Path], typer.Argument(help="Files to drop.", show_default=False)]
+Files = Annotated[list[Path], typer.Argument(help="Files to drop.")]
 Upload = Annotated[
     bool, typer.Option("--upload", help="Send the files over REST instead of copying them.")
 ]
 
 Wait = Annotated[
-    bool,
-    typer.Option("--wait", help="Return once all stages have applied the files."),
+    bool, typer.Option("--wait", help="Return once all stages have applied the files.")
 ]
 
 Target = tuple[str, str]
@@ -77,7 +83,7 @@ def drop_command(
     sizes = [_size(file) for file in files]
     given, target = session(context), (dataflow, source)
     applied = Applied(given, dataflow, source) if wait else None
-    with _progress(hidden=json_) as progress:
+    with new_progress(DownloadColumn(), TransferSpeedColumn(), hidden=json_) as progress:
         task = progress.add_task("files", total=sum(sizes))
         items = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
     if applied is not None:
@@ -279,31 +285,9 @@ def _size(file: Path) -> int:
         raise FileUnreadableError(file, error.strerror or str(error)) from error
 
 
-def _progress(*, hidden: bool) -> Progress:
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    disable = hidden or not console.is_terminal
-    return Progress(*columns, console=console, disable=disable, transient=True)
-
-
-ToSource = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
-FileName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the file as taken in.", show_default=False)
-]
+FileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file as taken in.")]
 NewFile = Annotated[
-    Path,
-    typer.Argument(
-        exists=True, dir_okay=False, help="The file that takes its place.", show_default=False
-    ),
-]
-Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
+    Path, typer.Argument(exists=True, dir_okay=False, help="The file that takes its place.")
 ]
 WaitAll = Annotated[bool, typer.Option("--wait", help="Return once all stages have followed.")]
 ThenRebuild = Annotated[
@@ -319,7 +303,7 @@ ThenRebuild = Annotated[
 def replace_command(
     context: typer.Context,
     dataflow: DataflowName,
-    source: ToSource,
+    source: SourceName,
     name: FileName,
     file: NewFile,
     reason: Reason = "",
@@ -348,7 +332,7 @@ def replace_command(
 def retract_command(
     context: typer.Context,
     dataflow: DataflowName,
-    source: ToSource,
+    source: SourceName,
     name: FileName,
     reason: Reason = "",
     dry_run: DryRun = False,
@@ -384,8 +368,7 @@ def _correct(
     then_rebuild: bool,
     as_json: bool,
 ) -> None:
-    if not reason and not dry_run:
-        raise typer.BadParameter("say why", param_hint="--reason")
+    require_reason(reason, dry_run)
     (dataflow, source, name), given = named, session(context)
     waits = (wait or then_rebuild) and not dry_run
     applied = Applied(given, dataflow, source) if waits else None

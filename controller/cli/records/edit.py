@@ -20,20 +20,26 @@ from cbp.client import Client, Correction, CorrectionPreview
 from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
-from controller.cli.session import AsJson, DataflowName, Null, Reason, session
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.cli.session import (
+    AsJson,
+    DataflowName,
+    DryRun,
+    Null,
+    Reason,
+    Since,
+    Until,
+    require_reason,
+    session,
+    stage_and_state,
+)
+from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
 
 StateName = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[STAGE.STATE]",
-        help="Name of the state; not needed with --list.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="[STAGE.STATE]", help="Name of the state; not needed with --list."),
 ]
 Key = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE...", help="Key of the records.", show_default=False),
+    list[str] | None, typer.Argument(metavar="COLUMN=VALUE...", help="Key of the records.")
 ]
 Set = Annotated[
     list[str] | None,
@@ -47,9 +53,6 @@ File = Annotated[
         dir_okay=False,
         help='JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
     ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
 ]
 List = Annotated[bool, typer.Option("--list", help="List the corrections that were made.")]
 
@@ -65,6 +68,8 @@ def edit_command(
     file: File = None,
     reason: Reason = "",
     list_: List = False,
+    since: Since = None,
+    until: Until = None,
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
@@ -75,14 +80,11 @@ def edit_command(
     with session(context).connect() as service:
         client = Client.over(service)
         if list_:
-            _print_list(list(client.corrections(dataflow)), as_json=json_)
+            _print_list(list(client.corrections(dataflow, since=since, until=until)), as_json=json_)
             return
         table = name or ""
-        if "." not in table.strip("."):
-            message = f"expected STAGE.STATE, such as count.counts; got {table!r}"
-            raise typer.BadParameter(message)
-        if not reason and not dry_run:
-            raise typer.BadParameter("say why", param_hint="--reason")
+        stage_and_state(table)
+        require_reason(reason, dry_run)
         asked = _corrections(key or [], null or [], set_ or [], delete=delete, file=file)
         if dry_run:
             _print_preview(client.plan_edit(dataflow, table, asked), as_json=json_)
@@ -130,15 +132,14 @@ def _print_list(items: list[Correction], *, as_json: bool) -> None:
     if as_json:
         print_json({"items": [one.answer for one in items]})
         return
-    rows = [
-        (
-            clock(one.answer["at"]),
-            f"{one.stage}.{one.state}" if one.state else f"{one.stage}: given back",
-            one.keys,
-            f"{one.epoch}{' (undone)' if one.undone else ''}",
-            one.by,
-            one.reason,
-        )
-        for one in items
-    ]
-    print_table(("at", "state", "keys", "epoch", "by", "reason"), rows, empty="no corrections")
+    columns: dict[str, Cell] = {
+        "at": (clock, "at"),
+        "state": lambda one: (
+            f"{one['stage']}.{one['state']}" if one["state"] else f"{one['stage']}: given back"
+        ),
+        "keys": "keys",
+        "epoch": lambda one: f"{one['epoch']}{' (undone)' if one['undone'] else ''}",
+        "by": "by",
+        "reason": "reason",
+    }
+    print_items((one.answer for one in items), columns, empty="no corrections")

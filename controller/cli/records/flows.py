@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,20 +13,20 @@ from controller.cli import session as options
 from controller.cli.paging import AsCsv, FileLimit, print_csv
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch, session
 from controller.terminal import (
+    Cell,
     bytes_text,
     clock,
+    print_items,
     print_json,
     print_more,
+    print_page,
     print_records,
-    print_table,
     print_text,
 )
 
-FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)]
+FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.")]
 Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
-Column = Annotated[
-    str | None, typer.Argument(help="A numeric column; without it, only sizes.", show_default=False)
-]
+Column = Annotated[str | None, typer.Argument(help="A numeric column; without it, only sizes.")]
 Grid = Annotated[bool, typer.Option("--grid", help="Show which stages applied each increment.")]
 NotApplied = Annotated[
     bool,
@@ -61,39 +62,24 @@ def increments_command(
         return
     asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
     answer = fetch(context, json_, "dataflows", dataflow, "increments", **asked)
-    some = any(item["rejected"] for item in answer["items"])
-    rows = [
-        (
-            item["flow"],
-            item["index"],
-            item["records"],
-            *((item["rejected"],) if some else ()),
-            bytes_text(item["bytes"]),
-            clock(item["created_at"]),
-        )
-        for item in answer["items"]
-    ]
-    rejected = ("rejected",) if some else ()
-    columns = ("flow", "index", "records", *rejected, "size", "arrived")
-    print_table(columns, rows, empty="no increments")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        **{name: name for name in ("flow", "index", "records", "rejected")},
+        "size": (bytes_text, "bytes"),
+        "arrived": (clock, "created_at"),
+    }
+    print_page(answer, columns, empty="no increments", rare=("rejected",))
 
 
 def _print_grid(answer: Mapping[str, Any]) -> None:
-    some = any(item["rejected"] for item in answer["items"])
-    rejected, stages = ("rejected",) if some else (), [one["name"] for one in answer["stages"]]
-    columns = (answer["flow"], "records", *rejected, "arrived", *stages)
-    rows = [
-        (
-            item["index"],
-            item["records"],
-            *((item["rejected"],) if some else ()),
-            clock(item["created_at"]),
-            *map(_cell, item["cells"]),
-        )
-        for item in answer["items"]
-    ]
-    print_table(columns, rows, empty="no increments")
+    columns: dict[str, Cell] = {
+        answer["flow"]: "index",
+        "records": "records",
+        "rejected": "rejected",
+        "arrived": (clock, "created_at"),
+    }
+    for number, one in enumerate(answer["stages"]):
+        columns[one["name"]] = (partial(_cell, number=number), "cells")
+    print_items(answer["items"], columns, empty="no increments", rare=("rejected",))
     for one in answer["stages"]:
         if one["failures"] or one["stopped"]:
             again = one["stopped"] or f"it is tried again at {clock(one['retry_at'])}"
@@ -101,7 +87,8 @@ def _print_grid(answer: Mapping[str, Any]) -> None:
     print_more(answer)
 
 
-def _cell(cell: Mapping[str, Any]) -> str:
+def _cell(cells: Sequence[Mapping[str, Any]], number: int) -> str:
+    cell = cells[number]
     if cell["status"] == "none":
         return "-"
     at = "" if cell["epoch"] is None else f" ({cell['epoch']})"
@@ -153,19 +140,12 @@ def series_command(
     """Show the newest increments of a flow with their sizes, and figures of a numeric column."""
     at = ("dataflows", dataflow, "flows", flow, "series")
     answer = fetch(context, json_, *at, column=column, limit=limit)
-    names = (
-        "index",
-        "records",
-        *(("read", "nulls", "least", "most", "mean", "total") if column else ()),
-    )
-    rows = [
-        tuple("-" if item[name] is None else item[name] for name in names)
-        for item in answer["items"]
-    ]
-    print_table(names, rows, empty="no increments yet")
+    figures = ("read", "nulls", "least", "most", "mean", "total") if column else ()
+    columns = {name: name for name in ("index", "records", *figures)}
+    print_items(answer["items"], columns, empty="no increments yet")
 
 
-Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.", show_default=False)]
+Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.")]
 
 About = Annotated[
     bool, typer.Option("--about", help="Where it came from, and its files, instead of records.")
@@ -200,5 +180,5 @@ def _print_about(context: typer.Context, at: tuple[str, str, int], *, as_json: b
     print_text(f"{flow}/{index}: arrived {clock(answer['created_at'])}", "bold")
     for name, value in answer["origin"].items():
         print_text(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
-    rows = [(one["path"], one["records"], bytes_text(one["bytes"])) for one in answer["files"]]
-    print_table(("file", "records", "size"), rows, empty="no files")
+    columns: dict[str, Cell] = {"file": "path", "records": "records", "size": (bytes_text, "bytes")}
+    print_items(answer["files"], columns, empty="no files")

@@ -16,9 +16,7 @@ import typer
 from controller.cli.session import AsJson
 from controller.terminal import one_line, print_json
 
-File = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="The file.", show_default=False)
-]
+File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file.")]
 Name = Annotated[str, typer.Option(help="Name of the source; by default made of the file's.")]
 Records = Annotated[
     int, typer.Option("--records", min=1, max=1_000_000, help="Most records to look at.")

@@ -27,11 +27,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cbp.client.errors import (
-    ConflictRefusedError,
-    RequestRefusedError,
-    ResourceMissingError,
-)
+from cbp.client.errors import ConflictRefusedError, RequestRefusedError, ResourceMissingError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.paging import FileLimit, read_pages
@@ -43,17 +39,19 @@ from controller.cli.session import (
     DataflowName,
     Limit,
     Since,
+    SourceName,
     Until,
     fetch,
     session,
 )
 from controller.terminal import (
+    Cell,
     bytes_text,
     clock,
     one_line,
+    print_items,
     print_json,
-    print_more,
-    print_table,
+    print_page,
     print_text,
 )
 
@@ -61,16 +59,12 @@ quarantine_app = typer.Typer(
     help="List, show, admit or discard refused files.", no_args_is_help=True
 )
 
-SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
-Claim = Annotated[str, typer.Argument(help="Id of the file's claim.", show_default=False)]
+Claim = Annotated[str, typer.Argument(help="Id of the file's claim.")]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
-ClaimIds = Annotated[
-    list[str] | None, typer.Argument(help="Ids of the files' claims.", show_default=False)
-]
+ClaimIds = Annotated[list[str] | None, typer.Argument(help="Ids of the files' claims.")]
 All = Annotated[bool, typer.Option("--all", help="All files of the source that wait.")]
 OfCode = Annotated[
-    str | None,
-    typer.Option(help="With --all: only those that were refused for this code."),
+    str | None, typer.Option(help="With --all: only those that were refused for this code.")
 ]
 WaitForFiles = Annotated[
     bool, typer.Option("--wait", help="Return once all stages have applied the files.")
@@ -97,12 +91,13 @@ def list_command(
     at = ("dataflows", dataflow, "sources", source, "quarantine")
     chosen = {"code": code, "since": since, "until": until}
     answer = fetch(context, json_, *at, **chosen, limit=limit, cursor=cursor)
-    rows = [
-        (one["id"], one_line(one["path"]), clock(one["created_at"]), reason_text(one["reason"]))
-        for one in answer["items"]
-    ]
-    print_table(("claim", "file", "since", "reason"), rows, empty="nothing is in quarantine")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "claim": "id",
+        "file": (one_line, "path"),
+        "since": (clock, "created_at"),
+        "reason": (reason_text, "reason"),
+    }
+    print_page(answer, columns, empty="nothing is in quarantine")
 
 
 @quarantine_app.command("show")
@@ -133,7 +128,7 @@ def fetch_command(
     dataflow: DataflowName,
     source: SourceName,
     claim: Claim,
-    to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.", show_default=False)],
+    to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.")],
     json_: AsJson = False,
 ) -> None:
     """Write the original of a refused file into a file, also after a decision."""
@@ -193,14 +188,10 @@ def readmit_many(
     """Admit files one by one, wait until they are applied, and print what became of each.
 
     Args:
-        decision: Admits a file.
         claims: Ids of the files, oldest first.
         applied: Waits for them; `None`: do not wait.
-        as_json: Whether `--json` was given.
 
-    Raises:
-        FilesRefusedError: If some are in quarantine again.
-        typer.Exit: Status 1 if the service refused to admit one.
+    Raises `FilesRefusedError`.
     """
     items = _take_many(decision, claims, hidden=as_json)
     made = [one["readmitted"] for one in items if one["error"] is None]
@@ -214,9 +205,7 @@ def _follow(
 ) -> list[dict[str, Any]]:
     """Return the claims of readmitted files once they are applied.
 
-    Raises:
-        FilesRefusedError: If some are in quarantine again.
-        StagesStoppedError: If only stages that do not start have work left.
+    Raises `FilesRefusedError`, `StagesStoppedError`.
     """
     claims = applied.wait_for_claims(readmitted, hidden=hidden)
     refused = [one for one in claims if one["status"] == "quarantined"]
@@ -340,10 +329,11 @@ def _print_many(items: Sequence[Mapping[str, Any]], done: str, *, as_json: bool)
     if as_json:
         print_json({"items": items})
     else:
-        rows = [
-            (one["id"], done if one["error"] is None else one["error"]["message"]) for one in items
-        ]
-        print_table(("claim", "report"), rows, empty="nothing is in quarantine")
+        columns: dict[str, Cell] = {
+            "claim": "id",
+            "report": (lambda error: error["message"] if error else done, "error"),
+        }
+        print_items(items, columns, empty="nothing is in quarantine")
     if any(one["error"] is not None for one in items):
         raise typer.Exit(1)
 
@@ -399,10 +389,9 @@ def rejects_command(
     if json_:
         print_json(answer)
         return
-    columns = ("increment", "file", "line", "code", "message")
-    rows = [tuple(one_line(str(one[name])) for name in columns) for one in answer["items"]]
-    print_table(columns, rows, empty="nothing was put aside")
-    print_more(answer)
+    names = ("increment", "file", "line", "code", "message")
+    columns: dict[str, Cell] = {name: (lambda value: one_line(str(value)), name) for name in names}
+    print_page(answer, columns, empty="nothing was put aside")
 
 
 def _print_texts(

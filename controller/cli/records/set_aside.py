@@ -24,12 +24,16 @@ from controller.cli.session import (
     Cursor,
     DataflowName,
     Reason,
+    Since,
     StageName,
+    Until,
     fetch,
+    require_reason,
     session,
 )
-from controller.terminal import one_line, print_json, print_more, print_table, print_text
+from controller.terminal import Cell, one_line, print_json, print_page, print_text
 
+Code = Annotated[str | None, typer.Option(help="Only records that failed with this error code.")]
 DryRun = Annotated[
     bool,
     typer.Option(
@@ -51,20 +55,25 @@ def set_aside_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
+    code: Code = None,
+    since: Since = None,
+    until: Until = None,
     limit: FileLimit = None,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """List records that a stage has set aside, since its code failed on them."""
     at = ("dataflows", dataflow, "stages", stage, "set-aside")
-    answer = fetch(context, json_, *at, limit=limit or _LIMIT, cursor=cursor)
-    columns = ("epoch", "key", "record", "from", "error")
-    rows = [
-        (one["epoch"], _text(one["key"]), _text(one["record"]), _place(one), one_line(_error(one)))
-        for one in answer["items"]
-    ]
-    print_table(columns, rows, empty="nothing is set aside")
-    print_more(answer)
+    asked = {"code": code, "since": since, "until": until}
+    answer = fetch(context, json_, *at, **asked, limit=limit or _LIMIT, cursor=cursor)
+    columns: dict[str, Cell] = {
+        "epoch": "epoch",
+        "key": (_text, "key"),
+        "record": (_text, "record"),
+        "from": _place,
+        "error": lambda one: one_line(f"{one['code']}: {one['message']}"),
+    }
+    print_page(answer, columns, empty="nothing is set aside")
 
 
 def give_back_command(
@@ -80,8 +89,7 @@ def give_back_command(
     It is applied as an epoch of its own. What fails again stays set aside; the command then ends
     with 1.
     """
-    if not reason and not dry_run:
-        raise typer.BadParameter("say why", param_hint="--reason")
+    require_reason(reason, dry_run)
     with session(context).client() as client, progress_bar(hidden=json_) as show:
         given = client.give_back(
             dataflow,
@@ -119,7 +127,3 @@ def _place(one: dict[str, Any]) -> str:
     if one["file"] is None:
         return "a timer" if one["input"] is None else f"{one['input']}/{one['increment']}"
     return str(one["file"]) if one["line"] is None else f"{one['file']}:{one['line']}"
-
-
-def _error(one: dict[str, Any]) -> str:
-    return f"{one['code']}: {one['message']}"

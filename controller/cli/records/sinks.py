@@ -12,13 +12,13 @@ from typing import Annotated, Literal
 import typer
 
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fetch
-from controller.terminal import print_more, print_table
+from controller.terminal import Cell, print_page, print_table
 
 sinks_app = typer.Typer(
     name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
 )
 
-SinkName = Annotated[str, typer.Argument(help="Name of the sink.", show_default=False)]
+SinkName = Annotated[str, typer.Argument(help="Name of the sink.")]
 States = Literal["stopped", "retrying", "paused", "behind", "current"]
 
 
@@ -35,21 +35,14 @@ def list_command(
     answer = fetch(
         context, json_, "dataflows", dataflow, "sinks", state=state, limit=limit, cursor=cursor
     )
-    rows = [
-        (
-            one["name"],
-            one["to"],
-            one["flow"],
-            one["state"],
-            one["next"] - 1 if one["next"] else "-",
-            one["waiting"],
-            (one["error"] or {}).get("message", ""),
-        )
-        for one in answer["items"]
-    ]
-    header = ("sink", "to", "flow", "state", "published", "waiting", "what is wrong")
-    print_table(header, rows, empty="there is no sink; a document has them below `sinks:`")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "sink": "name",
+        **{name: name for name in ("to", "flow", "state")},
+        "published": (lambda following: following - 1 if following else "-", "next"),
+        "waiting": "waiting",
+        "what is wrong": (lambda error: (error or {}).get("message", ""), "error"),
+    }
+    print_page(answer, columns, empty="there is no sink; a document has them below `sinks:`")
 
 
 @sinks_app.command("show")

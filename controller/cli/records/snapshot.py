@@ -10,7 +10,7 @@ import typer
 
 from controller.cli.maintenance.probes import needs_encoding
 from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.terminal import clock, print_items, print_json, print_table, print_text
 
 Reader = Literal["spark", "polars", "deltalake", "duckdb"]
 
@@ -20,18 +20,9 @@ _ARROW = (
 )
 
 SNIPPETS: dict[Reader, tuple[str, str]] = {
-    "spark": (
-        "",
-        "{name} = spark.sql({sql!r})",
-    ),
-    "polars": (
-        "import polars",
-        "{name} = polars.read_delta({path!r}, version={version})",
-    ),
-    "deltalake": (
-        "from deltalake import DeltaTable, QueryBuilder",
-        f"{{name}} = {_ARROW}",
-    ),
+    "spark": ("", "{name} = spark.sql({sql!r})"),
+    "polars": ("import polars", "{name} = polars.read_delta({path!r}, version={version})"),
+    "deltalake": ("from deltalake import DeltaTable, QueryBuilder", f"{{name}} = {_ARROW}"),
     "duckdb": (
         "import duckdb\nfrom deltalake import DeltaTable, QueryBuilder",
         f"{{name}} = duckdb.from_arrow({_ARROW})",
@@ -50,10 +41,7 @@ _POLARS_BY_ARROW = (
 """For tables whose path must be percent-encoded, where Polars finds no files."""
 
 Latest = Annotated[bool, typer.Option("--latest", help="The newest snapshot; this is the default.")]
-For = Annotated[
-    Reader | None,
-    typer.Option("--for", help="Print Python code for this reader.", show_default=False),
-]
+For = Annotated[Reader | None, typer.Option("--for", help="Print Python code for this reader.")]
 
 
 def snapshot_command(
@@ -117,9 +105,9 @@ def _print(answer: dict[str, Any]) -> None:
     )
     columns = ("stage", "last epoch in it")
     print_table(columns, list(answer["epochs"].items()), empty="no stages")
-    rows = [(item["table"], item["version"], item["epoch"]) for item in answer["tables"]]
     print_text("")
-    print_table(("table", "version", "epoch"), rows, empty="no tables")
+    names = ("table", "version", "epoch")
+    print_items(answer["tables"], {name: name for name in names}, empty="no tables")
     print_text(
         "\nin Spark: SELECT * FROM delta.`PATH` VERSION AS OF N, or TIMESTAMP AS OF "
         f"'{_spark_time(answer['at'])}' on every table (session time zone UTC)"

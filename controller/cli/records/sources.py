@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch
-from controller.terminal import (
-    bytes_text,
-    clock,
-    one_line,
-    print_more,
-    print_table,
-)
+from controller.terminal import Cell, bytes_text, clock, one_line, print_items, print_page
 
 _NUMBERS_MAX = 10
 
@@ -61,87 +55,71 @@ def claims_command(
         limit=limit,
         cursor=cursor,
     )
-    some = any(item["rejected"] for item in answer["items"])
-    rows = [
-        (
-            item["source"],
-            one_line(item["path"]),
-            item["status"],
-            "-" if item["index"] is None else item["index"],
-            *((item["rejected"],) if some else ()),
-            reason_text(item["reason"]) or _same(item["same_as"]),
-        )
-        for item in answer["items"]
-    ]
-    rejected = ("rejected",) if some else ()
-    columns = ("source", "file", "status", "increment", *rejected, "reason")
-    print_table(columns, rows, empty="no files yet")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "source": "source",
+        "file": (one_line, "path"),
+        "status": "status",
+        "increment": "index",
+        "rejected": "rejected",
+        "reason": lambda item: reason_text(item["reason"]) or _same(item["same_as"]),
+    }
+    print_page(answer, columns, empty="no files yet", rare=("rejected",))
 
 
 def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
     """Show the files in the drop folder of each source, and those that are not taken in."""
     answer = fetch(context, json_, "dataflows", dataflow, "sources")
-    some = any(item["rejected"] for item in answer["items"])
-    rows = [
-        (
-            item["name"],
-            item["waiting"],
-            bytes_text(item["waiting_bytes"]),
-            item["files"]["accepted"],
-            *((item["rejected"],) if some else ()),
-            item["files"]["quarantined"],
-            item["unclaimed"],
-            (item["trouble"] or {}).get("error", {}).get("message") or item["warning"] or "-",
-        )
-        for item in answer["items"]
-    ]
-    rejected = ("records rejected",) if some else ()
-    columns = ("source", "waiting", "size", "accepted", *rejected, "quarantined", "not taken in")
-    print_table((*columns, "why"), rows, empty="no sources", optional=("size",))
-    lying = [
-        (item["name"], one_line(one["name"]), clock(one["since"]), one["why"])
-        for item in answer["items"]
-        for one in (
-            *item["oldest_unclaimed"],
-            *(item.get("bucket") or {}).get("oldest_left_out", ()),
-        )
-    ]
-    _print_buckets(answer["items"])
-    if lying:
-        print_table(("source", "not taken in", "since", "why"), lying, empty="")
-    gone = [
-        (
-            item["name"],
-            one_line(one["name"]),
-            clock(one["since"]),
-            one["claim"],
-            "yes" if one["lost"] else "no",
-        )
-        for item in answer["items"]
-        for one in item["gone"]
-    ]
-    if gone:
-        print_table(("source", "gone", "claimed", "claim", "was acknowledged"), gone, empty="")
+    items = answer["items"]
+    columns: dict[str, Cell] = {
+        "source": "name",
+        "waiting": "waiting",
+        "size": (bytes_text, "waiting_bytes"),
+        "accepted": lambda item: item["files"]["accepted"],
+        "records rejected": "rejected",
+        "quarantined": lambda item: item["files"]["quarantined"],
+        "not taken in": "unclaimed",
+        "why": lambda item: (
+            (item["trouble"] or {}).get("error", {}).get("message") or item["warning"] or "-"
+        ),
+    }
+    print_items(items, columns, empty="no sources", optional=("size",), rare=("records rejected",))
+    buckets = [(item, item["bucket"]) for item in items if item.get("bucket")]
+    print_items(
+        ({**bucket, "source": item["name"]} for item, bucket in buckets),
+        {
+            "source": "source",
+            "location": "location",
+            "listed": (lambda at: clock(at) if at else "not yet", "listed_at"),
+            "objects": "objects",
+            "to fetch": "waiting",
+            "not taken in": "left_out",
+        },
+    )
+    left_out = [(item, one) for item, bucket in buckets for one in bucket["oldest_left_out"]]
+    unclaimed = [(item, one) for item in items for one in item["oldest_unclaimed"]]
+    print_items(
+        ({**one, "source": item["name"]} for item, one in (*unclaimed, *left_out)),
+        {
+            "source": "source",
+            "not taken in": (one_line, "name"),
+            "since": (clock, "since"),
+            "why": "why",
+        },
+    )
+    print_items(
+        ({**one, "source": item["name"]} for item in items for one in item["gone"]),
+        {
+            "source": "source",
+            "gone": (one_line, "name"),
+            "claimed": (clock, "since"),
+            "claim": "claim",
+            "was acknowledged": (_yes, "lost"),
+        },
+    )
 
 
-def _print_buckets(items: Sequence[Mapping[str, Any]]) -> None:
-    """Print what the locations of sources had when they were listed, if there are any."""
-    rows = [
-        (
-            item["name"],
-            bucket["location"],
-            clock(bucket["listed_at"]) if bucket["listed_at"] else "not yet",
-            bucket["objects"],
-            bucket["waiting"],
-            bucket["left_out"],
-        )
-        for item in items
-        if (bucket := item.get("bucket"))
-    ]
-    if rows:
-        columns = ("source", "location", "listed", "objects", "to fetch", "not taken in")
-        print_table(columns, rows, empty="")
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str:

@@ -11,18 +11,10 @@ from cbp.client.rest import NULL_PARAMETER
 from cbp.errors.counts import format_count
 from controller.cli.paging import AsCsv, FileLimit, print_csv
 from controller.cli.records.state import pair
-from controller.cli.session import (
-    AsJson,
-    At,
-    Cursor,
-    DataflowName,
-    Epoch,
-    Stage,
-    moment,
-    session,
-)
+from controller.cli.session import AsJson, At, Cursor, DataflowName, Epoch, Stage, moment, session
 from controller.terminal import (
     clock,
+    print_items,
     print_json,
     print_more,
     print_records,
@@ -38,31 +30,21 @@ Sql = Annotated[
     typer.Argument(
         metavar="[SELECT]",
         help="One SELECT; `-` reads it from stdin. Without it, the tables that it can name.",
-        show_default=False,
     ),
 ]
-Rows = Annotated[
-    int | None, typer.Option("--limit", min=1, help="Maximum number of rows.", show_default=False)
-]
-Table = Annotated[
-    str,
-    typer.Argument(metavar="STAGE.NAME", help="A state, a view or an output.", show_default=False),
-]
+Rows = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
+Table = Annotated[str, typer.Argument(metavar="STAGE.NAME", help="A state, a view or an output.")]
 Where = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[COLUMN=VALUE]...",
-        help="Only records that have these values, such as the key.",
-        show_default=False,
+        metavar="[COLUMN=VALUE]...", help="Only records that have these values, such as the key."
     ),
 ]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A column whose value is null.")]
 By = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="COLUMN",
-        help="For an output: the columns of its key, if it declares none.",
-        show_default=False,
+        metavar="COLUMN", help="For an output: the columns of its key, if it declares none."
     ),
 ]
 
@@ -111,8 +93,8 @@ def _print_tables(answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    rows = [(one["name"], one["columns"]) for one in answer["items"]]
-    print_table(("table", "columns"), rows, empty="no stage has a state or an output")
+    columns = {"table": "name", "columns": "columns"}
+    print_items(answer["items"], columns, empty="no stage has a state or an output")
 
 
 def last_command(

@@ -21,29 +21,27 @@ from controller.cli.session import (
     fetch,
     moment,
     session,
+    stage_and_state,
 )
 from controller.terminal import (
+    Cell,
     bytes_text,
     clock,
+    print_items,
     print_json,
     print_more,
+    print_page,
     print_records,
-    print_table,
     print_text,
 )
 
-StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
+StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE")]
 AnyState = Annotated[
-    str,
-    typer.Argument(
-        metavar="[STAGE.STATE]", help="Without it, the size of every state.", show_default=False
-    ),
+    str, typer.Argument(metavar="[STAGE.STATE]", help="Without it, the size of every state.")
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="COLUMN=VALUE...", help="The key; without it, all records.", show_default=False
-    ),
+    typer.Argument(metavar="COLUMN=VALUE...", help="The key; without it, all records."),
 ]
 Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum number of changes.")]
 
@@ -69,11 +67,7 @@ def state_command(
     if not name:
         _print_sizes(context, dataflow, limit=limit, cursor=cursor, json_=json_)
         return
-    of, dot, state = name.partition(".")
-    if not dot:
-        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
-        raise typer.BadParameter(message)
-    path = ("dataflows", dataflow, "state", of, state)
+    path = ("dataflows", dataflow, "state", *stage_and_state(name))
     query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     with session(context).connect() as service:
@@ -95,18 +89,14 @@ def _print_sizes(
     context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, json_: bool
 ) -> None:
     answer = fetch(context, json_, "dataflows", dataflow, "states", limit=limit, cursor=cursor)
-    rows = [
-        (
-            f"{one['stage']}.{one['state']}",
-            one["rows"],
-            bytes_text(one["bytes"]),
-            one["files"],
-            "-" if one["skew"] is None else f"{one['skew']:.1f}",
-        )
-        for one in answer["items"]
-    ]
-    print_table(("state", "records", "size", "files", "skew"), rows, empty="no stage keeps state")
-    print_more(answer)
+    columns: dict[str, Cell] = {
+        "state": lambda one: f"{one['stage']}.{one['state']}",
+        "records": "rows",
+        "size": (bytes_text, "bytes"),
+        "files": "files",
+        "skew": (lambda skew: "-" if skew is None else f"{skew:.1f}", "skew"),
+    }
+    print_page(answer, columns, empty="no stage keeps state")
 
 
 def history_command(
@@ -124,37 +114,31 @@ def history_command(
     It reaches back as far as versions of the state are kept: cbp history clicks count.counts url=a.
     Further columns of the key of a view or a kept state select one record of the group.
     """
-    of, dot, state = name.partition(".")
-    if not dot:
-        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
-        raise typer.BadParameter(message)
     query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     query += [("_limit", str(limit)), *([] if cursor is None else [("_cursor", cursor)])]
-    path = ("dataflows", dataflow, "state", of, state, "history")
+    path = ("dataflows", dataflow, "state", *stage_and_state(name), "history")
     with session(context).connect() as service:
         answer = service.get_pairs(*path, query=query)
     if json_:
         print_json(answer)
         return
-    rows = [
-        (
-            one["epoch"] if one["first_epoch"] == one["epoch"] else _range(one),
-            clock(one["at"]),
-            _records_text(one["before"]),
-            _records_text(one["after"]),
-            _by(one),
-        )
-        for one in answer["items"]
-    ]
-    print_table(("epoch", "at", "before", "after", "by"), rows, empty="no epoch changed this key")
+    columns: dict[str, Cell] = {
+        "epoch": _epochs,
+        "at": (clock, "at"),
+        "before": (_records_text, "before"),
+        "after": (_records_text, "after"),
+        "by": _by,
+    }
+    print_items(answer["items"], columns, empty="no epoch changed this key")
     if answer["ends"] == "not_kept":
         print_text("Older versions of the state are not kept.")
     print_more(answer)
 
 
-def _range(one: Mapping[str, Any]) -> str:
-    return f"{one['first_epoch']}-{one['epoch']}"
+def _epochs(one: Mapping[str, Any]) -> int | str:
+    first, last = one["first_epoch"], one["epoch"]
+    return int(last) if first == last else f"{first}-{last}"
 
 
 def _records_text(records: Sequence[Mapping[str, Any]]) -> str:

@@ -81,11 +81,9 @@ class Buckets:
     """How buckets are reached.
 
     Attributes:
-        allowed: The locations that the operator allows.
         make_store: Makes what reads buckets; called when the first source needs it.
         seconds: Time between two listings of a location.
         executor: Fetches small objects ahead, a thread for each; `None`: none is fetched ahead.
-        limits: What a fetch may take.
     """
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
@@ -100,9 +98,6 @@ class BucketFeed:
     """Lists locations and claims objects; one call of `fetch` at a time for each source.
 
     Args:
-        claims: Records the claim of an object that is too large.
-        receive: Stores an object and claims it.
-        buckets: How buckets are reached.
         drop_root: Holds the drop folders of the sources.
         on_claim: Called with the dataflow after objects were fetched: they wait to be read.
 
@@ -158,7 +153,6 @@ class BucketFeed:
 
         Args:
             source: One of those that `due` returned.
-            hold: Held while the index is written.
             stopping: Called often; returns whether to stop.
 
         Raises:

@@ -133,10 +133,7 @@ class ObjectIndex:
     """The index of one source at one location, as it was read; `load` reads it.
 
     Attributes:
-        folder: Folder of its records.
-        location: As text.
         numbers: The numbers of its records that count, ascending.
-        next: The number of the next record.
     """
 
     folder: str
@@ -177,13 +174,10 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note that objects were claimed; durable when it returns.
+        """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
 
         Args:
             claimed: At least one; each with its key relative to the location.
-
-        Raises:
-            LogConflictError: Another controller takes in objects of this source.
         """
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
@@ -232,12 +226,10 @@ class BucketListing:
     """One listing of a location.
 
     Attributes:
-        index: What was claimed before, and since.
         new: The objects to be claimed, by key, each with its key relative to the location.
         known: Names of the objects that the index has as they are.
         complete: Whether the whole location was listed.
         failed: How many objects could not be read, in a row.
-        failure: The error of the first that could not be read.
     """
 
     location: BucketPrefix
@@ -278,10 +270,7 @@ def list_location(
     """List a location; reads names, ETags and sizes only.
 
     Args:
-        location: The location.
         increments: Folder of the source's increments.
-        store: Has the location.
-        files: Has the index.
         now: The time, for people.
         new_max: See `FetchLimits`.
         last: Names of objects that are to be claimed after all others.

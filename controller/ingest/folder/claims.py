@@ -93,7 +93,6 @@ class OpenClaims:
     Attributes:
         copies: Id to name of every claimed copy.
         foreign: Other names, whose ids are those of copies: a person put them there.
-        claims: By sequence.
         reusable: Claims whose file is still in `incoming`, by the file's path.
     """
 
@@ -149,8 +148,6 @@ class Claims:
         """Claim a file.
 
         Args:
-            place: The source that the file was dropped for.
-            source: Current path of the file.
             claim: In status `claiming`; it gets its sequence. If the file has another size when it
                 is read, then it was written to.
 
@@ -172,7 +169,6 @@ class Claims:
         """Claim files together: each step runs for all files and is durable before the next step.
 
         Args:
-            place: The source that the files were dropped for.
             files: Each with its current path, its claim in status `claiming`, and its listing
                 entry. A file that changed since it was listed is skipped.
             known: Ids of claims that were recorded before; the others get their sequence.

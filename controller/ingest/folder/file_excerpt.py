@@ -41,7 +41,6 @@ class ExcerptLine:
     """One line of a file.
 
     Attributes:
-        number: From 1.
         text: Without its end, cut at `LINE_CHARACTERS_MAX`.
         mistakes: What is wrong with it; empty if nothing is known to be.
     """

@@ -113,7 +113,6 @@ class _Comparison:
     """The present content of a file that changed.
 
     Attributes:
-        bytes: Its size.
         grew: Whether the bytes that were taken in are still at its beginning.
         whole: Whether those bytes end with the end of a line.
     """

@@ -95,11 +95,7 @@ def require_real(place: SourcePlace) -> list[Path]:
 
 
 def _real_status(folder: Path) -> os.stat_result | None:
-    """Return the status of a folder; `None` if it is missing.
-
-    Raises:
-        DropFolderError: It is a link or no folder.
-    """
+    """Return the status of a folder; `None` if it is missing. Raises `DropFolderError`."""
     with device_errors(str(folder)), suppress(FileNotFoundError):
         status = os.lstat(folder)
         if stat.S_ISLNK(status.st_mode):

@@ -39,7 +39,7 @@ import structlog
 from cbp.errors import CbpError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Backoff, Rest
-from controller.ingest.errors import DropFolderError, SourceFailedError
+from controller.ingest.errors import DropFolderError, NewColumnsError, SourceFailedError
 from controller.ingest.folder.folder_check import require_real
 from controller.ingest.folder.listing import Scanned, UnclaimedFiles, scan_folder, time_of
 from controller.ingest.folder.source_place import SourcePlace
@@ -91,8 +91,6 @@ class GoneFile:
     """One file that went away.
 
     Attributes:
-        name: As evidence.
-        claim: Id of its claim.
         since: When it was claimed; aware, in UTC.
         lost: Whether it had been acknowledged.
         missed_at: When it was looked for and was nowhere; aware, in UTC.
@@ -194,10 +192,7 @@ class SourceTrouble:
     """Why nothing of a source is taken in for now.
 
     Attributes:
-        error: The newest failure.
         since: Time of the first failure in a row.
-        tries: Number of failures in a row.
-        rest: The pause from the newest failure to the next try.
     """
 
     error: OperatingError
@@ -276,7 +271,6 @@ class ScanReport:
     """The result of one pass.
 
     Attributes:
-        accepted, quarantined, duplicates: Files that were settled.
         waiting: Files that are not taken in yet.
         settles_at: When the first of them has settled; look again then.
         ignored: Names in `incoming` that are not regular files.
@@ -286,6 +280,7 @@ class ScanReport:
         again_at: When something else is due: look again then.
         polled: Whether files can come to a source without an event, so that only listings find
             them.
+        new_columns: Files whose columns are to join the schemas of their sources.
     """
 
     accepted: int = 0
@@ -299,6 +294,7 @@ class ScanReport:
     settles_at: datetime | None = None
     again_at: datetime | None = field(default=None, compare=False)
     polled: bool = field(default=False, compare=False)
+    new_columns: tuple[NewColumnsError, ...] = field(default=(), compare=False)
 
     def __add__(self, other: ScanReport) -> ScanReport:
         return ScanReport(
@@ -313,20 +309,13 @@ class ScanReport:
             _first(self.settles_at, other.settles_at),
             _first(self.again_at, other.again_at),
             self.polled or other.polled,
+            self.new_columns + other.new_columns,
         )
 
     @property
     def next_at(self) -> datetime | None:
         """When to look again though no event has come; `None` if there is no need to."""
         return _first(self.settles_at, self.again_at)
-
-    def count(self, outcome: Outcome) -> ScanReport:
-        """Return the report with one more file of this outcome."""
-        return self + ScanReport(
-            accepted=outcome == "accepted",
-            quarantined=outcome == "quarantined",
-            duplicates=outcome == "duplicate",
-        )
 
 
 def _first(*times: datetime | None) -> datetime | None:
@@ -371,8 +360,6 @@ def report_folder(
     """Look at one source's folder; reads names, sizes and times only. Returns JSON values.
 
     Args:
-        trouble: Why nothing is taken in for now, as far as this instance knows.
-        now: The time.
         gone: Files that went away after they were claimed, newest first; likewise.
         bucket: What is known of its location; `None` if it has none.
         notes: What else belongs into the warning; an empty one is left out.

@@ -110,7 +110,6 @@ class IncomingWatch:
         """Watch a folder from now on; may be called again, also after the folder was made anew.
 
         Args:
-            dataflow: Whose listing is woken.
             root: For a folder below an `incoming` folder: that one.
         """
         with self._lock:
@@ -144,6 +143,11 @@ class IncomingWatch:
         """Return the files that were renamed into a folder and were not taken since."""
         with self._lock:
             return frozenset(self._renamed.get(folder, {}).values())
+
+    def has_renamed(self, folders: Iterable[Path]) -> bool:
+        """Return whether a file was renamed into one of these folders and was not taken since."""
+        with self._lock:
+            return any(self._renamed.get(folder) for folder in folders)
 
     def sees(self, folder: Path) -> bool:
         """Return whether an event comes for each file that comes into an `incoming` folder."""
@@ -185,10 +189,7 @@ class IncomingWatch:
     def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
         """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
 
-        On a system without inotify only `call` calls it.
-
-        Raises:
-            OSError: The system gives no inotify handle.
+        On a system without inotify only `call` calls it. Raises `OSError`.
         """
         self._wake = wake
         if not sys.platform.startswith("linux"):

@@ -85,7 +85,6 @@ class Unclaimed:
     """One name that stays in `incoming`.
 
     Attributes:
-        name: As evidence.
         why: What it is, and what its producer can do.
         since: When it was last changed, aware and in UTC; `None` if it is unknown.
     """
@@ -105,7 +104,6 @@ class UnclaimedFiles:
     """All names that stay in one `incoming`.
 
     Attributes:
-        count: How many there are.
         oldest: The oldest of them, at most `SHOWN_MAX`.
     """
 
@@ -171,9 +169,7 @@ class Listed:
         ignored: Number of names that are not regular files.
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
-        to_seal: A manifest that is complete now and must be sealed before any claim.
         closes: Ids of sealed markers, oldest first; they come before anything eligible.
-        unclaimed: Names that stay, and why.
         seen: When each file was listed first as it is.
     """
 
@@ -213,7 +209,6 @@ class Listings:
 
     Args:
         settle_seconds: 0 when producers only ever rename complete files into place.
-        watch: Knows which files were renamed in.
     """
 
     def __init__(
@@ -230,11 +225,7 @@ class Listings:
         self._read: dict[Candidate, Manifest] = {}
 
     def look(self, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None) -> Listed:
-        """List the folder once; arguments as for `scan_folder`.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
+        """List the folder once; arguments as for `scan_folder`. Raises `OSError`."""
         now = self._clock()
         renamed = self._watch.renamed_in(self._folder)  # before the listing
         scanned = scan_folder(self._folder, unfinished, enter)
@@ -333,15 +324,12 @@ class Listings:
 def scan_folder(
     folder: Path, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None
 ) -> Scanned:
-    """Look at every name in a folder; opens no file.
+    """Look at every name in a folder; opens no file. Raises `OSError`.
 
     Args:
         unfinished: Ends of names that are not whole yet.
         enter: Called with each folder below it before that is listed, so that a watch misses
             nothing; `None` if folders below are not listed.
-
-    Raises:
-        OSError: The folder cannot be read.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
@@ -482,8 +470,6 @@ def announced_claims(
     """Return the open claims that belong to manifests, by the file's name.
 
     Args:
-        manifests: The sealed manifests.
-        claims: All open claims of the source.
         copies: Ids of the claims whose file is in `claimed`.
         listed_paths: Names of the files in `incoming`. If a name is there as well, a claimed copy
             of that name is an older file.
@@ -503,9 +489,7 @@ def gather_files(
     """Return where the files of a manifest are; `None` if one of them is still being written.
 
     Args:
-        manifest: A sealed manifest.
         claimed: Open claims whose files are in `claimed`, by the file's name.
-        listed: The newest listing.
 
     Returns:
         Those claims; the files in `incoming` that are to be claimed, in the manifest's order; and

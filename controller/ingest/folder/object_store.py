@@ -52,8 +52,6 @@ class ObjectStore(Protocol):
         """Return `size` bytes of an object; fewer only if the connection was cut.
 
         Args:
-            one: As a listing showed it.
-            offset: Where the part begins.
             size: 0 for an empty object.
 
         Raises:
@@ -91,7 +89,6 @@ class S3Store:
     Args:
         endpoint: Address of the service; `""` means AWS.
         key: Id of the access key; `None`: botocore looks for one.
-        secret: The secret of the access key.
         page: How many objects a request lists; a service may list fewer.
 
     Raises:

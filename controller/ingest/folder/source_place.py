@@ -28,6 +28,7 @@ from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.dataflow.replacement import is_signed
+from cbp.model.source.options import ADDS_COLUMNS
 from controller.ingest.errors import DropFolderError, device_errors
 from controller.store.base import ClaimRecord, ClaimStatus, DataflowRecord
 
@@ -102,7 +103,6 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it was found to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
-        graph: The dataflow, if it is known.
     """
 
     dataflow: str
@@ -132,6 +132,11 @@ class SourcePlace:
     def keys(self) -> tuple[GroupKey, ...]:
         """The keys of which its files have an index; to be asked when a file is read."""
         return () if self.graph is None else indexed_keys(self.source, self.graph)
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether new columns of its files join the schema without a question."""
+        return self.source.options.get("unknown", "").lower() == ADDS_COLUMNS
 
     @property
     def name(self) -> str:

@@ -74,13 +74,7 @@ _EXACT = decimal.Context(prec=80)
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """One type of a schema.
-
-    Attributes:
-        arrow: `None` if Arrow has no such type.
-        bytes_min: Least number of bytes of a value.
-        name: As messages name it.
-    """
+    """One type of a schema."""
 
     decode: Decode
     arrow: pa.DataType | None

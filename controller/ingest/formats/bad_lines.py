@@ -34,11 +34,7 @@ UNKNOWN = 0
 
 
 class LineMap:
-    """Pairs of a record, from 0, and its line, from 1; the records after it follow line by line.
-
-    Attributes:
-        pairs: The pairs, ascending.
-    """
+    """Pairs of a record, from 0, and its line, from 1; the records after it follow line by line."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []
@@ -189,9 +185,6 @@ class BadLines:
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
         """Return the records that were put aside, by line, at the end of the file.
 
-        Args:
-            records: Number of those that were yielded.
-
         Raises:
             FileRejectedError: The mistakes, if any, where they reject the file; `bad_records`.
         """
@@ -218,10 +211,6 @@ class BadLines:
 
         Args:
             build: Returns a batch; `None` after it noted at least one of the rows.
-            numbers: Line of each.
-
-        Returns:
-            `None` if nothing is to be yielded.
         """
         while rows:
             if self._rejected:
@@ -288,15 +277,7 @@ class BadLines:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One file while it is read, as each format gets it.
-
-    Attributes:
-        schema, options: What its source declares.
-        limits: What it may cost.
-        notes: Collects remarks.
-        bad: Collects wrong lines.
-        file: Its name as it was dropped.
-    """
+    """One file while it is read, as each format gets it."""
 
     schema: Schema
     options: ReadOptions

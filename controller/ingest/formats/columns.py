@@ -133,11 +133,7 @@ class ColumnBuilder:
         return self.of_text(pa.array(values, type=pa.string()))
 
     def of_text(self, text: pa.Array) -> pa.Array | None:
-        """Return strings as one array, or `None` if they have to be converted one by one.
-
-        Raises:
-            pa.ArrowException: The same.
-        """
+        """Return strings as one array, or `None` if they have to be converted one by one."""
         if self._kind == "STRING":
             return text
         if characters := _CHARACTERS.get(self._kind):
@@ -212,8 +208,23 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
         f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. "
         f"To take it in, add `{_spelled(name)} TYPE` to the source's schema and register the new "
         "version (`cbp infer FILE` prints the type). To leave out what the schema lacks, say "
-        'options: {unknown: "ignore"} in the source'
+        'options: {unknown: "ignore"} in the source; with "add", new columns join the schema'
     )
+
+
+def refuse_column(name: str, line: int, reading: Reading) -> None:
+    """Note that the record of a line has a column which the schema lacks.
+
+    Raises:
+        FileRejectedError: Its source adds such columns, so the record is not put aside for it; or
+            as `BadLines.add`.
+    """
+    bad = reading.bad
+    if bad.rejects_rows and reading.options.rules.add_unknown:
+        message = unknown_column(name, reading.schema.names)
+        raise FileRejectedError(rule="column_unknown", message=message, line=line)
+    if bad.wants(line):
+        bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
 
 
 def _spelled(name: str) -> str:
@@ -240,8 +251,6 @@ class BatchBuilder:
 
         Args:
             values: Per column of the schema, in its order.
-            lines: Line of each row.
-            bad: Collects the wrong lines.
         """
         arrays = [
             column.array(column_values, lines, bad)
@@ -256,8 +265,6 @@ class OriginColumns:
     r"""Columns that say where a record comes from: `file_name` and `line_number` name them.
 
     Args:
-        schema: The source's.
-        options: The source's.
         file: Name of the file as it was dropped; bytes that are not UTF-8 become `\xff`.
     """
 
@@ -285,9 +292,6 @@ class OriginColumns:
 
         Args:
             arrays: One for each of `others`; `None` where a value is wrong.
-            numbers: Line of each row.
-            schema: The source's.
-            bad: Collects line numbers that the column cannot hold.
 
         Returns:
             `None` if a row is wrong.

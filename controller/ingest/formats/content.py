@@ -112,11 +112,6 @@ def ignore_progress(_bytes: int) -> None:
 class ClaimedContent:
     """One pass over a file; a context manager that closes it.
 
-    Args:
-        path: The claimed copy.
-        stopping: Called at every read; returns whether to stop reading.
-        worked: Called with the number of bytes that were read, and that were decoded.
-
     Raises:
         FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
         OSError: The device failed.
@@ -179,11 +174,7 @@ class ClaimedContent:
         return os.pread(self._file.fileno(), count, max(0, self.size - count))
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes and hash them; `b""` at the end.
-
-        Raises:
-            IntakeStoppedError: If the service is stopping.
-        """
+        """Return the next bytes and hash them; `b""` at the end. Raises `IntakeStoppedError`."""
         self.go_on()
         try:
             data = self._file.read(count)
@@ -371,13 +362,7 @@ class _Bzip2Member:
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """A compression whose files consist of members.
-
-    Attributes:
-        name: As messages name it.
-        magic: What each member begins with.
-        make: Returns the stream of one member.
-    """
+    """A compression whose files consist of members."""
 
     name: Compression
     magic: bytes

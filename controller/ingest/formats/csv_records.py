@@ -49,10 +49,7 @@ class CsvColumns:
     """Parses blocks of one file.
 
     Args:
-        options: The source's.
-        builder: Of the source's batches, from text.
         places: Position in the file of each declared column; `None` for one that it lacks.
-        width: Number of the file's columns.
     """
 
     def __init__(
@@ -73,11 +70,7 @@ class CsvColumns:
         )
 
     def batch(self, text: str) -> pa.RecordBatch | None:
-        """Return the records of some lines; `None` if they are to be read one by one.
-
-        Args:
-            text: Whole lines, the first of which begins a record; the last one without its LF.
-        """
+        """Return the records of some lines; `None` if they are to be read one by one."""
         data = f"{text}\n".encode()
         quote = self._options.quote.encode()
         quoted = bool(quote) and quote in data

@@ -90,9 +90,7 @@ class ChangeGroup:
     """The part of a table that is read for one increment.
 
     Attributes:
-        table: Id of the table.
         first, last: The versions whose changes are read; both ends included.
-        partitions: The table's partition columns at these versions.
         snapshot: Whether it is all rows of version `last` instead, each as an insert.
     """
 
@@ -186,13 +184,8 @@ class ChangedRows:
     """Rows of one file.
 
     Attributes:
-        path: Absolute.
-        partition: Values of the partition columns, as text.
         size, rows: Bytes and rows of the file, as the log says; `UNKNOWN` if it does not.
         change: What became of all the rows; `""` if each row says it.
-        dead: Rows that are left out.
-        only: If set, no other rows are taken.
-        read, taken: How many rows `keep` was given, and has returned.
     """
 
     path: str
@@ -330,11 +323,7 @@ def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
 
 @contextmanager
 def _rejected(table: str) -> Iterator[None]:
-    """Turn errors of reading a table into rejections.
-
-    Raises:
-        OSError: The table is away as a whole: perhaps its disk is not mounted.
-    """
+    """Turn errors of reading a table into rejections; `OSError` if the whole table is away."""
     try:
         yield
     except FileRejectedError:
@@ -346,11 +335,7 @@ def _rejected(table: str) -> Iterator[None]:
 
 
 def gone(table: str, what: str) -> FileRejectedError:
-    """Return the rejection where a file of a table is gone.
-
-    Raises:
-        OSError: The table is away as a whole.
-    """
+    """Return the rejection of a gone file; raises `OSError` if the whole table is away."""
     if not os.path.isdir(f"{table}/{LOG}"):
         raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
     message = (
@@ -374,10 +359,6 @@ _NAMES = {
 
 def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the changed rows with the source's schema, in the order of the table's versions.
-
-    Args:
-        content: The claimed file.
-        reading: With the table's folder, without links, in its options.
 
     Raises:
         FileRejectedError: `format_mismatch`, a `delta_...` rule, or what `read_parquet` raises.

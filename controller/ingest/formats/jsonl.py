@@ -40,7 +40,7 @@ import pyarrow.types as pt
 from cbp.engine.columnar.value_limits import inner_arrays
 from cbp.model.flow.schema import DataType, Schema
 from controller.ingest.formats.bad_lines import BadLines, Reading
-from controller.ingest.formats.columns import BatchBuilder, ColumnBuilder, unknown_column
+from controller.ingest.formats.columns import BatchBuilder, ColumnBuilder, refuse_column
 from controller.ingest.formats.text import TextBlock, line_batches
 from controller.ingest.rejection import FileRejectedError
 from controller.values import INTEGER_BITS, excerpt
@@ -74,7 +74,7 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
         if not keys <= known:
             reading.notes.extra_columns(keys - known)
             if not reading.options.rules.ignore_unknown:
-                _refuse_unknown(rows, numbers, names, bad)
+                _refuse_unknown(rows, numbers, reading)
         return rows, numbers
 
     def build(rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> pa.RecordBatch | None:
@@ -95,14 +95,11 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
         raise FileRejectedError(rule="column_missing", message=message[:1000], line=first_keyed)
 
 
-def _refuse_unknown(
-    rows: list[dict[str, Any]], numbers: list[int], names: Sequence[str], bad: BadLines
-) -> None:
-    known = set(names)
+def _refuse_unknown(rows: list[dict[str, Any]], numbers: list[int], reading: Reading) -> None:
+    known = set(reading.schema.names)
     for row, number in zip(rows, numbers, strict=True):
-        if not row.keys() <= known and bad.wants(number):
-            name = next(name for name in row if name not in known)
-            bad.add("column_unknown", unknown_column(name, names), line=number)
+        if not row.keys() <= known:
+            refuse_column(next(name for name in row if name not in known), number, reading)
 
 
 def _objects(
@@ -175,12 +172,7 @@ class JsonColumns:
         self._schema = pa.schema([(c.field.name, _parsed_type(c)) for c in builder.columns])
 
     def batch(self, text: str, count: int) -> pa.RecordBatch | None:
-        """Return the records of some lines; `None` if they are to be parsed one by one.
-
-        Args:
-            text: Whole lines; the last one without its LF.
-            count: Number of them.
-        """
+        """Return the records of some lines; `None` if they are to be parsed one by one."""
         if not self._parses:
             return None
         if "\r" in text:

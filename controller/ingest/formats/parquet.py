@@ -63,13 +63,7 @@ _NANOS_END = ((1 << 63) - 1) // 1_000
 
 
 class Int96Columns:
-    """Judges the columns of a file that hold INT96, in step with its reader.
-
-    Args:
-        present: Columns that are read.
-        open_: Opens the file once more, for times of INT96 in a unit.
-        batch_rows: Rows that are read at a time.
-    """
+    """Judges the columns of a file that hold INT96, in step with its reader."""
 
     def __init__(
         self,
@@ -177,12 +171,7 @@ REPEATED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How to read a file.
-
-    Attributes:
-        as_dictionaries: Paths of columns that are read as dictionaries.
-        batch_rows: Rows that are read at a time.
-    """
+    """How to read a file."""
 
     as_dictionaries: tuple[str, ...]
     batch_rows: int
@@ -230,12 +219,7 @@ class Bounds:
 
 
 class _PageTotals:
-    """Totals over the page headers of a file.
-
-    Args:
-        limits: What a file may hold.
-        uncounted: Bytes that the size of a chunk can lack (`header_bytes_uncounted`).
-    """
+    """Totals over the page headers of a file."""
 
     def __init__(self, limits: IngestLimits, uncounted: int) -> None:
         self._limits, self._uncounted = limits, uncounted
@@ -357,9 +341,6 @@ def read_parquet(
     """Hash the file, then yield its records in order, up to the first wrong one.
 
     Args:
-        content: The claimed copy, or a file of a table.
-        reading: What is known of it.
-        keep: Takes rows out before they are checked.
         line: Number of rows before those of this file, from which wrong ones are counted.
         aside: Columns of the file that are left out, whatever the rules are.
 

@@ -36,8 +36,6 @@ class TextBlock:
     """Consecutive whole lines.
 
     Attributes:
-        first: Number of the first line, from 1.
-        text: The lines, with an LF between two.
         terminated: Whether the last line had an LF; only the last block's may lack it.
     """
 
@@ -67,11 +65,8 @@ def text_blocks(
     """Cut decompressed bytes into blocks of lines.
 
     Args:
-        chunks: The bytes.
-        encoding: One of `ENCODINGS`.
         lines_alone: Whether no line changes how others are read; else wrong lines are not put
             aside.
-        line_bytes_max: Longest line.
         bad: Collects the lines that are not text; a blank line replaces each in the block.
 
     Raises:
@@ -106,10 +101,8 @@ def line_batches(
     """Yield the records of a block whose lines are parsed one by one.
 
     Args:
-        reading: Gets the wrong lines.
         parse: Returns the records of some lines, and the line of each; from the lines and the
             number of the first.
-        build: Returns a batch of records; see `BadLines.sound`.
     """
     bad, rows_max = reading.bad, reading.limits.batch_rows
     for start in range(0, block.count, rows_max):
@@ -142,14 +135,7 @@ def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> Non
 
 
 class _Decoder:
-    """Decodes lines of one file.
-
-    Args:
-        line_bytes_max: Longest line.
-        bad: Collects the lines that are not text.
-        encoding: One of `ENCODINGS`.
-        aside: Whether such a line is put aside, even the first.
-    """
+    """Decodes lines of one file."""
 
     def __init__(self, line_bytes_max: int, bad: BadLines, encoding: str, *, aside: bool) -> None:
         self._line_bytes_max, self._bad = line_bytes_max, bad

@@ -20,7 +20,7 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from controller.ingest.formats.bad_lines import BadLines, Reading
-from controller.ingest.formats.columns import BatchBuilder, unknown_column
+from controller.ingest.formats.columns import BatchBuilder, refuse_column
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
@@ -54,8 +54,8 @@ def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBat
             if not row.keys() <= known:
                 unknown = next(name for name in row if name not in known)
                 reading.notes.extra_columns(row.keys() - known)
-                if not rules.ignore_unknown and bad.wants(number):
-                    bad.add("column_unknown", unknown_column(unknown, names), line=number)
+                if not rules.ignore_unknown:
+                    refuse_column(unknown, number, reading)
         batch = bad.sound(build, rows, numbers)
         if batch is not None:
             yield batch

@@ -50,9 +50,6 @@ class ClaimedFile:
     """One file to read.
 
     Attributes:
-        path: The claimed copy.
-        size: Its bytes when it was claimed.
-        claim: Id of its claim.
         file: The name under which it was dropped.
     """
 
@@ -68,12 +65,7 @@ class ReadRequest:
 
     Attributes:
         files: At least one, in the order of their records.
-        format, schema, options, on_bad_records: As the source declares them.
-        folder: The source's folder of increments; a local path.
-        index: Index of the increment.
         seconds: After this time no other file is begun, so that slow files delay no other source.
-        whole: Whether the files are taken in together or not at all.
-        keys: The keys of which the increment's files have an index.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -139,8 +131,6 @@ class ReadResult:
 
     Attributes:
         claim: Id of the claim that names the parts; `""` if there are none.
-        parts: Hold the records of all sound files, in order.
-        outcomes: One for each file that was read.
     """
 
     claim: str
@@ -150,14 +140,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class StuckReader:
-    """A reader that has made no progress for some time.
-
-    Attributes:
-        path: The claimed copy, or the first one of a batch.
-        file: The name under which that was dropped.
-        silent_seconds: Since when.
-        ends_in_seconds: When it is killed.
-    """
+    """A reader that has made no progress for some time."""
 
     path: str
     file: str
@@ -201,15 +184,7 @@ def read_files(
     begun: Callable[[int], object] = ignore_progress,
     late: Callable[[], bool] = never,
 ) -> ReadResult:
-    """Read files in this thread; `FileReader` lists the errors.
-
-    Args:
-        request: What to read.
-        stopping: Returns whether to stop.
-        worked: Called with the number of bytes read or decoded since its last call.
-        begun: Called with the position of each file before it is read.
-        late: Returns whether it is too late to begin another file.
-    """
+    """Read files in this thread; `FileReader` lists the errors."""
     if request.whole:
         return _read_whole(request, stopping, worked, begun)
     outcomes, claim = list[SoundFile | RefusedFile](), ""

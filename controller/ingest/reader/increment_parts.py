@@ -46,15 +46,7 @@ class WrittenPart:
 
 
 class PartWriter:
-    """Writes the parts of one increment under temporary names.
-
-    Args:
-        folder: The source's folder of increments; a local path.
-        index: Index of the increment.
-        claim: Id that names the files.
-        keys: The keys of which the files have an index (`cbp.engine.columnar.key_index`).
-        first: Number of the first part.
-    """
+    """Writes the parts of one increment under temporary names."""
 
     def __init__(
         self,
@@ -76,20 +68,12 @@ class PartWriter:
         self._open: _Part | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write all batches.
-
-        Raises:
-            OSError: The device is full or failed.
-        """
+        """Write all batches; raises `OSError`."""
         self.gather(batches)
         self._write_row_group()
 
     def gather(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write batches once there are enough for a row group, at the latest at `finish`.
-
-        Raises:
-            OSError: The device is full or failed.
-        """
+        """Write batches once there are enough for a row group, at the latest at `finish`."""
         for batch in batches:
             self._gathered.append(batch)
             self._gathered_bytes += batch.nbytes
@@ -141,11 +125,7 @@ class PartWriter:
 
 
 class PartNames:
-    """Gives written parts their final names, or removes them.
-
-    Args:
-        folder: The dataflow's folder; a local path.
-    """
+    """Gives written parts their final names, or removes them."""
 
     def __init__(
         self, files: Files, folder: str, *, flow: str, index: int, claim: str, faults: Faults

@@ -165,11 +165,7 @@ class _Process:
 
 
 class ReaderPool:
-    """The reader processes of a service, a `FileReader`; every calling thread gets one.
-
-    Args:
-        files_max: Files after which a process is replaced.
-    """
+    """The reader processes of a service, a `FileReader`; every calling thread gets one."""
 
     def __init__(
         self, *, files_max: int = FILES_MAX, seconds: Callable[[], float] = MACHINE.seconds
@@ -350,11 +346,7 @@ def _result(answer: object) -> ReadResult:
 
 
 class _Watch:
-    """Checks whether a file has taken too long.
-
-    Attributes:
-        worked: Bytes of all files that were read, and decoded, so far.
-    """
+    """Checks whether a file has taken too long."""
 
     def __init__(
         self, process: _Process, request: ReadRequest, seconds: Callable[[], float]
@@ -383,11 +375,7 @@ class _Watch:
             raise OSError(ETIMEDOUT, message, self._request.path)
 
     def stuck(self, now: float) -> StuckReader | None:
-        """Return what is known of the reader if it is stuck; called from any thread.
-
-        Args:
-            now: Seconds by the pool's clock.
-        """
+        """Return what is known of the reader if it is stuck; called from any thread."""
         limits, silent = self._request.limits, now - self._moved[0]
         if silent < limits.silent_seconds_shown:
             return None

@@ -53,7 +53,6 @@ class Column:
     """One column as a sample suggests it.
 
     Attributes:
-        type: As a schema spells it.
         nullable: Whether a record of the sample lacks it.
         zoneless: Whether it has times without a zone.
         doubts: What the author should look at.
@@ -186,8 +185,6 @@ class Suggestion:
     """The source that a file suggests.
 
     Attributes:
-        whole: Whether the sample is the whole file.
-        doubts: What the author should look at, beside those of columns.
         misfits: Lines of the sample that are not records of the format.
     """
 
@@ -226,12 +223,7 @@ class Suggestion:
 
 
 def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
-    """Return what a file suggests.
-
-    Raises:
-        FileRejectedError: It is not a file that a source can have.
-        OSError: It cannot be read.
-    """
+    """Return what a file suggests; raises `FileRejectedError` or `OSError`."""
     limits = IngestLimits()
     made = _suggested(path, limits, records)
     zoneless = [column.name for column in made.columns if column.zoneless]

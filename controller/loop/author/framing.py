@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
@@ -63,37 +64,29 @@ class Frames(Protocol):
         ...
 
 
+@dataclass(kw_only=True, eq=False)
 class Framer:
     """Frames what arrived; every method may be called from any thread.
 
-    Args:
-        threads: Carries out pieces of work.
-        wake: Called when a piece of work has ended.
-        places: Concurrent pieces of work.
+    Attributes:
         seconds_max: Time limit of one output increment; 0 means no limit.
         origin: Returns from which file, and which line, the record is from that an error's details
             name; in words.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        increments: Frames,
-        punctuations: Punctuations,
-        clock: Callable[[], datetime],
-        threads: Executor,
-        wake: Callable[[], None],
-        places: Places,
-        isolation: Isolation,
-        seconds_max: float = 0.0,
-        origin: Callable[[str, Mapping[str, Any]], str] = lambda dataflow, details: "",
-    ) -> None:
-        self._origin = origin
-        self._store, self._increments, self._punctuations = store, increments, punctuations
-        self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
-        self._questions = TimedCalls(threads=threads, clock=clock)
-        self._places, self._isolation = places, isolation
+    store: Store
+    increments: Frames
+    punctuations: Punctuations
+    clock: Callable[[], datetime]
+    threads: Executor
+    wake: Callable[[], None]
+    places: Places
+    isolation: Isolation
+    seconds_max: float = 0.0
+    origin: Callable[[str, Mapping[str, Any]], str] = lambda dataflow, details: ""
+
+    def __post_init__(self) -> None:
+        self._questions = TimedCalls(threads=self.threads, clock=self.clock)
         self._lock = threading.Lock()
         self._turns: dict[StageId, int] = {}
         self._idle_since: dict[tuple[str, str, str, int], datetime] = {}
@@ -102,7 +95,7 @@ class Framer:
 
     def start(self, stages: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
         """Begin to frame what waits at these stages, as far as there are free places."""
-        asked, rests = self._questions.busy(), self._isolation.resting
+        asked, rests = self._questions.busy(), self.isolation.resting
         waiting = [one for one in stages if (one[0].name, one[1].name) not in asked]
         waiting = [one for one in waiting if rests(one[0].name, FRAMED_ASIDE) is None]
         waiting.sort(key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
@@ -115,7 +108,7 @@ class Framer:
 
     def _next(self, waiting: Sequence[tuple[DataflowRecord, StageNode]]) -> int | None:
         works = [ActiveRun(*key, since) for key, since in self._questions.busy().items()]
-        return self._places.next(works, [record.name for record, _ in waiting], self._clock())
+        return self.places.next(works, [record.name for record, _ in waiting], self.clock())
 
     def waits(
         self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
@@ -151,30 +144,30 @@ class Framer:
 
     def _quiet(self, dropped: Iterable[StageId]) -> None:
         for dataflow in {name for name, _ in dropped}:
-            with self._punctuations.lock(dataflow):
+            with self.punctuations.lock(dataflow):
                 pass  # a thread that was recording has ended; a later one finds itself unwanted
 
     def _question(self, record: DataflowRecord, node: StageNode) -> TimedCall:
         """Return a stage's question; `_frame` fills in the input."""
         own = node.run_seconds_max
-        limit = self._seconds_max if own is None else own
+        limit = self.seconds_max if own is None else own
         return TimedCall((record.name, node.name), "frame_by", "", limit, SETTING)
 
     def _work(self, record: DataflowRecord, node: StageNode, question: TimedCall) -> None:
         frame = partial(self._frame, record, node, question)
         try:
-            self._isolation.attempt(record.name, FRAMED_ASIDE, frame)
+            self.isolation.attempt(record.name, FRAMED_ASIDE, frame)
         finally:
             self._questions.drop_one(question)
-            self._wake()
+            self.wake()
 
     def keep_time(self) -> None:
         """Pause the stages whose author's function hangs; their threads are left alone."""
         for question, error in self._questions.give_up_late():
             details = error.as_dict()
             _log.warning("framing.gave_up", dataflow=question.key[0], error=details)
-            stop = partial(self._store.pause_stage, *question.key, error.message, details)
-            self._isolation.attempt(question.key[0], "stopped", stop)
+            stop = partial(self.store.pause_stage, *question.key, error.message, details)
+            self.isolation.attempt(question.key[0], "stopped", stop)
 
     # one stage
 
@@ -193,14 +186,11 @@ class Framer:
         wanted: Callable[[], bool],
         begins: Callable[[InputSpec], None] = lambda spec: None,
     ) -> None:
-        """Frame what waits at a stage, step by step, as long as that is wanted.
+        """Frame what waits at a stage, step by step, as long as that is wanted; raises `CbpError`.
 
         Args:
             wanted: Asked before each step, and again before the step is recorded.
             begins: Called with the input of each step.
-
-        Raises:
-            CbpError: On an author's error, or damaged data.
         """
         for spec in node.translator.framed:
             while wanted():
@@ -223,10 +213,10 @@ class Framer:
         except CbpError as error:
             if wanted():
                 details = dict(error.as_dict())
-                if words := self._origin(record.name, error.details):
+                if words := self.origin(record.name, error.details):
                     details["message"] = f"{error.message} ({words})"
                 _log.warning("framing.failed", dataflow=record.name, error=details)
-                self._store.pause_stage(record.name, node.name, details["message"], details)
+                self.store.pause_stage(record.name, node.name, details["message"], details)
 
     def _step(
         self,
@@ -244,14 +234,14 @@ class Framer:
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
         # A close that is requested meanwhile comes after this increment, which has arrived.
-        segments, memo = self._increments.frame(
+        segments, memo = self.increments.frame(
             record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
         )
-        with self._punctuations.lock(record.name):
+        with self.punctuations.lock(record.name):
             if not wanted():
                 return False
             framing, done = framing.take(increment, segments, memo)
-            self._store.frame(
+            self.store.frame(
                 record.name,
                 node.name,
                 spec.name,
@@ -270,24 +260,24 @@ class Framer:
     ) -> bool:
         """Apply the punctuations that come before everything that waits; return whether any did."""
         moved = False
-        with self._punctuations.lock(record.name):
+        with self.punctuations.lock(record.name):
             if not wanted():
                 return False
-            self._punctuations.catch_up(record)
+            self.punctuations.catch_up(record)
             while True:
-                end = self._store.next_index(record.name, node.wiring[spec.name])
+                end = self.store.next_index(record.name, node.wiring[spec.name])
                 connector = self._connector(record, node, spec)
                 if not connector.close_is_due(end):
                     return moved
                 assert connector.framing is not None, "the store knows this input as framed"
                 framing, done = connector.framing.close()
-                self._store.frame(
+                self.store.frame(
                     record.name, node.name, spec.name, index=None, framing=framing, frames=done
                 )
                 moved = True
 
     def _connector(self, record: DataflowRecord, node: StageNode, spec: InputSpec) -> Connector:
-        return self._store.connectors(record.name)[node.name][spec.name]
+        return self.store.connectors(record.name)[node.name][spec.name]
 
     # idle time
 
@@ -301,20 +291,20 @@ class Framer:
             seconds = node.close_idle_seconds(spec.name)
             if not seconds or connector.framing is None or connector.framing.open is None:
                 continue
-            with self._punctuations.lock(record.name):
+            with self.punctuations.lock(record.name):
                 # Load again: what came meanwhile is framed first.
                 connector = self._connector(record, node, spec)
                 if self._close_is_due(record, node, connector):
                     continue  # what has arrived comes first
                 due = idle_at(connector, self._since(record, node, connector), seconds)
-                if due is None or self._clock() < due or connector.framing is None:
+                if due is None or self.clock() < due or connector.framing is None:
                     continue
                 # One key per frame: the open frame's number is the next one minus 1. After a
                 # roll-back the numbers start again, so the generation is part of the key.
                 name = f"{node.name}.{spec.name}"
                 life = f"@{record.generation}" if record.generation else ""
                 key = f"idle/{name}/{connector.framing.next - 1}{life}"
-                self._punctuations.close(record, flow, key=key, reason="idle", input_=name)
+                self.punctuations.close(record, flow, key=key, reason="idle", input_=name)
                 closed = True
         return closed
 
@@ -339,7 +329,7 @@ class Framer:
         if not connector.closes:
             return False
         flow = node.wiring[connector.input]
-        return connector.close_is_due(self._store.next_index(record.name, flow))
+        return connector.close_is_due(self.store.next_index(record.name, flow))
 
     def _since(self, record: DataflowRecord, node: StageNode, connector: Connector) -> datetime:
         """Return when the last record came; now, if a lost store does not know its increment."""
@@ -350,9 +340,9 @@ class Framer:
             since = self._idle_since.get(key)
         if since is None:
             try:
-                since = self._store.increment(record.name, flow, last).created_at
+                since = self.store.increment(record.name, flow, last).created_at
             except CbpError:
-                since = self._clock()
+                since = self.clock()
             with self._lock:
                 others = {k: v for k, v in self._idle_since.items() if k[:3] != key[:3]}
                 self._idle_since = {**others, key: since}

@@ -20,6 +20,7 @@ import json
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -43,10 +44,6 @@ class PunctuationLog:
 
     def put(self, punctuation: Punctuation, *, staged: str = "") -> None:
         """Make a punctuation durable; repeating it for the same one succeeds.
-
-        Args:
-            punctuation: The next one.
-            staged: As in `Files.put_if_absent`.
 
         Raises:
             LogConflictError: If another one is already recorded under this number, or another
@@ -77,20 +74,17 @@ class PunctuationLog:
         return f"{self._folder}/{number:020d}.json"
 
 
+@dataclass(kw_only=True, eq=False)
 class Punctuations:
     """Makes punctuations in the leader's term; safe to use from several threads."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        terms: Terms,
-        clock: Callable[[], datetime],
-        catalog: Catalog,
-    ) -> None:
-        self._store, self._files, self._clock, self._catalog = store, files, clock, catalog
-        self.terms = terms
+    store: Store
+    files: Files
+    terms: Terms
+    clock: Callable[[], datetime]
+    catalog: Catalog
+
+    def __post_init__(self) -> None:
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         # Dataflows whose store is known to have everything that the log has; empty in a new term.
@@ -103,7 +97,7 @@ class Punctuations:
 
     def log(self, folder: str) -> PunctuationLog:
         """Return the log of a dataflow's folder."""
-        return PunctuationLog(folder, self._files)
+        return PunctuationLog(folder, self.files)
 
     def close(
         self, record: DataflowRecord, flow: str, *, key: str, reason: Reason, input_: str = ""
@@ -113,7 +107,6 @@ class Punctuations:
         Args:
             flow: `source` or `stage.output`.
             key: Idempotency key; a request with a known key gets the first answer.
-            reason: What asks for the punctuation.
             input_: `stage.input`, the only input that is closed; `""` means all.
 
         Raises:
@@ -124,21 +117,21 @@ class Punctuations:
         self.require_framed(record, flow)
         with self.lock(record.name):
             self.catch_up(record)
-            recorded = self._store.punctuation(record.name, key)
+            recorded = self.store.punctuation(record.name, key)
             if recorded is not None:
                 return recorded
             made = Punctuation(
-                number=self._store.next_punctuation(record.name),
+                number=self.store.next_punctuation(record.name),
                 flow=flow,
-                at=self._store.next_index(record.name, flow),
+                at=self.store.next_index(record.name, flow),
                 reason=reason,
                 key=key,
-                closed_ms=int(self._clock().timestamp() * 1000),
+                closed_ms=int(self.clock().timestamp() * 1000),
                 input=input_,
             )
             self._current.discard(record.name)
             self.log(record.folder).put(made, staged=self.terms.folder)
-            self._store.punctuate(record.name, made)
+            self.store.punctuate(record.name, made)
             self._current.add(record.name)
         _log.info("flow.closed", dataflow=record.name, flow=flow, at=made.at, reason=reason)
         return made
@@ -152,9 +145,9 @@ class Punctuations:
         """Bring the store up to the log; idempotent."""
         with self.lock(record.name):
             self._current.discard(record.name)
-            number = self._store.next_punctuation(record.name)
+            number = self.store.next_punctuation(record.name)
             for punctuation in self.log(record.folder).since(number):
-                self._store.punctuate(record.name, punctuation)
+                self.store.punctuate(record.name, punctuation)
             self._current.add(record.name)
 
     def forget(self, dataflow: str) -> None:
@@ -163,12 +156,8 @@ class Punctuations:
             self._current.discard(dataflow)
 
     def inputs(self, record: DataflowRecord, flow: str) -> list[str]:
-        """Return the framed inputs that read a flow, as `stage.input`.
-
-        Raises:
-            NotFoundError: If there is no such flow.
-        """
-        dataflow = self._catalog.compiled(record)
+        """Return the framed inputs that read a flow, as `stage.input`; raises `NotFoundError`."""
+        dataflow = self.catalog.compiled(record)
         if flow not in dataflow.flows():
             raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")
         return [
@@ -180,5 +169,5 @@ class Punctuations:
     def require_framed(self, record: DataflowRecord, flow: str) -> None:
         """Raise `FlowUnframedError` if no input frames a flow, `NotFoundError` without a flow."""
         if not self.inputs(record, flow):
-            flows = self._catalog.compiled(record).flows()
+            flows = self.catalog.compiled(record).flows()
             raise FlowUnframedError(flow, [f for f in flows if self.inputs(record, f)])

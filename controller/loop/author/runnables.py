@@ -47,12 +47,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question to a Runnable, and its answer.
-
-    Attributes:
-        of: Life of the dataflow, and epoch of the stage.
-        answer: The decision, or why there is none.
-    """
+    """A question to a Runnable, and its answer."""
 
     of: tuple[Life, int]
     connectors: Mapping[str, Connector]
@@ -60,28 +55,23 @@ class _Asked:
     answer: Future[Decision]
 
 
+@dataclass(kw_only=True, eq=False)
 class RunnableAnswers:
     """Calls Runnables; used by one thread at a time, except `forget` and `stop`.
 
-    Args:
-        threads: Carries out the calls.
-        wake: Called when an answer came too late for its tick.
+    Attributes:
         seconds_max: Time limit of one answer; 0 means no limit.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Callable[[], datetime],
-        threads: Executor,
-        wake: Callable[[], None],
-        isolation: Isolation,
-        seconds_max: float = 0.0,
-    ) -> None:
-        self._store, self._wake, self._seconds_max = store, wake, seconds_max
-        self._isolation = isolation
-        self._questions = TimedCalls(threads=threads, clock=clock)
+    store: Store
+    clock: Callable[[], datetime]
+    threads: Executor
+    wake: Callable[[], None]
+    isolation: Isolation
+    seconds_max: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._questions = TimedCalls(threads=self.threads, clock=self.clock)
         self._asked: dict[StageId, _Asked] = {}
 
     def keep_time(self) -> None:
@@ -92,21 +82,17 @@ class RunnableAnswers:
         for question, error in late:
             details = error.as_dict()
             _log.warning("runnable.gave_up", dataflow=question.key[0], error=details)
-            stop = partial(self._store.pause_stage, *question.key, error.message, details)
-            self._isolation.attempt(question.key[0], "stopped", stop)
+            stop = partial(self.store.pause_stage, *question.key, error.message, details)
+            self.isolation.attempt(question.key[0], "stopped", stop)
 
     def given(self, views: Iterable[tuple[StageView, Life]]) -> dict[StageId, StageView]:
-        """Call the Runnables that may be called; return the views with their answers.
-
-        Args:
-            views: Stages whose Runnable is called now, with the lives of their dataflows.
-        """
+        """Call the Runnables that may be called; return the views with their answers."""
         all_views = list(views)
         mine = {view.id: self._ask(view, life) for view, life in all_views if view.by_author}
         # Questions of earlier ticks have had their grace.
         fresh = [asked.answer for asked, new in mine.values() if new]
         for late in wait(fresh, timeout=GRACE_SECONDS).not_done:
-            late.add_done_callback(lambda _: self._wake())
+            late.add_done_callback(lambda _: self.wake())
         return {
             view.id: replace(view, answer=self._answer(view, mine[view.id][0]))
             if view.id in mine
@@ -137,7 +123,7 @@ class RunnableAnswers:
             return known, False
         self._questions.drop(lambda key: key == view.id)
         runnable, connectors, memo = view.runnable, view.connectors, view.memo
-        question = TimedCall(view.id, runnable.name, runnable.place, self._seconds_max, SETTING)
+        question = TimedCall(view.id, runnable.name, runnable.place, self.seconds_max, SETTING)
         answer = self._questions.ask(
             question, lambda: consult(view.stage, runnable, connectors, memo)
         )

@@ -36,7 +36,6 @@ class TimedCall:
     Attributes:
         function, place: The author's function, and its `file.py:12`.
         seconds_max: Its time limit; 0 means no limit.
-        setting: The name of the setting that sets this limit.
         since: When the call, or its present part, began; set by `TimedCalls`.
         begun: When the call began; set by `TimedCalls`.
     """
@@ -51,11 +50,7 @@ class TimedCall:
 
 
 class TimedCalls:
-    """The open questions; every method may be called from any thread.
-
-    Args:
-        threads: Carries out the calls.
-    """
+    """The open questions; every method may be called from any thread."""
 
     def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
         self._threads, self._clock = threads, clock

@@ -1,6 +1,7 @@
 """Build work: carries out a build until it is ready, from the beginning or from where it was left.
 
     what an earlier process left   -> goes on
+    what it built before a fault   -> goes on
     it cannot be believed          -> begins anew, and says why; also if its input was corrected
     as far as the dataflow         -> compared with what readers see: ready
 
@@ -24,7 +25,7 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.quiescence import left_to_do
 from controller.loop.beside.build_beside import Build, CorrectedMeanwhileError
 from controller.loop.beside.build_plans import BuildPlans
-from controller.loop.beside.checkpoint import Checkpoint, folder_of, read_checkpoint
+from controller.loop.beside.checkpoint import Checkpoint, folder_of, read_checkpoint, take_over
 from controller.loop.beside.rebuild_job import Job, Planned
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
@@ -69,6 +70,8 @@ class BuildWork:
         """
         record = self.store.dataflow(job.shown.dataflow)
         job.check()
+        if job.rest is not None:
+            self._take_up(job)
         job.pace.begin()
         checkpoint: Checkpoint | None = None
         if self.files.exists(job.scratch):
@@ -78,6 +81,7 @@ class BuildWork:
         while True:
             try:
                 self._carry_out(job, record, planned, checkpoint)
+                job.failures, job.rest = 0, None
                 return
             except CorrectedMeanwhileError as error:
                 self.begin_anew(job, str(error))
@@ -86,6 +90,12 @@ class BuildWork:
                     raise
                 self.begin_anew(job, f"what it had built is damaged ({error})")
             checkpoint = None
+
+    def _take_up(self, job: Job) -> None:
+        """Let a job that has waited go on with what it had built, in the folder of another try."""
+        _, job.tries = take_over(self.files, self.tables_root, job.order.id, faults=self.faults)
+        job.scratch = folder_of(self.tables_root, job.order.id, job.tries)
+        job.show(step="goes on", error=None, again_at=None)
 
     def begin_anew(self, job: Job, why: str) -> None:
         """Give up what a job has built, and note why."""

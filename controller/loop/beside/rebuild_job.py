@@ -1,9 +1,10 @@
 """A rebuild job: what is shown of one build beside, and how the thread that builds is steered.
 
     start -> building -> ready -> swapping -> swapped          cancel: nothing has changed
-                 '- failed: nothing has changed
+              |   ^- waits, after a full disk
+              '- failed: nothing has changed
 
-`rebuild_jobs.py` carries it out.
+`rebuild_jobs.py` carries it out. A job that waits is `building`, with the error and `again_at`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from cbp.errors import CbpError, InvariantError
+from cbp.errors import CbpError, DataflowBusyError, InvariantError, RunCancelledError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.schedule.backoff import Rest
 from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import Build, TableDifference
 from controller.loop.beside.build_order import BuildOrder, Outcome
 from controller.loop.beside.pace import Pace
-from controller.loop.runs.retry import operating
+from controller.loop.runs.failures import lasts, operating
 
 Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
 Ended = Literal["swapped", "cancelled", "failed"]
@@ -46,11 +48,13 @@ class RebuildJob:
             to rest, and some differences are increments that only one side has applied.
         share: The share of the time in which it works, and of the engine's slots that it takes.
         rested: How long it has rested in between, in seconds.
-        error: Why it failed, or why its last swap did.
+        error: Why it failed, why its last swap did, or why it waits.
+        again_at: When it tries again, while it waits for a fault of the environment to pass.
         by: Who asked for it.
         ended_by: Who asked for the swap, or cancelled it.
         ended_at: When it ended.
-        anew: Why it did not go on with what an earlier process had built; `""` if it did.
+        anew: Why it did not go on with what had been built before a restart or a fault; `""` if it
+            did.
     """
 
     id: str
@@ -73,6 +77,7 @@ class RebuildJob:
     ended_by: str = ""
     ended_at: datetime | None = None
     anew: str = ""
+    again_at: datetime | None = None
 
     @classmethod
     def recorded(cls, dataflow: str, order: BuildOrder, outcome: Outcome) -> Self:
@@ -140,6 +145,8 @@ class Job:
             may have left it.
         tries: The number of the try that works in it.
         run: The run under way.
+        failures: How often in a row it met a fault of the environment.
+        rest: How long it waits after the last one; `None`: it met none.
     """
 
     shown: RebuildJob
@@ -156,6 +163,8 @@ class Job:
     scratch: str = ""
     tries: int = 1
     run: str = ""
+    failures: int = 0
+    rest: Rest | None = None
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         """Show the progress, and rest; see `Watched`."""
@@ -168,6 +177,19 @@ class Job:
         self.pace.rest(self.check)
         self.run = run  # first: whatever cancels the job either sees the run, or is seen below
         self.check()
+
+    def wait_after(self, error: CbpError, rest: Rest) -> None:
+        """Note a fault of the environment, and how long it waits; what it built stays on disk."""
+        self.failures, self.rest = self.failures + 1, rest
+        if self.build is not None:
+            self.build.close()
+            self.build = None
+        self.show(status="building", step=f"waits to try again: {error.message}", error=error)
+        self.show(again_at=rest.end, done=0, total=0, unit="")
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether it waits no more: its pause is over, or it is to end."""
+        return self.rest is None or not self.rest.lasts(now) or self.stop.is_set()
 
     def check(self) -> None:
         """Raise `JobCancelledError` if the job is to end."""
@@ -195,3 +217,8 @@ def error_of(cause: Exception) -> CbpError:
     if isinstance(known, CbpError):
         return known
     return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")
+
+
+def passes(error: CbpError) -> bool:
+    """Return whether an error is a fault of the environment that a job waits for, as runs do."""
+    return lasts(error) and not isinstance(error, RunCancelledError | DataflowBusyError)

@@ -9,6 +9,9 @@ beside its tables (`checkpoint.py`). So the next leader goes on with what a kill
 under the same id, and swaps it in if that was asked for. A build begins anew if what is left of it
 cannot be believed, and says so. How the last one of a dataflow ended is kept.
 
+A fault of the environment, such as a full disk, ends no job. It waits, without a thread, and then
+goes on in the same way as after a restart; pauses grow as those of runs do.
+
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
 accepted ends, however often the service is killed
 (tests/controller/loop/beside/test_build_beside.py, test_build_after_restart.py).
@@ -37,6 +40,7 @@ from cbp.errors import (
     CbpError,
     ChangeRefusedError,
     DataflowBusyError,
+    DiskFullError,
     EngineStartingError,
     Mistake,
     NotFoundError,
@@ -70,12 +74,14 @@ from controller.loop.beside.rebuild_job import (
     Planned,
     RebuildJob,
     error_of,
+    passes,
 )
 from controller.loop.operations.registration import Versions
 from controller.loop.operations.version_change import Changed
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.failures import RetryPolicy
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
@@ -102,6 +108,8 @@ class RebuildJobs:
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         rebuild_share: The share of the time in which a build works; see `Pace`.
         in_flight: Knows the runs that a build gives way to.
+        retry: How long a job waits after a fault of the environment.
+        draw: Returns a random number from 0 to 1 that shortens pauses.
     """
 
     def __init__(
@@ -127,6 +135,8 @@ class RebuildJobs:
         settle_seconds: float,
         rebuild_share: float,
         in_flight: InFlight,
+        retry: RetryPolicy,
+        draw: Callable[[], float],
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
         self._versions, self._open_log = versions, open_log
@@ -139,7 +149,7 @@ class RebuildJobs:
         self._left: list[Job] = []
         self._lock = threading.Lock()
         self._settle_seconds, self._share = settle_seconds, rebuild_share
-        self._in_flight = in_flight
+        self._in_flight, self._retry, self._draw = in_flight, retry, draw
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -253,12 +263,17 @@ class RebuildJobs:
         return taken
 
     def go_on(self) -> None:
-        """Carry out what `begin` found, as far as its dataflows are recovered; never waits."""
+        """Carry out what `begin` found, as far as its dataflows are recovered, and what has waited.
+
+        Returns at once.
+        """
         if not self._left or self._engine.control.waits_for():
             return
-        held = self._holds.all()
-        for job in [one for one in self._left if one.shown.dataflow not in held]:
-            self._left.remove(job)
+        held, now = self._holds.all(), self._clock()
+        with self._lock:
+            due = [job for job in self._left if job.shown.dataflow not in held and job.is_due(now)]
+            self._left = [job for job in self._left if job not in due]
+        for job in due:
             if not job.shown.ended:
                 self._executor.submit(self._carry_out, job)
 
@@ -317,9 +332,14 @@ class RebuildJobs:
             return self.show(name, id_)
         if job.shown.status == "swapping":
             raise DataflowBusyError(name, f"rebuild {id_} is being swapped in")
-        if not job.shown.ended:
+        if job.shown.ended:
+            return job.shown
+        try:
             self._record(job, "cancelled", by)
             self._cancel(job)
+        except DiskFullError:  # what it built may be what fills the disk
+            self._cancel(job)
+            self._record(job, "cancelled", by)
         return job.shown
 
     def _record(self, job: Job, status: Ended, by: str) -> None:
@@ -401,15 +421,19 @@ class RebuildJobs:
             newest = self._descriptions.newest(build.record.folder)
             # Once the version is put, every tick finishes it.
             if newest is None or newest.version <= build.record.version:
-                lasting = isinstance(cause, ChangeRefusedError)
+                lasting, error = isinstance(cause, ChangeRefusedError), error_of(cause)
                 status = "failed" if lasting else "cancelled" if job.kept else "ready"
-                job.show(error=error_of(cause))
+                job.show(error=error)
                 _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
+                if status == "ready" and passes(error):
+                    status = "building"
+                    self._wait(job, error)
         finally:
             job.busy.release()
         if status == "building":  # its order has that it is to be swapped in
-            job.show(status=status)
-            self._executor.submit(self._carry_out, job)
+            if job.rest is None:
+                job.show(status=status)
+                self._executor.submit(self._carry_out, job)
             return
         if status != "ready":
             self._end(job, status)
@@ -499,12 +523,25 @@ class RebuildJobs:
                 if job.stop.is_set() and isinstance(cause, RunCancelledError):
                     self._end(job, "cancelled")
                     return
-                job.show(error=error_of(cause))
+                error = error_of(cause)
+                if passes(error) and not job.stop.is_set():
+                    self._wait(job, error)
+                    return
+                job.show(error=error)
                 _log.warning("rebuild.failed", dataflow=job.shown.dataflow, exc_info=cause)
                 self._end(job, "failed")
         if job.order.swaps and not job.shown.ended and job.busy.acquire(blocking=False):
             job.show(status="swapping", step="applies what came", error=None)
             self._swap(job)
+
+    def _wait(self, job: Job, error: CbpError) -> None:
+        """Let a job wait for a fault of the environment to pass; `go_on` carries it out again."""
+        rest = self._retry.lasting(job.failures + 1, self._clock(), self._draw())
+        job.wait_after(error, rest)
+        name, again = job.shown.dataflow, rest.words(job.failures)
+        _log.warning("rebuild.waits", dataflow=name, again=again, error=error.as_dict())
+        with self._lock:
+            self._left.append(job)
 
     def _is_done(self, job: Job) -> bool:
         return job.order.became(self._descriptions.of(self._store.dataflow(job.shown.dataflow)))
@@ -542,6 +579,6 @@ class RebuildJobs:
         if not job.kept:
             try:
                 remove_scratch(self._files, job.scratch, faults=self._fault)
-            except CbpError as error:
-                _log.warning("rebuild.scratch_left", job=job.shown.id, error=error.as_dict())
+            except (CbpError, OSError) as error:
+                _log.warning("rebuild.scratch_left", job=job.shown.id, error=str(error))
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)

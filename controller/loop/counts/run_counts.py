@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -40,6 +41,25 @@ WAITS = ("readers", "place")
 _T = TypeVar("_T")
 
 
+_NO_JOB = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCount:
+    """Runs of one dataflow that took the same lanes.
+
+    Attributes:
+        lane: For example `spark`; `resident+spark` if the jobs of a run took several lanes; `none`
+            for runs without a job.
+        seconds: Total time of their jobs.
+    """
+
+    dataflow: str
+    lane: str
+    runs: int = 0
+    seconds: float = 0.0
+
+
 @dataclass
 class Counts:
     """A copy of the counts, which no longer changes.
@@ -50,7 +70,7 @@ class Counts:
         phase_seconds: (dataflow, phase) -> total seconds.
         buckets: Phase -> runs by bucket of seconds; one more than `BUCKETS`, for longer ones.
         waited: (dataflow, stage, kind) -> seconds.
-        ticks, failed_ticks, tick_seconds: Ticks of the loop.
+        lanes: (dataflow, lane) -> its runs; those of deleted dataflows, too.
     """
 
     runs: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -65,6 +85,7 @@ class Counts:
     ticks: int = 0
     failed_ticks: int = 0
     tick_seconds: float = 0.0
+    lanes: dict[tuple[str, str], LaneCount] = field(default_factory=dict)
 
 
 class RunCounts:
@@ -82,8 +103,12 @@ class RunCounts:
         """
         begins = [figures[name] for name in figures if is_begin(name)]
         end = max(begins, default=0.0) + finish_seconds
+        lane = dataflow, "+".join(lanes_of(figures)) or _NO_JOB
         with self._lock:
             counts = self._counts
+            was = counts.lanes.get(lane, LaneCount(*lane))
+            seconds = was.seconds + figures.get("seconds_job", 0.0)
+            counts.lanes[lane] = LaneCount(*lane, was.runs + 1, seconds)
             counts.runs[dataflow, "committed"] += 1
             for name in FIGURES:
                 counts.figures[dataflow, name] += figures.get(name, 0.0)
@@ -106,7 +131,6 @@ class RunCounts:
         """Do a tick and count it, with what stages waited for since the last one.
 
         Args:
-            tick: Does it.
             waits: Returns the waits of the dataflows that the tick looked at: those of the others
                 are not counted.
         """
@@ -145,55 +169,4 @@ class RunCounts:
     def all(self) -> Counts:
         """Return a copy of the counts."""
         with self._lock:
-            c = self._counts
-            return Counts(
-                c.runs.copy(),
-                c.figures.copy(),
-                c.phase_seconds.copy(),
-                {name: list(values) for name, values in c.buckets.items()},
-                c.waited.copy(),
-                c.ticks,
-                c.failed_ticks,
-                c.tick_seconds,
-            )
-
-
-_NO_JOB = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class LaneCount:
-    """Runs of one dataflow that took the same lanes.
-
-    Attributes:
-        lane: For example `spark`; `resident+spark` if the jobs of a run took several lanes; `none`
-            for runs without a job.
-        seconds: Total time of their jobs.
-    """
-
-    dataflow: str
-    lane: str
-    runs: int = 0
-    seconds: float = 0.0
-
-
-class LaneCounts:
-    """The counts; safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], LaneCount] = {}
-
-    def add(self, dataflow: str, figures: Mapping[str, float]) -> None:
-        """Count a committed run."""
-        lane = "+".join(lanes_of(figures)) or _NO_JOB
-        seconds = figures.get("seconds_job", 0.0)
-        with self._lock:
-            was = self._counts.get((dataflow, lane), LaneCount(dataflow, lane))
-            now = LaneCount(dataflow, lane, was.runs + 1, was.seconds + seconds)
-            self._counts[dataflow, lane] = now
-
-    def all(self) -> tuple[LaneCount, ...]:
-        """Return all counts, by dataflow and lane."""
-        with self._lock:
-            return tuple(self._counts[key] for key in sorted(self._counts))
+            return deepcopy(self._counts)

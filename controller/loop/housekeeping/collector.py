@@ -72,13 +72,7 @@ class Garbage:
 
 @dataclass(frozen=True, slots=True)
 class LastCollection:
-    """The last collection of a dataflow.
-
-    Attributes:
-        at: When it ended; aware, in UTC.
-        by: What began it.
-        files, bytes: What it removed from tables.
-    """
+    """The last collection of a dataflow."""
 
     at: datetime
     by: Literal["request", "idle work"]
@@ -86,131 +80,92 @@ class LastCollection:
     bytes: int
 
 
-class Housekeeping:
+@dataclass(kw_only=True, eq=False)
+class Collector:
     """Collects garbage; called by one thread.
 
-    Args:
-        store: Holds the connectors.
-        garbage: Collects its tables.
-        catalog: The compiled dataflows.
-        publisher: Knows the records that tables do not show yet.
-        parked: The runs that wait to be finished.
-        keeping: Knows what must be kept of outputs.
-        punctuations: The punctuations of framed flows.
+    Attributes:
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
-        held: Returns the dataflows that are being changed or amended; they are skipped.
-        retention: How long old versions of a table stay readable.
         rebuilding: Knows since when stages are rebuilt: the tables before stay readable as well, up
             to the retention's number of versions.
-        inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.
         records_kept: Records of a stage that are kept, although a position replaces them.
-        scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
-        epochs: Returns dataflow -> how many epochs it has committed, as the last tick saw it.
-
-    Attributes:
-        scrubbing: The scrubber.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        garbage: GarbageCollector,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        publisher: Publisher,
-        parked: ParkedRuns,
-        keeping: OutputRetention,
-        punctuations: Punctuations,
-        exclusion: DataflowLocks,
-        isolation: Isolation,
-        held: Callable[[], Collection[str]],
-        retention: Retention,
-        rebuilding: Rebuilding,
-        inputs: Inputs,
-        every: int,
-        records_kept: int,
-        clock: Callable[[], datetime],
-        scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
-        epochs: Callable[[], Mapping[str, int]],
-    ) -> None:
-        self._epochs = epochs
-        self._store, self._garbage, self._catalog = store, garbage, catalog
-        self._open_log, self._publisher = open_log, publisher
-        self._parked, self._keeping = parked, keeping
-        self._exclusion, self._retention, self._every = exclusion, retention, every
-        self._punctuations, self._inputs = punctuations, inputs
-        self._rebuilding = rebuilding
-        self._records_kept = records_kept
-        self._held, self._isolation = held, isolation
+    store: Store
+    garbage: GarbageCollector
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    publisher: Publisher
+    parked: ParkedRuns
+    keeping: OutputRetention
+    punctuations: Punctuations
+    exclusion: DataflowLocks
+    isolation: Isolation
+    held: Callable[[], Collection[str]]
+    retention: Retention
+    rebuilding: Rebuilding
+    inputs: Inputs
+    every: int
+    records_kept: int
+    clock: Callable[[], datetime]
+    make_scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing]
+    epochs: Callable[[], Mapping[str, int]]
+
+    def __post_init__(self) -> None:
         self._kept_at: dict[str, int] = {}
-        self._clock, self._last = clock, dict[str, LastCollection]()
+        self._last = dict[str, LastCollection]()
         self._ticks = 0
-        self.scrubbing = scrubbing(lambda record: self._needed(record.name, self._past(record)))
+        self.scrubbing = self.make_scrubbing(
+            lambda record: self._needed(record.name, self._past(record))
+        )
 
     def keep(self, *, calm: bool) -> None:
-        """Collect what is due.
-
-        Args:
-            calm: Whether the tick that has just ended started no run.
-        """
+        """Collect what is due."""
         self._ticks += 1
         if calm:
             self.scrubbing.step()
         if not calm and self._ticks % BUSY_TICKS:
             return
-        patience = self._every if calm else 2 * self._every
-        for name, epochs in self._epochs().items():
+        patience = self.every if calm else 2 * self.every
+        for name, epochs in self.epochs().items():
             # A change may remove stages and thus epochs: then look at once.
             since = epochs - self._kept_at.get(name, -patience)
-            if name in self._held() or not epochs or 0 <= since < patience:
+            if name in self.held() or not epochs or 0 <= since < patience:
                 continue
-            with self._exclusion.attempt(name, _COLLECTED) as free:
+            with self.exclusion.attempt(name, _COLLECTED) as free:
                 if free:
                     self._kept_at[name] = epochs
-                    self._isolation.attempt(name, "collected", partial(self._keep, name))
+                    self.isolation.attempt(name, "collected", partial(self._keep, name))
 
     def look(self, name: str) -> Garbage:
-        """Return what a collection of a dataflow would remove now, and why the rest stays.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        record = self._store.dataflow(name)
+        """Return what a collection of a dataflow would remove now, and why the rest stays."""
+        record = self.store.dataflow(name)
         past = self._past(record)
-        nodes = [node for unit in self._catalog.units(record).values() for node in unit.members]
+        nodes = [node for unit in self.catalog.units(record).values() for node in unit.members]
         return Garbage(
             {
                 table: plan
                 for node in nodes
                 for table, plan in self._planned(record, node, past, dry_run=True).items()
             },
-            self._inputs.plan(record, self._needed(name, past)),
-            self._garbage.expired(record.folder, self._keeping.of(record, nodes)),
+            self.inputs.plan(record, self._needed(name, past)),
+            self.garbage.expired(record.folder, self.keeping.of(record, nodes)),
         )
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return what `look` found before.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        with self._exclusion.hold(name, _COLLECTED):
+        """Collect a dataflow now; return what `look` found before. Raises `NotFoundError`."""
+        with self.exclusion.hold(name, _COLLECTED):
             garbage = self.look(name)
-            self._kept_at[name] = self._store.epochs().get(name, 0)
+            self._kept_at[name] = self.store.epochs().get(name, 0)
             self._keep(name)
             if (last := self._last.get(name)) is not None:
                 self._last[name] = replace(last, by="request")
             return garbage
 
     def reach(self, name: str) -> Reach:
-        """Return how far back a replacement, a rebuild or a roll-back can go; reads only.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        return reach_of(self._store.dataflow(name), self._store, self._catalog, self._open_log)
+        """Return how far back a replacement, a rebuild or a roll-back can go; reads only."""
+        return reach_of(self.store.dataflow(name), self.store, self.catalog, self.open_log)
 
     def last(self, name: str) -> LastCollection | None:
         """Return the last collection since this instance leads; `None` if there was none."""
@@ -219,21 +174,21 @@ class Housekeeping:
     def _keep(self, name: str) -> None:
         files = bytes_ = 0
         try:
-            record = self._store.dataflow(name)
+            record = self.store.dataflow(name)
             # First: what was framed before the position is never framed again, so its files may go.
             position = self._keep_position(record)
             past = self._past(record)
-            parked = self._parked.all()
-            for leader, unit in self._catalog.units(record).items():
+            parked = self.parked.all()
+            for leader, unit in self.catalog.units(record).items():
                 # The files of a publication that stopped half-way are in no table yet.
                 if (record.name, leader) not in parked:
                     for node in unit.members:
                         removed = self._collect(record, node, past)
                         files, bytes_ = files + removed[0], bytes_ + removed[1]
             self._trim(record, position)
-            self._inputs.remove(record, self._inputs.plan(record, self._needed(name, past)))
-            self._inputs.forget(record, position)
-            self._last[name] = LastCollection(self._clock(), "idle work", files, bytes_)
+            self.inputs.remove(record, self.inputs.plan(record, self._needed(name, past)))
+            self.inputs.forget(record, position)
+            self._last[name] = LastCollection(self.clock(), "idle work", files, bytes_)
         except CbpError as error:
             # Waiting loses nothing: the next collection finds the same, and more.
             _log.warning("collection.failed", dataflow=name, error=error.as_dict())
@@ -252,7 +207,7 @@ class Housekeeping:
     def _planned(
         self, record: DataflowRecord, node: StageNode, past: Set[str], *, dry_run: bool
     ) -> Mapping[str, TablePlan]:
-        return self._garbage.collect(
+        return self.garbage.collect(
             record.folder,
             node,
             queued=lambda: self._needed(record.name, past),
@@ -262,16 +217,16 @@ class Housekeeping:
 
     def _retention_of(self, record: DataflowRecord) -> Retention:
         """Return how long versions stay: while a stage is rebuilt, those from before it do."""
-        since_ms = self._rebuilding.since_ms(record, self._store.connectors(record.name))
+        since_ms = self.rebuilding.since_ms(record, self.store.connectors(record.name))
         if since_ms is None:
-            swapped_ms = self._rebuilding.swapped_ms(record)
-            oldest_ms = int((self._clock().timestamp() - self._retention.seconds) * 1000)
+            swapped_ms = self.rebuilding.swapped_ms(record)
+            oldest_ms = int((self.clock().timestamp() - self.retention.seconds) * 1000)
             if swapped_ms is None or swapped_ms < oldest_ms:
-                return self._retention
+                return self.retention
             # The tables before a swap stay as long as versions do, however many came since.
-            return replace(self._retention, versions_max=sys.maxsize)
-        seconds = self._clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
-        return replace(self._retention, seconds=max(self._retention.seconds, seconds))
+            return replace(self.retention, versions_max=sys.maxsize)
+        seconds = self.clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
+        return replace(self.retention, seconds=max(self.retention.seconds, seconds))
 
     def _needed(self, dataflow: str, past: Set[str]) -> set[str]:
         """Return the files that unpublished records name, or that wait in connectors.
@@ -281,25 +236,25 @@ class Housekeeping:
         Args:
             past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
-        waiting = self._store.connectors(dataflow).values()
-        return self._publisher.files_needed(dataflow) | _files_of(waiting) | past
+        waiting = self.store.connectors(dataflow).values()
+        return self.publisher.files_needed(dataflow) | _files_of(waiting) | past
 
     def _past(self, record: DataflowRecord) -> Set[str]:
         """Return the files that waited at kept positions; only this thread puts positions."""
-        positions = self._open_log(record.folder).positions()
+        positions = self.open_log(record.folder).positions()
         return _files_of(stage.connectors for one in positions for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
         """Put and return the dataflow's position, if it frames or has records to spare."""
-        log = self._open_log(record.folder)
-        position = self._store.position(record.name)
+        log = self.open_log(record.folder)
+        position = self.store.position(record.name)
         frames = any(
             connector.framing is not None
             for stage in position.stages.values()
             for connector in stage.connectors.values()
         )
         if frames or self._limits(record, position):
-            return log.put_position(position, keep_seconds=self._retention.seconds)
+            return log.put_position(position, keep_seconds=self.retention.seconds)
         return position
 
     def _trim(self, record: DataflowRecord, position: Position) -> None:
@@ -312,26 +267,26 @@ class Housekeeping:
         limits = self._limits(record, position)
         if not limits:
             return
-        oldest = self._open_log(record.folder).oldest_position() or position
+        oldest = self.open_log(record.folder).oldest_position() or position
         for name in limits:
             first_epoch = oldest.stages[name].epoch if name in oldest.stages else 0
-            limits[name] = min(limits[name], first_epoch - self._records_kept)
+            limits[name] = min(limits[name], first_epoch - self.records_kept)
         # Closes made since then stay as well: a roll-back restores them.
         closes = min(position.punctuations, oldest.punctuations)
-        self._punctuations.log(record.folder).trim(closes)
-        removed = self._open_log(record.folder).trim(limits)
+        self.punctuations.log(record.folder).trim(closes)
+        removed = self.open_log(record.folder).trim(limits)
         if removed:
             _log.info("records.trimmed", dataflow=record.name, records=removed)
 
     def _limits(self, record: DataflowRecord, position: Position) -> dict[str, int]:
         """Return stage -> the first epoch whose record stays; empty if all stay."""
-        log = self._open_log(record.folder)
+        log = self.open_log(record.folder)
         limits: dict[str, int] = {}
         for name, stage in position.stages.items():
             newest = log.read(name, stage.epoch - 1) if stage.epoch else None
             if newest is not None:
                 oldest = min(newest.unpublished_from, newest.epoch)
-                limits[name] = oldest - self._records_kept
+                limits[name] = oldest - self.records_kept
         return limits if any(limit > 0 for limit in limits.values()) else {}
 
 

@@ -49,11 +49,7 @@ class DiskUses:
         self._measured: dict[str, tuple[int, DiskUse]] = {}
 
     def of(self, record: DataflowRecord) -> DiskUse:
-        """Return the disk use of a dataflow, at most `FRESH_SECONDS` old.
-
-        Raises:
-            CbpError: If its folder cannot be read.
-        """
+        """Return the disk use of a dataflow, at most `FRESH_SECONDS` old; raises `CbpError`."""
         with self._lock:  # one walk at a time
             version, known = self._measured.get(record.folder, (0, None))
             now = self._clock()

@@ -26,7 +26,7 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.sink_reads import SinkReads
+from controller.loop.runs.output_retention import SinkReads
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 INCREMENTS_MAX = 500

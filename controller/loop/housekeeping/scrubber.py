@@ -9,8 +9,12 @@ the metrics show it. No stage stops for it; a run stops only when it reads the d
 Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
 later has read everything.
 
+A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows. Both
+keep their findings in one place, so that `ready`, state and metrics agree.
+
 Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
-changed except the note.
+changed except the note. At most one requested scrub of a dataflow is under way; a second request
+returns that one (tests/controller/loop/housekeeping/test_scrubs.py).
 Absent on purpose: how a file is checked (`cbp.engine.read.scrub`).
 """
 
@@ -20,20 +24,21 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
 from cbp.engine.read.scrub import Damage, ScrubbedFile, scrub
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
-from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError
+from cbp.errors import CbpError, FileDamagedError, FileLostError, InvariantError, NotFoundError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Rest
+from controller.loop.records.job_table import JobTable
 from controller.loop.runs.isolation import Trouble
-from controller.store.base import DataflowRecord
+from controller.store.base import DataflowRecord, Store
 
 DAMAGES_MAX = 1_000
 """Damages of one dataflow that reads may note; a round finds the others."""
@@ -41,6 +46,8 @@ RATE_BYTES = 2 << 20
 STEP_BYTES = 8 << 20
 _BETWEEN = timedelta(hours=1)
 _FOLDER = ".scrub"
+
+Status = Literal["never", "running", "whole", "damaged", "failed"]
 
 _log = structlog.get_logger(__name__)
 
@@ -52,10 +59,7 @@ class Progress:
     Attributes:
         began_at: When this round began to read it; `None` if it has not begun yet.
         ended_at: When a round last finished reading all of it.
-        files: Files that this round has read.
-        bytes: Bytes that this round has read.
         damages: By path; those of the last round until this round has read everything.
-        met_at: When reads met damages, by path.
     """
 
     began_at: datetime | None = None
@@ -66,38 +70,31 @@ class Progress:
     met_at: dict[str, datetime] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True, eq=False)
 class Scrubbing:
     """Reads on at each step; `step` is called by one thread, other methods by any.
 
-    Args:
-        root: Folder of all dataflows.
-        dataflows: Returns the dataflows.
-        needed: Returns the files of a dataflow that something waits for.
+    Attributes:
         round_seconds: Time within which a round ends; 0 means that nothing is read.
         executor: Carries out the reading; a step begins when the one before has ended.
     """
 
-    def __init__(
-        self,
-        *,
-        files: Files,
-        root: str,
-        clock: Callable[[], datetime],
-        dataflows: Callable[[], Collection[DataflowRecord]],
-        needed: Callable[[DataflowRecord], Collection[str]],
-        round_seconds: float,
-        executor: Executor,
-    ) -> None:
-        self._files, self._root, self._clock = files, root, clock
-        self._dataflows, self._needed = dataflows, needed
-        self._round = timedelta(seconds=round_seconds)
+    files: Files
+    root: str
+    clock: Callable[[], datetime]
+    dataflows: Callable[[], Collection[DataflowRecord]]
+    needed: Callable[[DataflowRecord], Collection[str]]
+    round_seconds: float
+    executor: Executor
+
+    def __post_init__(self) -> None:
+        self._round = timedelta(seconds=self.round_seconds)
         self._looks: Iterator[tuple[str, ScrubbedFile | None]] | None = None
         self._rate = float(RATE_BYTES)
         self._rest: Rest | None = None
         self._read_at: datetime | None = None
         self._progress: dict[str, Progress] = {}
         self._damages: dict[str, Damage] = {}
-        self._executor = executor
         self._step: Future[None] | None = None
         self._taking = threading.Lock()
 
@@ -105,7 +102,7 @@ class Scrubbing:
         """Start to read as much as is due by now, in another thread; returns at once."""
         if self._round and (self._step is None or self._step.done()):
             try:
-                self._step = self._executor.submit(self._read)
+                self._step = self.executor.submit(self._read)
             except RuntimeError:
                 return  # the service stops
 
@@ -114,11 +111,11 @@ class Scrubbing:
             self._read_on()
         except Exception:  # idle work: if the error lasts, the next step logs it again
             self._looks = None
-            self._rest_from(self._clock())
+            self._rest_from(self.clock())
             _log.exception("scrub.failed")
 
     def _read_on(self) -> None:
-        now = self._clock()
+        now = self.clock()
         if self._looks is None:
             if self._rest is not None and self._rest.lasts(now):
                 return
@@ -157,21 +154,21 @@ class Scrubbing:
             return None
         first = min(list(progress.damages.values()), key=lambda damage: damage.path)
         kind = FileLostError if first.code == FileLostError.code else FileDamagedError
-        since = progress.began_at or self._clock()
-        again = self._rest or Rest(self._clock(), self._clock())
+        since = progress.began_at or self.clock()
+        again = self._rest or Rest(self.clock(), self.clock())
         damages = len(progress.damages)
         return DamageTrouble(name, "scrubbed", kind(first.path, first.why), since, damages, again)
 
     def forget(self, name: str) -> None:
         """Drop what is known about a deleted dataflow."""
         self._progress.pop(name, None)
-        self._files.remove(self._note(name))
+        self.files.remove(self._note(name))
 
     def _begin(self, now: datetime) -> None:
-        records = sorted(self._dataflows(), key=lambda record: record.name)
+        records = sorted(self.dataflows(), key=lambda record: record.name)
         for name in self._progress.keys() - {record.name for record in records}:
             self.forget(name)
-        sizes = (file.bytes for r in records for file in self._files.list_files(r.folder))
+        sizes = (file.bytes for r in records for file in self.files.list_files(r.folder))
         self._rate = max(RATE_BYTES, 2 * sum(sizes) / self._round.total_seconds())
         self._looks, self._read_at = self._look(records), self._read_at or now
 
@@ -180,7 +177,7 @@ class Scrubbing:
     ) -> Iterator[tuple[str, ScrubbedFile | None]]:
         for record in records:
             progress = self.progress(record.name)
-            progress.began_at, progress.files, progress.bytes = self._clock(), 0, 0
+            progress.began_at, progress.files, progress.bytes = self.clock(), 0, 0
             self._damages = {}
             try:
                 for looked in self.looks(record):
@@ -204,16 +201,12 @@ class Scrubbing:
             self._remember(name, progress)
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
-        """Check every file of a dataflow, as fast as the result is iterated.
-
-        Raises:
-            CbpError: If its folder cannot be read.
-        """
-        return scrub(record.folder, self._files, needed=self._needed(record))
+        """Check every file of a dataflow, as fast as the result is iterated; raises `CbpError`."""
+        return scrub(record.folder, self.files, needed=self.needed(record))
 
     def size(self, record: DataflowRecord) -> tuple[int, int]:
         """Return how many files and bytes a dataflow has on disk."""
-        there = [one.bytes for one in self._files.list_files(record.folder) if not one.temporary]
+        there = [one.bytes for one in self.files.list_files(record.folder) if not one.temporary]
         return len(there), sum(there)
 
     def note(self, error: FileDamagedError) -> None:
@@ -223,15 +216,15 @@ class Scrubbing:
         there by now.
         """
         damage = Damage.of(error, "")
-        owners = [one for one in self._dataflows() if damage.path.startswith(f"{one.folder}/")]
-        if not owners or (damage.code == FileLostError.code and self._files.exists(damage.path)):
+        owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]
+        if not owners or (damage.code == FileLostError.code and self.files.exists(damage.path)):
             return
         with self._taking:
             progress = self.progress(owners[0].name)
             if damage.path in progress.damages or len(progress.damages) >= DAMAGES_MAX:
                 return
             progress.damages[damage.path] = damage
-            progress.met_at[damage.path] = self._clock()
+            progress.met_at[damage.path] = self.clock()
             _log.error("read.damage", **damage.to_json())
             self._remember(owners[0].name, progress)
 
@@ -242,7 +235,6 @@ class Scrubbing:
 
         Args:
             damages: The findings, by path.
-            now: When the reading ended.
             since: When it began: what reads met after that stays.
         """
         with self._taking:
@@ -258,7 +250,7 @@ class Scrubbing:
             self._remember(name, progress)
 
     def _note(self, name: str) -> str:
-        return f"{self._root}/{_FOLDER}/{name}.json"
+        return f"{self.root}/{_FOLDER}/{name}.json"
 
     def _remember(self, name: str, progress: Progress) -> None:
         value = {
@@ -268,13 +260,13 @@ class Scrubbing:
         path = self._note(name)
         try:
             data = digested(json.dumps(value).encode(), path)
-            self._files.write_durable(path, data, what="clean_up")
+            self.files.write_durable(path, data, what="clean_up")
         except CbpError as error:
             _log.warning("scrub.not_noted", dataflow=name, error=error.as_dict())
 
     def _remembered(self, name: str) -> Progress:
         try:
-            return read_record(self._files, self._note(name), _progress_of)
+            return read_record(self.files, self._note(name), _progress_of)
         except (NotFoundError, FileDamagedError):
             return Progress()
 
@@ -296,3 +288,114 @@ def _progress_of(value: Mapping[str, Any]) -> Progress:
         ended_at=datetime.fromisoformat(ended_at) if ended_at else None,
         damages={damage.path: damage for damage in damages},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """The progress or the result of a scrub.
+
+    Attributes:
+        status: `never`: no complete reading was ever noted for this dataflow.
+        began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
+        files_total, bytes_total: How much there was when it began; 0 if it is not known.
+    """
+
+    dataflow: str
+    status: Status
+    by: Literal["request", "idle work"]
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    files_total: int = 0
+    bytes_total: int = 0
+    damages: tuple[Damage, ...] = ()
+    error: CbpError | None = None
+    seconds: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is no longer running."""
+        return self.status != "running"
+
+
+@dataclass(kw_only=True, eq=False)
+class Scrubs:
+    """Starts scrubs and reports their progress; safe to use from several threads."""
+
+    store: Store
+    scrubbing: Scrubbing
+    clock: Callable[[], datetime]
+    executor: Executor
+
+    def __post_init__(self) -> None:
+        self._asked: JobTable[Scrub] = JobTable(most=None)
+
+    def note(self, error: FileDamagedError) -> None:
+        """Add the damage that a read met to the findings; a failure is logged."""
+        try:
+            self.scrubbing.note(error)
+        except CbpError as failure:
+            _log.warning("read.damage_not_noted", error=failure.as_dict())
+
+    def start(self, name: str) -> Scrub:
+        """Start to read a dataflow's folder; returns at once. Raises `NotFoundError`."""
+        record = self.store.dataflow(name)
+        scrub = Scrub(name, "running", "request", self.clock())
+        known = self._asked.begin(name, scrub)
+        if known is not scrub:
+            return known
+        try:
+            self.executor.submit(self._read, record)
+        except RuntimeError:  # no thread can be started, or the service stops
+            self._asked.forget(name)
+            raise
+        return scrub
+
+    def show(self, name: str) -> Scrub:
+        """Return the last requested scrub, or the background scrubber's if that is newer."""
+        self.store.dataflow(name)
+        return self.last(name)
+
+    def last(self, name: str) -> Scrub:
+        """Like `show`, for a dataflow that is known to exist."""
+        progress = self.scrubbing.progress(name)
+        asked = self._asked.get(name)
+        damages = tuple(sorted(progress.damages.values(), key=lambda damage: damage.path))
+        if asked is not None and (
+            not asked.ended
+            or asked.status == "failed"
+            or progress.ended_at is None
+            or asked.ended_at == progress.ended_at
+        ):
+            # A read may have met damage since.
+            judged: Status = "damaged" if damages and asked.status == "whole" else asked.status
+            ended_at = asked.ended_at or progress.ended_at
+            return replace(asked, status=judged, damages=damages, ended_at=ended_at)
+        status: Status = "damaged" if damages else "whole"
+        if progress.ended_at is None and not damages:
+            status = "never"
+        figures = (progress.began_at, progress.ended_at, progress.files, progress.bytes)
+        return Scrub(name, status, "idle work", *figures, damages=damages)
+
+    def _read(self, record: DataflowRecord) -> None:
+        name, damages, began = record.name, dict[str, Damage](), self.clock()
+        files = bytes_ = 0
+        try:
+            files_total, bytes_total = self.scrubbing.size(record)
+            self._asked.show(name, files_total=files_total, bytes_total=bytes_total)
+            for looked in self.scrubbing.looks(record):
+                if looked.damage is not None:
+                    damages[looked.damage.path] = looked.damage
+                files, bytes_ = files + 1, bytes_ + looked.bytes
+                self._asked.show(name, files=files, bytes=bytes_)
+            self.scrubbing.take(name, damages, now := self.clock(), since=began)
+        except CbpError as error:
+            _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
+            self._asked.show(name, status="failed", error=error)
+        except Exception as unforeseen:
+            _log.exception("scrub.failed", dataflow=name)
+            unexpected = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
+            self._asked.show(name, status="failed", error=unexpected)
+        else:
+            self._asked.show(name, status="damaged" if damages else "whole", ended_at=now)

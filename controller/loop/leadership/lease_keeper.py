@@ -45,13 +45,9 @@ class LeaseKeeper:
     """The part of one instance in the election; safe to use from several threads.
 
     Args:
-        store: Holds the lease; this class fences it.
-        address: The address at which this instance serves clients.
-        seconds: The time for which the lease is taken.
         on_change: Called when the role may have changed.
         on_retire: Called with the reason as soon as the lease is lost; must not block long.
         clock: Returns seconds that never go back; see `boot_seconds`.
-        holder: Id of this instance, new at every start.
     """
 
     def __init__(
@@ -130,11 +126,7 @@ class LeaseKeeper:
             self._complaint = ""
 
     def begin(self) -> None:
-        """Take the lease if it is free; raises what the database raises.
-
-        Raises:
-            LeaseLostError: If another instance holds the lease of a database that is ours alone.
-        """
+        """Take the lease if it is free; raises what the database raises."""
         if self._store.shared:
             self._keep()
             return

@@ -12,6 +12,9 @@ check that it leads and its put. So the bytes of such a put are staged in the fo
 link(2) gives them their name on two conditions: the number is free, and the folder exists. The
 successor removes the folder before it reads any log.
 
+`CurrentTerm` says whether this controller may start anything: after `depose` nothing is started
+until the next `begin` (tests/controller/loop/runs/test_failures.py).
+
 Guaranteed (tests/controller/loop/leadership/test_terms.py): a put of a term that has ended raises,
 and leaves nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's
 number is below that of any instance which took the lease later, and before (2) it removes only its
@@ -31,7 +34,7 @@ import structlog
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
-from cbp.errors import LeaseLostError, OperatingError
+from cbp.errors import LeaseLostError, LogConflictError, OperatingError
 from controller.store.base import Store
 
 _FOLDER = ".terms"
@@ -46,10 +49,6 @@ _log = structlog.get_logger(__name__)
 
 class Terms:
     """Begins the terms of one instance; see the header.
-
-    Args:
-        store: Knows which instance leads.
-        root: Folder of all dataflows.
 
     Attributes:
         folder: Where puts of this term are staged; `""` before the first term: no other instance
@@ -72,9 +71,6 @@ class Terms:
 
     def begin(self, epoch: int) -> None:
         """End the terms of all other instances; called before any log is read.
-
-        Args:
-            epoch: The epoch of the lease that this instance holds.
 
         Raises:
             LeaseLostError: If another instance has taken the lease meanwhile.
@@ -139,3 +135,32 @@ def _operating(path: str) -> Iterator[None]:
     except OSError as error:
         message = f"{path} cannot be made or removed: {error.strerror or error}"
         raise OperatingError(message, path=path) from error
+
+
+class CurrentTerm:
+    """Whether this controller leads; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.deposed, self.leader_epoch = "", 0
+
+    def begin(self, leader_epoch: int) -> None:
+        """Begin a term as leader, under this epoch of the lease."""
+        self.deposed, self.leader_epoch = "", leader_epoch
+
+    def depose(self, reason: str) -> None:
+        """Start nothing from now on: another controller leads."""
+        self.deposed = reason
+        _log.error("controller.deposed", reason=reason)
+
+    def follow(self, reason: str) -> None:
+        """Start nothing: another controller leads, and that is not an error."""
+        self.deposed = reason
+
+    @contextmanager
+    def deposing(self) -> Iterator[None]:
+        """Stop starting runs if the block finds a record of another controller."""
+        try:
+            yield
+        except LogConflictError as error:
+            self.depose(error.message)
+            raise

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -21,7 +22,7 @@ from cbp.errors import DataflowBusyError, DefinitionError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections, GivenBack
 from controller.loop.recovery.past_position import Tell, untold
@@ -39,11 +40,7 @@ UNFINISHED = "has a roll-back or a correction that may be unfinished; resume the
 
 
 class Amendments:
-    """Amends dataflows; safe to use from several threads.
-
-    Args:
-        cancel_seconds: How long an amendment waits for the runs that it cancelled.
-    """
+    """Amends dataflows; safe to use from several threads."""
 
     def __init__(
         self,
@@ -84,12 +81,10 @@ class Amendments:
 
         Args:
             to: See `cbp.model.version.rollback_point`.
-            why: The reason, kept with the roll-back.
             drop_later: Do not queue again what arrived at sources since then, and do not repeat
                 closes made since then.
             without: Files, or increments, that are left out; see
                 `controller.loop.recovery.named_files`.
-            pause: Leave the dataflow paused.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
@@ -136,11 +131,7 @@ class Amendments:
         return plan.generation
 
     def require_free(self, name: str) -> None:
-        """Raise `DataflowBusyError` if a dataflow is held, or has an unfinished amendment.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
+        """Raise `DataflowBusyError` if a dataflow is held, or has an unfinished amendment."""
         self._store.dataflow(name)
         self._holds.require_free(name)
 
@@ -153,20 +144,19 @@ class Amendments:
             record, to, who="", why="", drop_later=drop_later, without=without
         )
 
-    def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:
-        """Return the newest moments to which a dataflow can be rolled back.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        return self._rollbacks.moments(self._store.dataflow(name), limit)
+    def moments(
+        self,
+        name: str,
+        *,
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[PointAfterRun]:
+        """Return the newest moments to which a dataflow can be rolled back, in a time range."""
+        return self._rollbacks.moments(self._store.dataflow(name), limit, since, until)
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
-        """Return the roll-backs of a dataflow, oldest first: who, why, from where, to where.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
+        """Return the roll-backs of a dataflow, oldest first: who, why, from where, to where."""
         return self._open_log(self._store.dataflow(name).folder).generations
 
     def correct(
@@ -185,9 +175,7 @@ class Amendments:
         Runs under way are waited for. The stage may be paused; a correction does not start it.
 
         Args:
-            stage: The stage that keeps the state.
             corrections: The new records of each corrected key.
-            why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
@@ -229,7 +217,6 @@ class Amendments:
         What fails again stays set aside. Runs under way are waited for.
 
         Args:
-            why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 

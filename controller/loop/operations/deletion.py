@@ -37,11 +37,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """Deletes dataflows; safe to use from several threads.
-
-    Attributes:
-        cancel_seconds: How long a deletion waits for the runs that it cancelled.
-    """
+    """Deletes dataflows; safe to use from several threads."""
 
     store: Store
     tables: TableAdministration

@@ -3,6 +3,10 @@
     begin -> running, step by step -> done
                   '-----------------> failed: nothing has changed, or recovery finishes it
 
+    roll-back   reads the past, waits for runs, changes tables, fills the queues
+    give-back   waits for runs, publishes what is finished, calls the code, records the run; one
+                that only tries calls the code, reports what fails again, and changes nothing
+
 Nobody has to keep a connection open meanwhile. A job is forgotten with the process; what it did is
 not: its record has the job's request, so a job that was done is found again.
 
@@ -15,18 +19,21 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Generic, Literal, TypeVar
 
 import structlog
 
 from cbp.clock import MACHINE
 from cbp.errors import CbpError, DataflowBusyError, InvariantError, NotFoundError
+from cbp.model.flow.generation import Generation
+from cbp.model.version.rollback_point import parse_point
 from controller.loop.operations.amendments import Amendments
 from controller.loop.records.job_table import JobTable
+from controller.loop.recovery.corrections import GivenBack
 from controller.loop.recovery.past_position import Tell
 
 Status = Literal["running", "done", "failed"]
@@ -43,14 +50,9 @@ class Job(Generic[R]):
     """One job, under way or ended.
 
     Attributes:
-        id: Names the job.
         stage: The stage that it is about; `""` if it is about the whole dataflow.
-        step: What it does now, in words.
         done, total: How much of the step is done, and of how much; 0 if it is not known.
         unit: What `done` and `total` count.
-        seconds: How long it has taken.
-        result: What it did, once it is done.
-        error: Why it failed.
     """
 
     id: str
@@ -73,11 +75,7 @@ class Job(Generic[R]):
 
 
 class Jobs(ABC, Generic[R]):
-    """Starts jobs of one kind and reports their progress; safe to use from several threads.
-
-    Args:
-        executor: Carries them out.
-    """
+    """Starts jobs of one kind and reports their progress; safe to use from several threads."""
 
     kind: str
     """What a job is, as in "there is no roll-back X"."""
@@ -119,12 +117,6 @@ class Jobs(ABC, Generic[R]):
 
         Args:
             request: The request; `""` if it has no name.
-            carry_out: Does the work, and is given what shows its steps, and the request.
-            stage: As in `Job`.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowBusyError: If it is held, or has a job of this kind.
         """
         request = request or f"b{self._random_hex(6)}"
         id_ = id_of(request)
@@ -169,3 +161,117 @@ def id_of(request: str) -> str:
     if _ID.match(request):
         return request
     return f"b{hashlib.sha256(request.encode()).hexdigest()[:12]}"
+
+
+RollbackJob = Job[Generation]
+
+
+class RollbackJobs(Jobs[Generation]):
+    """Starts roll-backs and reports their progress; safe to use from several threads."""
+
+    kind, busy = "roll-back", "is being rolled back"
+
+    def start(
+        self,
+        name: str,
+        to: str,
+        *,
+        who: str,
+        why: str,
+        drop_later: bool = False,
+        without: Sequence[str] = (),
+        pause: bool = False,
+        request: str = "",
+    ) -> RollbackJob:
+        """Begin to roll a dataflow back; returns at once. Arguments: see `Amendments.roll_back`.
+
+        Whatever needs the past to be read is found by the job, which then fails.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DefinitionError: Rule `rollback_target_invalid`, if `to` is not a name of a point.
+            DataflowBusyError: If it is held, or is rolled back already.
+        """
+        parse_point(to)
+
+        def carry_out(tell: Tell, request: str) -> Generation:
+            return self._amendments.roll_back(
+                name,
+                to,
+                who=who,
+                why=why,
+                drop_later=drop_later,
+                without=without,
+                pause=pause,
+                request=request,
+                tell=tell,
+            )
+
+        return self._begin(name, request, carry_out)
+
+    def recorded(self, name: str, id_: str) -> RollbackJob | None:
+        """Return a roll-back that was done before, by the record of its generation."""
+        for one in self._amendments.rollbacks(name):
+            if one.request and id_of(one.request) == id_:
+                return RollbackJob(
+                    id=id_,
+                    dataflow=name,
+                    began_at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
+                    status="done",
+                    step="is done",
+                    result=one,
+                )
+        return None
+
+
+GiveBackJob = Job[GivenBack]
+
+
+class GiveBackJobs(Jobs[GivenBack]):
+    """Starts to give back, and reports the progress; safe to use from several threads."""
+
+    kind, busy = "give-back", "gets back what was set aside"
+
+    def start(self, name: str, stage: str, *, who: str, why: str, request: str = "") -> GiveBackJob:
+        """Begin to give back what a stage had set aside; returns at once.
+
+        Arguments: see `Amendments.give_back`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
+            CodeDriftedError: If the loaded code is not the registered one.
+            DataflowBusyError: If the dataflow is held, or gets something back already.
+        """
+
+        def carry_out(tell: Tell, request: str) -> GivenBack:
+            return self._amendments.give_back(
+                name, stage, who=who, why=why, request=request, tell=tell
+            )
+
+        if not request or self._find(name, id_of(request)) is None:
+            self._amendments.check_give_back(name, stage)
+        return self._begin(name, request, carry_out, stage)
+
+    def start_trial(self, name: str, stage: str) -> GiveBackJob:
+        """Begin to call a stage's code with what is set aside; changes nothing, raises the same."""
+        self._amendments.check_give_back(name, stage)
+
+        def carry_out(tell: Tell, request: str) -> GivenBack:
+            return self._amendments.try_to_give_back(name, stage, tell=tell)
+
+        return self._begin(name, "", carry_out, stage)
+
+    def recorded(self, name: str, id_: str) -> GiveBackJob | None:
+        """Return a job that was done before, by the record of its run."""
+        for one in self._amendments.corrections(name):
+            if one.note.gives_back and one.note.request and id_of(one.note.request) == id_:
+                return GiveBackJob(
+                    id=id_,
+                    dataflow=name,
+                    began_at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+                    stage=one.note.stage,
+                    status="done",
+                    step="is done",
+                    result=GivenBack.recorded(one),
+                )
+        return None

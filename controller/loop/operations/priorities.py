@@ -4,33 +4,70 @@ The file beside the tables is the truth, the store an index over it. It is writt
 priority that was acknowledged is in both, and outlives a lost store; after a crash between the two
 the next recovery gives the store what the file says.
 
+    _description/priorities/stages.json     stage -> priority, of those that are not normal
+
+It names stages, not leaders of stages that run together, so a priority stays with a stage that
+leads itself in a later version. The names of removed stages stay too. No result depends on it: so
+one file is replaced, and a damaged one stops nothing.
+
 Guaranteed: both agree after `set_priority` and after `bring`, unless the file is damaged
 (tests/controller/loop/operations/test_priorities.py).
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
+from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
-from cbp.model.schedule.priority import Priority
+from cbp.errors import FileDamagedError, NotFoundError
+from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.priority_file import read_priorities, write_priorities
+from controller.loop.records.description_log import FOLDER
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
+
+
+def path_of(folder: str) -> str:
+    """Return the path of the priorities of the dataflow in a folder."""
+    return f"{folder}/{FOLDER}/priorities/stages.json"
+
+
+def read_priorities(files: Files, folder: str) -> dict[str, Priority] | None:
+    """Return stage -> priority, without normal ones; `None` if the file is damaged."""
+    try:
+        return read_record(files, path_of(folder), _priorities_of)
+    except NotFoundError:
+        return {}
+    except FileDamagedError as error:
+        _log.warning("priorities.damaged", error=error.as_dict())
+        return None
+
+
+def write_priorities(files: Files, folder: str, priorities: Mapping[str, Priority]) -> None:
+    """Replace the priorities of a dataflow; durable once this returns."""
+    path = path_of(folder)
+    stages = {stage: one for stage, one in sorted(priorities.items()) if one != NORMAL}
+    data = digested(json.dumps({"stages": stages}).encode(), path)
+    files.write_durable(path, data, what="priority")
+
+
+def _priorities_of(value: Mapping[str, Any]) -> dict[str, Priority]:
+    # A priority that only a later version knows is normal here.
+    return {stage: one for stage, one in value["stages"].items() if one in PRIORITIES}
+
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass
 class Priorities:
-    """Sets priorities; safe to use from several threads of the instance that leads.
-
-    Attributes:
-        holds: Its lock keeps the folder from being deleted meanwhile.
-    """
+    """Sets priorities; safe to use from several threads of the instance that leads."""
 
     store: Store
     files: Files
@@ -38,11 +75,7 @@ class Priorities:
     holds: Holds
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
-        """Set the priority of a stage, and of those that run with it; durable, idempotent.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
-        """
+        """Set the priority of a stage, and of those that run with it; durable, idempotent."""
         with self.holds.lock:
             leader = self.catalog.leader(dataflow, stage)
             record = self.store.dataflow(dataflow)

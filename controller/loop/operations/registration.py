@@ -5,13 +5,16 @@ module decides what must stand still meanwhile. A dataflow that changes is *held
 runs, frames nothing and takes in no files. It stays held until its store is that of its newest
 version. Other dataflows are never waited for.
 
+`rebuild_missing` registers dataflows again that folders describe and a lost store does not know;
+those that were deleted without `purge` come back too.
+
 Invariant: every dataflow in `held` is finished later, or shown as the reason why its stages wait
 (tests/controller/loop/operations/test_change.py, test_change_crashes.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +31,10 @@ from cbp.errors import (
     DataflowBusyError,
     DataflowsTooManyError,
     LogConflictError,
+    NotFoundError,
+    RebuildIncompleteError,
 )
+from cbp.errors.message_limits import listed
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.fusion import choose_leaders
 from cbp.model.run.intention import Intention
@@ -37,7 +43,7 @@ from cbp.model.version.version_change import Choice
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.version_change import (
     Changed,
@@ -47,7 +53,7 @@ from controller.loop.operations.version_change import (
     stage_wiring,
 )
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.dataflow_folder import claim_folder
+from controller.loop.records.dataflow_folder import claim_folder, described
 from controller.loop.records.description_log import Description
 from controller.loop.recovery.redo import Recovery, ignore
 from controller.loop.runs.dataflow_locks import DataflowLocks
@@ -84,9 +90,7 @@ class Versions:
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
-        arrivals: Where increments come from.
         most: Dataflows that may be registered; requests at the same time may pass it by a few.
-        change_seconds: How long a change waits for the runs under way.
     """
 
     store: Store
@@ -116,10 +120,6 @@ class Versions:
         on_redo: Callable[[Intention], object] = ignore,
     ) -> DataflowRecord:
         """Register a dataflow, or take its folder over with its contents.
-
-        Args:
-            record: The dataflow; its version is that of its folder, if there is one.
-            on_redo: Called with each record of the folder before it is redone.
 
         Raises:
             AlreadyExistsError: If the name is taken.
@@ -305,3 +305,40 @@ class Versions:
         """Bring arrivals back; if that fails, what is already there runs."""
         bring = partial(self._bring_arrivals, self.store.dataflow(name))
         self.isolation.attempt(name, ARRIVALS, bring)
+
+
+def rebuild_missing(
+    store: Store,
+    files: Files,
+    tables_root: str,
+    register: Callable[[Any], object],
+    *,
+    only: Collection[str],
+    on_dataflow: Callable[[str], None],
+) -> list[str]:
+    """Register every dataflow that a folder describes and the store does not know.
+
+    Raises:
+        NotFoundError: If no folder describes one of `only`.
+        RebuildIncompleteError: At the end, if some could not be brought back.
+    """
+    known = {record.name for record in store.dataflows()}
+    descriptions_by_name = described(files, tables_root)
+    for name in sorted(set(only) - descriptions_by_name.keys()):
+        raise NotFoundError(
+            kind="folder with a description of the dataflow",
+            name=name,
+            hint=f"there are: {listed(sorted(descriptions_by_name)) or 'none'}",
+        )
+    lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
+    failed: dict[str, CbpError] = {}
+    for name in lost:
+        on_dataflow(name)
+        try:
+            register(descriptions_by_name[name])
+        except CbpError as error:
+            failed[name] = error
+    rebuilt = [name for name in lost if name not in failed]
+    if failed:
+        raise RebuildIncompleteError(rebuilt, failed)
+    return rebuilt

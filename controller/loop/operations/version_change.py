@@ -45,9 +45,9 @@ from cbp.model.version.shape import DataflowShape, shape_of
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from controller.loop.leadership.terms import Terms
+from controller.loop.operations.priorities import read_priorities
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Description, Descriptions
-from controller.loop.records.priority_file import read_priorities
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
@@ -99,7 +99,6 @@ class Swap(Protocol):
 
         Args:
             record: The dataflow; none of its runs is under way.
-            planned: The version.
             run: Unique id, for names of files.
 
         Raises:
@@ -108,39 +107,27 @@ class Swap(Protocol):
         ...
 
 
+@dataclass(kw_only=True, eq=False)
 class Changes:
-    """Plans, carries out and finishes changes; the caller keeps the dataflow still.
+    """Plans, carries out and finishes changes; the caller keeps the dataflow still."""
 
-    Args:
-        prepare: Makes the drop folders of a dataflow; idempotent.
-        new_id: Returns unique ids.
-        set_aside: Returns what a stage has set aside, as published.
-    """
+    store: Store
+    tables: TableAdministration
+    increments: IncrementReader
+    files: Files
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    publisher: Publisher
+    finisher: Finisher
+    terms: Terms
+    clock: Callable[[], datetime]
+    compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
+    prepare: Callable[[DataflowRecord, Dataflow], object]
+    new_id: Callable[[], str]
+    set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        tables: TableAdministration,
-        increments: IncrementReader,
-        files: Files,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        publisher: Publisher,
-        finisher: Finisher,
-        terms: Terms,
-        clock: Callable[[], datetime],
-        compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow],
-        prepare: Callable[[DataflowRecord, Dataflow], object],
-        new_id: Callable[[], str],
-        set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]],
-    ) -> None:
-        self._set_aside = set_aside
-        self._store, self._tables, self._files, self._catalog = store, tables, files, catalog
-        self._open_log, self._publisher, self._finisher = open_log, publisher, finisher
-        self._terms, self._clock, self._compile = terms, clock, compile_
-        self._prepare, self._new_id = prepare, new_id
-        self._increments, self._descriptions = increments, Descriptions(files)
+    def __post_init__(self) -> None:
+        self._descriptions = Descriptions(self.files)
 
     def plan(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
@@ -154,9 +141,9 @@ class Changes:
         description = self._descriptions.of(record)
         now, then = self._shape(record, description), shape_of(after)
         lives = self._descriptions.lives(record)
-        units = self._catalog.units(record)
+        units = self.catalog.units(record)
         leaders = {name: leader for leader, unit in units.items() for name in unit.names}
-        next_epochs = self._open_log(record.folder).next_epochs()
+        next_epochs = self.open_log(record.folder).next_epochs()
         never_ran = {name for name, leader in leaders.items() if not next_epochs.get(leader)}
         plan = compare_versions(now, then, choice, self._past(record, now, then), never_ran)
         plan = self._with_collected(record, plan, lives)
@@ -166,7 +153,7 @@ class Changes:
         succession = succeed(
             plan,
             choice,
-            before=self._store.position(record.name),
+            before=self.store.position(record.name),
             version=record.version + 1,
             units=leaders,
             after=after,
@@ -189,7 +176,7 @@ class Changes:
             if name in choice.rebuild or stages.get(name, {}).get("on_error") != "set_aside":
                 continue
             same_key = name not in known or known[name].key == node.translator.key
-            if (node.sets_aside and same_key) or not (waiting := self._set_aside(record, node)):
+            if (node.sets_aside and same_key) or not (waiting := self.set_aside(record, node)):
                 continue
             what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
@@ -209,19 +196,14 @@ class Changes:
     ) -> Changed:
         """Let a new version take over; no run is active, and nothing arrives.
 
-        Args:
-            document: The new version.
-            after: The new version, compiled.
-            swap: Finds other tables to show in place of all; no choice fills any.
-
         Raises:
             ChangeRefusedError: With every reason; nothing changed.
             DataflowBusyError: If what is recorded cannot be finished now; nothing changed.
             LogConflictError: If another controller changed the dataflow, or leads now.
             OperatingError: If the change is committed and could not be finished: see `finish`.
         """
-        self._finisher.finish_all(record)
-        self._finisher.require_finished(record.name)
+        self.finisher.finish_all(record)
+        self.finisher.require_finished(record.name)
         planned = self.plan(record, document, after, choice)
         if swap is None:
             planned.require_allowed()
@@ -233,11 +215,11 @@ class Changes:
             tables: Mapping[str, tuple[TableChange, ...]]
             tables = self._rewritten(record, after, planned, leads)
         else:
-            swapped = self._store.position(record.name)
-            position, tables = swap.find(record, planned, self._new_id())
+            swapped = self.store.position(record.name)
+            position, tables = swap.find(record, planned, self.new_id())
         tried_again = planned.plan.tried_again
         begin = Begin(
-            self._publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
+            self.publisher.next_ms(record.name, int(self.clock().timestamp() * 1000)),
             position,
             tables,
             tuple(sorted({leads[name] for name in after.stages if name in tried_again})),
@@ -253,7 +235,7 @@ class Changes:
         description = Description(
             planned.version, document, planned.succession.leaders, shape_of(after), begin
         )
-        self._descriptions.put(record.folder, description, staged=self._terms.folder)
+        self._descriptions.put(record.folder, description, staged=self.terms.folder)
         _log.info("dataflow.changed", dataflow=record.name, version=planned.version)
         self.finish(record)
         return replace(planned, done=True)
@@ -278,9 +260,6 @@ class Changes:
     def finish(self, record: DataflowRecord) -> DataflowRecord:
         """Bring the tables and the store to the newest version; does nothing if they are there.
 
-        Returns:
-            The record of the dataflow at that version.
-
         Raises:
             CodeDriftedError: If the installed code declares other tables than the new version was
                 planned with.
@@ -290,18 +269,18 @@ class Changes:
         if newest is None or newest.begin is None:
             return record
         now = replace(record, version=newest.version, document=newest.document)
-        dataflow = self._compile(newest.document, partial(is_code_of, newest.shape))
+        dataflow = self.compile_(newest.document, partial(is_code_of, newest.shape))
         require_planned(now, dataflow, newest)
         try:
             self.bring_tables(now, dataflow, newest)
-            self._prepare(now, dataflow)
-            self._open_log(record.folder).forget_positions(newest.version)
+            self.prepare(now, dataflow)
+            self.open_log(record.folder).forget_positions(newest.version)
             self.bring_store(now, dataflow, newest)
         finally:
             # Also if the store's answer was lost: then it is never finished again.
-            self._catalog.forget(record.name)
-            self._tables.forget(record.folder)
-            self._finisher.forget(record.name, since_ms=newest.begin.at_ms)
+            self.catalog.forget(record.name)
+            self.tables.forget(record.folder)
+            self.finisher.forget(record.name, since_ms=newest.begin.at_ms)
         _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
         return now
 
@@ -318,7 +297,7 @@ class Changes:
             begin, leads = description.begin, stage_leaders(dataflow, description.leaders)
             at_ms = begin.at_ms
             for name, changes in begin.tables.items():
-                self._tables.alter(
+                self.tables.alter(
                     record.folder,
                     record.name,
                     dataflow.stages[name],
@@ -328,7 +307,7 @@ class Changes:
                     timestamp_ms=begin.at_ms,
                 )
         stages = tuple(dataflow.stages.values())
-        self._tables.create_tables(record.folder, record.name, stages, timestamp_ms=at_ms)
+        self.tables.create_tables(record.folder, record.name, stages, timestamp_ms=at_ms)
 
     def bring_store(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
@@ -338,13 +317,13 @@ class Changes:
         Idempotent. The priorities are those of the folder.
         """
         if description.begin is not None:
-            self._store.change(
+            self.store.change(
                 record,
                 *stage_wiring(dataflow, description.leaders),
                 position=description.begin.position,
                 fresh=description.begin.fresh,
-                priorities=read_priorities(self._files, record.folder) or {},
-                at=self._clock(),
+                priorities=read_priorities(self.files, record.folder) or {},
+                at=self.clock(),
             )
 
     def retained(self, record: DataflowRecord, flow: str) -> tuple[Increment, ...]:
@@ -363,7 +342,7 @@ class Changes:
             return gone or self._there(record, increment)
 
         while True:
-            page = self._store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
+            page = self.store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
             readable = self._located(record, flow, [item.increment for item in page.items])
             there = list(itertools.takewhile(is_back, readable))
             increments += there
@@ -372,7 +351,7 @@ class Changes:
                 return tuple(reversed(increments))
 
     def _dropped(self, record: DataflowRecord) -> dict[str, list[range]]:
-        return increments_dropped(self._open_log(record.folder).generations)
+        return increments_dropped(self.open_log(record.folder).generations)
 
     def _located(
         self, record: DataflowRecord, flow: str, increments: list[Increment]
@@ -381,17 +360,17 @@ class Changes:
         if not gone or "." not in flow:  # a source has no table to find lost files in
             return increments
         known = {increment.index: increment for increment in increments}
-        known |= {i.index: i for i in self._increments.locate(record.folder, flow, gone)}
+        known |= {i.index: i for i in self.increments.locate(record.folder, flow, gone)}
         return list(known.values())
 
     def _there(self, record: DataflowRecord, increment: Increment) -> bool:
-        return all(self._files.exists(f"{record.folder}/{file.path}") for file in increment.kept)
+        return all(self.files.exists(f"{record.folder}/{file.path}") for file in increment.kept)
 
     def _shape(self, record: DataflowRecord, description: Description) -> DataflowShape:
         if description.shape is not None:
             return description.shape
         # Registered before shapes were kept: take the installed code for the old one.
-        return without_codes(shape_of(self._catalog.compiled(record)))
+        return without_codes(shape_of(self.catalog.compiled(record)))
 
     def _past(
         self, record: DataflowRecord, now: DataflowShape, then: DataflowShape
@@ -409,7 +388,7 @@ class Changes:
     ) -> ChangePlan:
         """Refuse to fill a view from a flow that lost old records."""
         horizons = {
-            (name, view): self._increments.horizon(record.folder, f"{name}.{view}")
+            (name, view): self.increments.horizon(record.folder, f"{name}.{view}")
             for name, stage in plan.stages.items()
             for view in stage.filled
         }
@@ -427,9 +406,9 @@ class Changes:
         change: Changed,
         leads: Mapping[str, str],
     ) -> dict[str, tuple[TableChange, ...]]:
-        run, changes = self._new_id(), {}
+        run, changes = self.new_id(), {}
         for name, node in after.stages.items():
-            made = self._tables.rewrite(
+            made = self.tables.rewrite(
                 record.folder,
                 record.name,
                 node,
@@ -450,9 +429,6 @@ def require_planned(record: DataflowRecord, dataflow: Dataflow, description: Des
     """Refuse to make the tables of a description with code that declares other tables.
 
     Code with the same tables and a different function makes them, but does not run.
-
-    Raises:
-        CodeDriftedError: With every difference.
     """
     loaded = shape_of(dataflow)
     mistakes = drift(description.shape, loaded, code=False) if description.shape else ()

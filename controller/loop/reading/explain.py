@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice, takewhile
 from typing import Any, TypedDict
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -35,12 +36,7 @@ from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, St
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The plan and the graph of a dataflow.
-
-    Attributes:
-        picture: The graph for a terminal.
-        mermaid, dot: The graph for other programs.
-    """
+    """The plan and the graph of a dataflow."""
 
     plan: Plan
     picture: str
@@ -53,92 +49,71 @@ class _Ran(TypedDict):
     codes: Mapping[str, str]
 
 
+@dataclass(kw_only=True, eq=False)
 class Explaining:
     """Explains dataflows and runs; safe to use from several threads."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        preparer: RunPreparer,
-        history: TableHistory,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        in_flight: InFlight,
-        descriptions: Descriptions,
-    ) -> None:
-        self._store, self._catalog = store, catalog
-        self._open_log, self._in_flight = open_log, in_flight
-        self._preparer, self._history, self._descriptions = preparer, history, descriptions
+    store: Store
+    preparer: RunPreparer
+    history: TableHistory
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    in_flight: InFlight
+    descriptions: Descriptions
 
     def plan(self, name: str) -> Explanation:
-        """Explain a dataflow.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
-        record, dataflow = self._catalog.find(name)
-        leaders = tuple(self._catalog.units(record))
+        """Explain a dataflow; raises `NotFoundError` or `DataflowInvalidError`."""
+        record, dataflow = self.catalog.find(name)
+        leaders = tuple(self.catalog.units(record))
         return Explanation(
-            explain(dataflow, leaders, self._preparer.limits()),
+            explain(dataflow, leaders, self.preparer.limits()),
             picture(dataflow, leaders),
             mermaid(dataflow, leaders),
             dot(dataflow, leaders),
         )
 
-    def versions(self, name: str, *, below: int, limit: int) -> list[VersionEntry]:
+    def versions(
+        self,
+        name: str,
+        *,
+        below: int,
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[VersionEntry]:
         """Return up to `limit` versions with numbers below `below`, newest first.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            FileLostError: If the description of a version is gone.
+        Args:
+            since, until: Only those that took over at or after, and before, these times.
         """
-        record = self._store.dataflow(name)
-        return list(read_versions(self._descriptions, record, below=below, limit=limit))
+        record = self.store.dataflow(name)
+        every = read_versions(self.descriptions, record, below=below)
+        early = (one for one in every if until is None or one.at < until)
+        wanted = takewhile(lambda one: since is None or one.at >= since, early)
+        return list(islice(wanted, limit))
 
     def left(self, name: str) -> dict[str, str]:
-        """Return the stages that can still do something without new arrivals, and what it is.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Return the stages that can still do something without new arrivals, and what it is."""
         return self._left(name, None)
 
     def left_by(self, name: str, waits: Mapping[str, Wait]) -> dict[str, str]:
-        """Return what `left` does, without a call of an author's function.
-
-        Args:
-            waits: Maps stages to what the last decision said.
-
-        Raises:
-            NotFoundError: As `left`.
-            DataflowInvalidError: As `left`.
-        """
+        """Return what `left` does, without a call of an author's function."""
         return self._left(name, waits)
 
     def _left(self, name: str, waits: Mapping[str, Wait] | None) -> dict[str, str]:
-        units = self._catalog.units(self._store.dataflow(name))
-        running = {
-            stage for dataflow, stage in self._in_flight.busy() if dataflow == name and stage
-        }
+        units = self.catalog.units(self.store.dataflow(name))
+        running = {stage for dataflow, stage in self.in_flight.busy() if dataflow == name and stage}
         # Those that another instance runs.
-        running |= {run.stage for run in self._store.intended_runs() if run.dataflow == name}
+        running |= {run.stage for run in self.store.intended_runs() if run.dataflow == name}
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
-        return left_to_do(rules, self._store.position(name), running, waits)
+        return left_to_do(rules, self.store.position(name), running, waits)
 
     def run(self, run_id: str) -> Account:
-        """Return why a run ran, what it read, and what it produced.
-
-        Raises:
-            NotFoundError: If there is no such run.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
-        run = self._store.run(run_id)
-        record, dataflow = self._catalog.find(run.dataflow)
-        unit = self._catalog.units(record)[run.stage]
-        intention = self._open_log(record.folder).read(run.stage, run.epoch)
+        """Return why a run ran, what it read, and what it produced."""
+        run = self.store.run(run_id)
+        record, dataflow = self.catalog.find(run.dataflow)
+        unit = self.catalog.units(record)[run.stage]
+        intention = self.open_log(record.folder).read(run.stage, run.epoch)
         if intention is not None and intention.run != run.id:
             intention = None  # the record is of another attempt
         node = unit.leader
@@ -175,7 +150,7 @@ class Explaining:
         """Return the code of a run: from its record, or from the version in force when it began."""
         if intention is not None:
             return {"version": intention.dataflow_version, "codes": intention.codes}
-        description = self._descriptions.at(record, int(run.started_at.timestamp() * 1000))
+        description = self.descriptions.at(record, int(run.started_at.timestamp() * 1000))
         stages = {} if description.shape is None else description.shape.stages
         codes = {n: stages[n].code.text for n in unit.names if n in stages and stages[n].code}
         return {"version": description.version, "codes": codes}
@@ -195,7 +170,7 @@ class Explaining:
         if run.status is RunStatus.COMMITTED or self._amended_since(record, run):
             return {}
         # What it chose still waits, unless another attempt read it; then its number is gone.
-        waiting = self._store.connectors(run.dataflow)[run.stage]
+        waiting = self.store.connectors(run.dataflow)[run.stage]
         read, remove = (
             {name: tuple(indexes) for name, indexes in chosen.items()}
             for chosen in (run.read, run.remove)
@@ -204,8 +179,8 @@ class Explaining:
 
     def _amended_since(self, record: DataflowRecord, run: RunRecord) -> bool:
         """Return whether frame numbers may have been reassigned since a run began."""
-        _, at_ms = self._descriptions.begins(record)
-        rolled_back_ms = (one.prepared_ms for one in self._open_log(record.folder).generations)
+        _, at_ms = self.descriptions.begins(record)
+        rolled_back_ms = (one.prepared_ms for one in self.open_log(record.folder).generations)
         return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
 
     def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[IncrementRecord]:
@@ -217,7 +192,7 @@ class Explaining:
             indexes = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
             for index in sorted(indexes):
                 try:
-                    yield self._store.increment(run.dataflow, flow, index)
+                    yield self.store.increment(run.dataflow, flow, index)
                 except NotFoundError:
                     continue
 
@@ -234,7 +209,7 @@ class Explaining:
             for output in member.translator.outputs:
                 flow = f"{member.name}.{output.name}"
                 try:
-                    yield self._store.increment(run.dataflow, flow, run.epoch).increment
+                    yield self.store.increment(run.dataflow, flow, run.epoch).increment
                 except NotFoundError:
                     continue
 
@@ -244,10 +219,10 @@ class Explaining:
         if run.status is not RunStatus.COMMITTED:
             return {}
         versions: dict[str, int] = {}
-        generations = self._open_log(record.folder).generations
+        generations = self.open_log(record.folder).generations
         home = home_of(generations, unit.leader.name, run.epoch)
         for member in unit.members:
-            shown_versions = self._history.first_shown(
+            shown_versions = self.history.first_shown(
                 record.folder, record.name, member, run.epoch, home
             )
             versions.update((table, shown.version) for table, shown in shown_versions.items())
@@ -272,17 +247,12 @@ class VersionEntry:
 
 
 def read_versions(
-    descriptions: Descriptions, record: DataflowRecord, *, below: int, limit: int
+    descriptions: Descriptions, record: DataflowRecord, *, below: int
 ) -> Iterator[VersionEntry]:
-    """Yield up to `limit` versions with numbers below `below`, newest first.
-
-    Raises:
-        FileLostError: If the description of one is gone.
-        InvariantError: If one cannot be read.
-    """
+    """Yield the versions with numbers below `below`, newest first; each is read when asked for."""
     newest = min(below - 1, record.version)
     later: Description | None = None
-    for version in range(newest, max(0, newest - limit), -1):
+    for version in range(newest, 0, -1):
         one = later if later is not None else descriptions.version(record, version)
         later = descriptions.version(record, version - 1) if version > 1 else None
         begun = one.begin

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from typing import Any
+
 from cbp.engine.interface.readers import IncrementReader
-from cbp.errors import NotFoundError
+from cbp.errors import DefinitionError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import Increment
 from controller.store.base import DataflowRecord, Store
@@ -40,8 +44,46 @@ class FlowIncrements:
         except NotFoundError:
             return self._increments.recall(record.folder, flow, index)
 
+    def page(
+        self,
+        record: DataflowRecord,
+        flow: str,
+        indexes: Iterable[int],
+        offset: int,
+        limit: int,
+    ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
+        """Return at most `limit` records of increments, and where those after them begin.
+
+        Args:
+            indexes: The increments, in the order in which they are read.
+            offset: Number of records of the first one that are left out.
+
+        Returns:
+            The records; the next increment and offset, `None` if none of these is left.
+        """
+        page = list[dict[str, Any]]()
+        for index in indexes:
+            if len(page) == limit:
+                return page, (index, 0)
+            increment = self.get(record, flow, index)
+            wanted = min(limit - len(page), max(increment.records - offset, 0))
+            if wanted:
+                page += self.read(record, increment, offset=offset, limit=wanted)
+            if offset + wanted < increment.records:
+                return page, (index, offset + wanted)
+            offset = 0
+        return page, None
+
     def read(
         self, record: DataflowRecord, increment: Increment, *, offset: int, limit: int
     ) -> list[dict[str, object]]:
         """Return at most `limit` records of an increment, starting at `offset`."""
         return self._increments.read(record.folder, [increment], offset=offset, limit=limit)
+
+
+def cursor_numbers(pattern: re.Pattern[str], cursor: str) -> tuple[int, ...]:
+    """Return the numbers of a cursor; raises `DefinitionError` of rule `cursor_invalid`."""
+    if (match := pattern.match(cursor)) is None:
+        message = f"{cursor!r} is not a cursor of this list; use the cursor of the previous page"
+        raise DefinitionError(Mistake("cursor_invalid", "cursor", message))
+    return tuple(map(int, match.groups()))

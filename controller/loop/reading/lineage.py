@@ -50,8 +50,6 @@ class Effect:
     """The progress of one reader on an output of a run.
 
     Attributes:
-        stage: The stage that reads the flow.
-        run: The first run that read it; `None` if none is known.
         waits: Whether it waits in the reader's queue.
     """
 
@@ -78,12 +76,7 @@ class Lineages:
         self._store, self._catalog = store, catalog
 
     def of(self, run_id: str) -> Lineage:
-        """Return the lineage of a run.
-
-        Raises:
-            NotFoundError: If there is no such run.
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Return the lineage of a run; raises `NotFoundError` or `DataflowInvalidError`."""
         run = self._store.run(run_id)
         record, _ = self._catalog.find(run.dataflow)
         units = self._catalog.units(record)

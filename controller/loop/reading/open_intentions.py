@@ -23,7 +23,6 @@ class OpenIntention:
     Attributes:
         waits_for: `publication`: nothing is wrong; `finish`: finishing it failed, see `because`.
         because: Why finishing it failed, and when it is tried again; `""` if it did not fail.
-        tries: How often finishing it failed.
     """
 
     intention: Intention

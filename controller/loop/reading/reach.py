@@ -21,9 +21,7 @@ class SourceReach:
     """What is kept of a source.
 
     Attributes:
-        first: The oldest increment that is kept.
         first_at: When that arrived; `None` if nothing has come.
-        next_index: The index of the increment that comes next.
     """
 
     source: str
@@ -42,7 +40,6 @@ class Reach:
     """How far back one can go in a dataflow.
 
     Attributes:
-        sources: What is kept of each source.
         oldest_position: The oldest position that is kept; a roll-back goes no further back. `None`:
             no position was put yet, so that the records since the start are kept.
     """

@@ -28,7 +28,11 @@ from cbp.engine.read.key_history import having
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
-from controller.loop.reading.flow_increments import INCREMENTS_MAX, FlowIncrements
+from controller.loop.reading.flow_increments import (
+    INCREMENTS_MAX,
+    FlowIncrements,
+    cursor_numbers,
+)
 from controller.loop.reading.results import Results
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
@@ -57,11 +61,7 @@ class AsOf:
 
 
 class Reader:
-    """Reads tables through the engine; sees published epochs only.
-
-    Attributes:
-        results: Reads flows from their newest increment.
-    """
+    """Reads tables through the engine; sees published epochs only."""
 
     def __init__(
         self,
@@ -83,12 +83,8 @@ class Reader:
 
         Args:
             flow: `source` or `stage.output`.
-            cursor: The cursor of the previous page; `None` for the first page.
             limit: Maximal number of records of the page (> 0).
             as_of: Read the flow of a stage as a snapshot shows it; `None` means to follow the flow.
-
-        Returns:
-            Records in the order of the flow; the cursor is `None` at its end.
 
         Raises:
             NotFoundError: If there is no such flow, or snapshot.
@@ -108,31 +104,20 @@ class Reader:
             reader = self._records.versions(record.folder, compiled.stages[stage])
             return _paged(version, *reader.output_page(output, version, place, limit))
         bounds = self._increments.bounds(record, compiled, flow)
-        index, offset = (bounds.start, 0) if cursor is None else _position(cursor)
-        if index < bounds.start:
-            raise IncrementCollectedError(flow, index, bounds.start)
-        end = bounds.stop
-        page: list[dict[str, Any]] = []
-        last = min(end, index + INCREMENTS_MAX)
-        while index < last and len(page) < limit:
-            increment = self._increments.get(record, flow, index)
-            wanted = min(limit - len(page), max(increment.records - offset, 0))
-            if wanted:
-                page += self._increments.read(record, increment, offset=offset, limit=wanted)
-                offset += wanted
-            if offset >= increment.records:
-                index, offset = index + 1, 0
-        return page, None if index >= end else f"{index}.{offset}"
+        first, offset = (bounds.start, 0) if cursor is None else cursor_numbers(_CURSOR, cursor)
+        if first < bounds.start:
+            raise IncrementCollectedError(flow, first, bounds.start)
+        last = min(bounds.stop, first + INCREMENTS_MAX)
+        indexes = range(first, last)
+        page, behind = self._increments.page(record, flow, indexes, offset, limit)
+        if behind is None and last < bounds.stop:
+            behind = last, 0
+        return page, None if behind is None else "{}.{}".format(*behind)
 
     def read_increment(
         self, dataflow: str, flow: str, index: int, offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return at most `limit` records of one increment, and where the next page begins.
-
-        Args:
-            flow: `source` or `stage.output`.
-            offset: Number of its records before this page.
-            limit: Maximal number of records of the page (> 0).
 
         Raises:
             NotFoundError: If there is no such flow or increment.
@@ -144,13 +129,8 @@ class Reader:
             raise IncrementCollectedError(flow, index, bounds.start)
         if index >= bounds.stop:
             raise NotFoundError(kind="increment", name=f"{flow}/{index}")
-        increment = self._increments.get(record, flow, index)
-        wanted = min(limit, max(increment.records - offset, 0))
-        page: list[dict[str, Any]] = []
-        if wanted:
-            page = self._increments.read(record, increment, offset=offset, limit=wanted)
-        behind = offset + len(page)
-        return page, behind if page and behind < increment.records else None
+        page, behind = self._increments.page(record, flow, [index], offset, limit)
+        return page, None if behind is None else behind[1]
 
     def look_up(
         self,
@@ -164,7 +144,6 @@ class Reader:
 
         Args:
             key: Every key column of the state, with values of the columns' types.
-            as_of: Which snapshot; `None` means the table as it is now.
 
         Raises:
             NotFoundError: If there is no such dataflow, stage, state or snapshot.
@@ -197,8 +176,6 @@ class Reader:
 
         Args:
             dataflow, stage, state, key, as_of: As for `look_up`.
-            cursor: The cursor of the previous page; `None` for the first page.
-            limit: Maximal number of records of the page (> 0).
             among: Values of further columns; only the key's records that have them count.
 
         Raises:
@@ -235,17 +212,9 @@ class Reader:
         """
         record, node = self._state(dataflow, stage, state)
         _require_key(node, state, key)
-        behind = None if cursor is None else _BEHIND.match(cursor)
-        if cursor is not None and behind is None:
-            raise _cursor_invalid(cursor)
+        behind = None if cursor is None else cursor_numbers(_BEHIND, cursor)[0]
         reader = self._records.versions(record.folder, node)
-        made = reader.key_changes(
-            state,
-            key,
-            behind=None if behind is None else int(behind[1]),
-            limit=limit,
-            among=among,
-        )
+        made = reader.key_changes(state, key, behind=behind, limit=limit, among=among)
         return made, f"h{made.behind}" if made.ends == "more" else None
 
     def page_state(
@@ -258,15 +227,6 @@ class Reader:
         as_of: AsOf | None = None,
     ) -> _Page:
         """Return at most `limit` records of a state and the cursor of the next page.
-
-        Args:
-            dataflow, stage, state: Names.
-            cursor: The cursor of the previous page; `None` for the first page.
-            limit: Maximal number of records of the page (> 0).
-            as_of: Which snapshot; `None` means the newest when the first page is read.
-
-        Returns:
-            Records by the hash of their key; the cursor is `None` at the end of the state.
 
         Raises:
             As `look_up`; also DefinitionError of rule `cursor_invalid`.
@@ -281,10 +241,8 @@ class Reader:
     ) -> tuple[int, Place]:
         """Return the version of a table and the place to read: a cursor's, or a snapshot's."""
         if cursor is not None:
-            match = _PLACE.match(cursor)
-            if match is None:
-                raise _cursor_invalid(cursor)
-            return int(match[1]), (int(match[2]), int(match[3]))
+            version, *place = cursor_numbers(_PLACE, cursor)
+            return version, (place[0], place[1])
         asked = as_of or AsOf()
         snapshot = self._snapshots.take(
             dataflow, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
@@ -292,11 +250,7 @@ class Reader:
         return snapshot.tables[table].version, (0, 0)
 
     def set_aside(self, dataflow: str, stage: str) -> list[dict[str, Any]]:
-        """Return what a stage has set aside; see `RecordReader.set_aside`.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
-        """
+        """Return what a stage has set aside; see `RecordReader.set_aside`."""
         record, node = self._catalog.stage(dataflow, stage)
         return self._records.set_aside(record.folder, node) if node.sets_aside else []
 
@@ -318,18 +272,6 @@ def _require_key(node: StageNode, state: str, key: Mapping[str, Any]) -> None:
     if set(key) != set(columns.names):
         message = f"expected the columns ({columns}), got ({', '.join(key)})"
         raise DefinitionError(Mistake("key_invalid", f"stages.{node.name}.{state}", message))
-
-
-def _position(cursor: str) -> tuple[int, int]:
-    match = _CURSOR.match(cursor)
-    if match is None:
-        raise _cursor_invalid(cursor)
-    return int(match[1]), int(match[2])
-
-
-def _cursor_invalid(cursor: str) -> DefinitionError:
-    message = f"{cursor!r} is not a cursor of this list; use the cursor of the previous page"
-    return DefinitionError(Mistake("cursor_invalid", "cursor", message))
 
 
 def _paged(version: int, rows: list[dict[str, Any]], behind: Place | None) -> _Page:

@@ -59,13 +59,7 @@ class _Begun:
 
 
 class Rebuilding:
-    """Finds rebuilds under way; safe to use from several threads.
-
-    Args:
-        catalog: Knows which stages run together.
-        descriptions: Have what each version queued.
-        snapshots: Finds the tables as they were.
-    """
+    """Finds rebuilds under way; safe to use from several threads."""
 
     def __init__(self, catalog: Catalog, descriptions: Descriptions, snapshots: Snapshots) -> None:
         self._catalog, self._descriptions, self._snapshots = catalog, descriptions, snapshots
@@ -75,9 +69,6 @@ class Rebuilding:
         self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> dict[str, Rebuild]:
         """Return the rebuilds of a dataflow that are under way, by stage.
-
-        Args:
-            connectors: Its queues now, as the store has them.
 
         Raises:
             DataflowInvalidError: If the document names a translator that is not installed.

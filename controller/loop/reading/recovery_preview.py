@@ -13,7 +13,7 @@ Not guaranteed: that the result still holds a moment later, if a service is at w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.checked_json import record_numbers
@@ -32,7 +32,6 @@ class StagePreview:
         epoch: Its next epoch according to the store.
         recorded: The epoch after its newest record.
         redo: Number of records that will be committed to the store again.
-        interrupted: Runs that are intended and not recorded.
     """
 
     stage: str
@@ -125,17 +124,9 @@ def _next_number(files: Files, folder: str) -> int:
 def _with_runs(
     outlook: RecoveryPreview, runs: Mapping[tuple[str, str], list[str]]
 ) -> RecoveryPreview:
-    stages = tuple(
-        StagePreview(
-            stage.stage,
-            stage.epoch,
-            stage.recorded,
-            stage.redo,
-            # If a run's record exists, its redo settles the run.
-            tuple(runs.get((outlook.dataflow, stage.stage), ())) if not stage.redo else (),
-        )
-        for stage in outlook.stages
-    )
-    return RecoveryPreview(
-        outlook.dataflow, outlook.known, stages, outlook.arrivals, outlook.position, outlook.problem
-    )
+    stages = []
+    for one in outlook.stages:
+        # If a run's record exists, its redo settles the run.
+        interrupted = () if one.redo else tuple(runs.get((outlook.dataflow, one.stage), ()))
+        stages.append(replace(one, interrupted=interrupted))
+    return replace(outlook, stages=tuple(stages))

@@ -19,7 +19,11 @@ from typing import Any
 from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
-from controller.loop.reading.flow_increments import INCREMENTS_MAX, FlowIncrements
+from controller.loop.reading.flow_increments import (
+    INCREMENTS_MAX,
+    FlowIncrements,
+    cursor_numbers,
+)
 from controller.loop.records.catalog import Catalog
 
 RECORDS_MAX = 50_000
@@ -34,7 +38,6 @@ class IncrementFigures:
 
     Attributes:
         index: The increment; for the flow of a stage, the epoch.
-        records, bytes: Size of the increment.
         read: How many of its records the figures are of.
         nulls: Records without a finite number in the column.
         least, most, mean, total: `None` if there is no number.
@@ -71,20 +74,18 @@ class Results:
         """
         record, compiled = self._catalog.find(dataflow)
         bounds = self._increments.bounds(record, compiled, flow)
-        index, offset = (bounds.stop - 1, 0) if cursor is None else _position(cursor)
-        if cursor is not None and index < bounds.start:
-            raise IncrementCollectedError(flow, index, bounds.start)
-        index, page = min(index, bounds.stop - 1), list[dict[str, Any]]()
-        last = max(bounds.start, index - INCREMENTS_MAX)
-        while index >= last and len(page) < limit:
-            increment = self._increments.get(record, flow, index)
-            wanted = min(limit - len(page), max(increment.records - offset, 0))
-            if wanted:
-                page += self._increments.read(record, increment, offset=offset, limit=wanted)
-                offset += wanted
-            if offset >= increment.records:
-                index, offset = index - 1, 0
-        return page, f"n{index}.{offset}" if index >= bounds.start else None
+        first, offset = (bounds.stop - 1, 0)
+        if cursor is not None:
+            first, offset = cursor_numbers(_CURSOR, cursor)
+            if first < bounds.start:
+                raise IncrementCollectedError(flow, first, bounds.start)
+        first = min(first, bounds.stop - 1)
+        last = max(bounds.start, first - INCREMENTS_MAX)
+        indexes = range(first, last - 1, -1)
+        page, behind = self._increments.page(record, flow, indexes, offset, limit)
+        if behind is None and last > bounds.start:
+            behind = last - 1, 0
+        return page, None if behind is None else "n{}.{}".format(*behind)
 
     def figures(
         self, dataflow: str, flow: str, column: str | None, limit: int
@@ -92,9 +93,7 @@ class Results:
         """Return the newest increments of a flow, oldest first, with figures of a column.
 
         Args:
-            dataflow, flow: Names.
             column: A numeric column; `None` means sizes only, and no record is read.
-            limit: Maximal number of increments (> 0).
 
         Raises:
             NotFoundError: If there is no such dataflow, flow or column.
@@ -146,11 +145,3 @@ def _require_numeric(schema: Schema, flow: str, column: str) -> None:
     if schema[column].type.kind not in _NUMERIC:
         message = f"{column!r} is {schema[column].type}, and figures need a number; {schema}"
         raise DefinitionError(Mistake("column_not_numeric", flow, message))
-
-
-def _position(cursor: str) -> tuple[int, int]:
-    match = _CURSOR.match(cursor)
-    if match is None:
-        message = f"{cursor!r} is not a cursor of this list; use the cursor of the previous page"
-        raise DefinitionError(Mistake("cursor_invalid", "cursor", message))
-    return int(match[1]), int(match[2])

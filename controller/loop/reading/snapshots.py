@@ -12,6 +12,7 @@ however publications die (tests/controller/loop/reading/test_snapshots.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -32,20 +33,15 @@ READINGS_MAX = 1000
 _Tables = Mapping[str, TableVersion]
 
 
+@dataclass(kw_only=True, eq=False)
 class Snapshots:
     """Finds snapshots; safe to use from several threads."""
 
-    def __init__(
-        self,
-        *,
-        history: TableHistory,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        retention: Retention,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._history, self._catalog, self._open_log = history, catalog, open_log
-        self._retention, self._clock = retention, clock
+    history: TableHistory
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    retention: Retention
+    clock: Callable[[], datetime]
 
     def take(
         self,
@@ -61,19 +57,18 @@ class Snapshots:
             epoch: As of the first publication that shows this epoch of `stage`, or of
                 every stage.
             stage: Any stage; its epochs are those of the stage that leads it.
-            at_ms: As of this time, milliseconds since 1970.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage, or if the epoch or the time
                 is not published yet, or no longer readable.
         """
-        record, _ = self._catalog.find(name)
-        units = self._catalog.units(record)
+        record, _ = self.catalog.find(name)
+        units = self.catalog.units(record)
         if epoch is not None:
-            leaders = list(units) if stage is None else [self._catalog.leader(name, stage)]
+            leaders = list(units) if stage is None else [self.catalog.leader(name, stage)]
             shown = [self._published_ms(record, units[leader], epoch) for leader in leaders]
             at_ms = min([max(shown), *(() if at_ms is None else (at_ms,))])
-        return self._whole(record, units, at_ms, int(self._clock().timestamp() * 1000))
+        return self._whole(record, units, at_ms, int(self.clock().timestamp() * 1000))
 
     def _whole(
         self,
@@ -82,7 +77,7 @@ class Snapshots:
         at_ms: int | None,
         now_ms: int,
     ) -> Snapshot:
-        newest, log = at_ms is None, self._open_log(record.folder)
+        newest, log = at_ms is None, self.open_log(record.folder)
         tables = self._shown(record, units, at_ms)
         for _ in range(READINGS_MAX):
             stamp = max((table.stamp_ms for table in tables.values()), default=0)
@@ -118,7 +113,7 @@ class Snapshots:
             until = None if complete else stamp
             epochs[leader] = max(shown, self._put_by(record, leader, records[leader], until))
         gone = [t.superseded_ms for t in tables.values() if t.superseded_ms is not None]
-        readable = min([now_ms, *gone]) + int(self._retention.seconds * 1000)
+        readable = min([now_ms, *gone]) + int(self.retention.seconds * 1000)
         return Snapshot(record.name, record.folder, stamp, epochs, dict(tables), newest, readable)
 
     def _put_by(
@@ -132,7 +127,7 @@ class Snapshots:
         for one in reversed(records):
             if at_ms is None or one.prepared_ms <= at_ms:
                 return one.epoch
-        log, epoch = self._open_log(record.folder), records[0].epoch - 1 if records else -1
+        log, epoch = self.open_log(record.folder), records[0].epoch - 1 if records else -1
         while epoch >= 0:
             older = log.read(leader, epoch)
             if older is None or at_ms is None or older.prepared_ms <= at_ms:
@@ -146,7 +141,7 @@ class Snapshots:
         versions: dict[str, TableVersion] = {}
         for unit in units.values():
             for node in unit.members:
-                versions.update(self._history.shown(record.folder, record.name, node, at_ms=at_ms))
+                versions.update(self.history.shown(record.folder, record.name, node, at_ms=at_ms))
         return versions
 
     def _published_ms(self, record: DataflowRecord, unit: PhysicalStage, epoch: int) -> int:
@@ -155,7 +150,7 @@ class Snapshots:
         All tables that an epoch changed are published at one time; tables that it did not change
         show it later. An epoch that changed no table counts from when it was recorded.
         """
-        leader, log = unit.leader.name, self._open_log(record.folder)
+        leader, log = unit.leader.name, self.open_log(record.folder)
         missing = NotFoundError(
             kind=f"published epoch {epoch} of stage", name=f"{record.name}.{leader}"
         )
@@ -165,7 +160,7 @@ class Snapshots:
         stamps = [
             (version.stamp_ms, version.epoch, node)
             for node in unit.members
-            for version in self._history.first_shown(
+            for version in self.history.first_shown(
                 record.folder, record.name, node, epoch, generation
             ).values()
         ]
@@ -176,7 +171,7 @@ class Snapshots:
             return stamp_ms
         # Several epochs were published at once, or this one changed nothing. Or its version is
         # collected; then no earlier version is readable, and this call raises.
-        self._history.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
+        self.history.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
         recorded = log.read(leader, epoch)
         if recorded is not None and not any(one.data_change for one in recorded.changes):
             return recorded.prepared_ms

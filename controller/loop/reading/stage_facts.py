@@ -45,34 +45,24 @@ class StageCode:
     newer_files: tuple[str, ...] = ()
 
 
+@dataclass(kw_only=True, eq=False)
 class StageFacts:
     """Answers questions about one stage; safe to use from several threads."""
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        records: RecordReader,
-        descriptions: Descriptions,
-        open_log: Callable[[str], IntentionLog],
-    ) -> None:
-        self._catalog, self._records, self._descriptions = catalog, records, descriptions
-        self._open_log = open_log
+    catalog: Catalog
+    records: RecordReader
+    descriptions: Descriptions
+    open_log: Callable[[str], IntentionLog]
 
     def states(self, dataflow: str, stage: str) -> dict[str, Spread]:
-        """Return the size of each state of a stage, and its skew, as published.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
-            CodeDriftedError: If the loaded code has other tables than the registered code.
-        """
-        _, node = self._catalog.stage(dataflow, stage)
+        """Return the size of each state of a stage, and its skew, as published."""
+        _, node = self.catalog.stage(dataflow, stage)
         names = [(stage, state.name) for state in node.translator.states]
         return {state: one for (_, state), one in self.sizes(dataflow, names).items()}
 
     def state_names(self, dataflow: str) -> list[tuple[str, str]]:
         """Return the stage and the name of each state, sorted; raises `NotFoundError`."""
-        _, compiled = self._catalog.find(dataflow)
+        _, compiled = self.catalog.find(dataflow)
         return sorted(
             (stage, state.name)
             for stage, node in compiled.stages.items()
@@ -82,17 +72,12 @@ class StageFacts:
     def sizes(
         self, dataflow: str, names: Iterable[tuple[str, str]]
     ) -> dict[tuple[str, str], Spread]:
-        """Return the sizes of states, each named by its stage and its name, as published.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            CodeDriftedError: If the loaded code has other tables than the registered code.
-        """
-        record, compiled = self._catalog.find(dataflow)
-        self._catalog.require_same_tables(record)
+        """Return the sizes of states, each named by its stage and its name, as published."""
+        record, compiled = self.catalog.find(dataflow)
+        self.catalog.require_same_tables(record)
         return {
             (stage, state): spread(
-                self._records.state_size(record.folder, node, state), node.buckets
+                self.records.state_size(record.folder, node, state), node.buckets
             )
             for stage, state in names
             for node in (compiled.stages[stage],)
@@ -100,16 +85,16 @@ class StageFacts:
 
     def code(self, dataflow: str, stage: str) -> StageCode:
         """Return the code of a stage, registered and loaded; raises `NotFoundError`."""
-        record, node = self._catalog.stage(dataflow, stage)
-        shape = self._descriptions.of(record).shape
+        record, node = self.catalog.stage(dataflow, stage)
+        shape = self.descriptions.of(record).shape
         registered = None if shape is None else shape.stages.get(stage)
         return StageCode(
             version=record.version,
             registered="" if registered is None else registered.code.text,
             loaded=node.translator.code.text,
-            drift=self._catalog.drift_of(record, stage),
+            drift=self.catalog.drift_of(record, stage),
             place=node.translator.place,
-            newer_files=self._catalog.newer_files(record, stage),
+            newer_files=self.catalog.newer_files(record, stage),
         )
 
     def moments(self, dataflow: str, stage: str) -> dict[str, LookedUpTable]:
@@ -117,16 +102,13 @@ class StageFacts:
 
         Corrections look nothing up, so the records before them are read too, up to
         `RECORDS_EXAMINED`. Empty if none of these looked anything up, or if a record is damaged;
-        recovery says so.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage.
+        recovery says so. Raises `NotFoundError`.
         """
-        record, node = self._catalog.stage(dataflow, stage)
+        record, node = self.catalog.stage(dataflow, stage)
         if not node.translator.lookups:
             return {}
-        _, compiled = self._catalog.find(dataflow)
-        units, log = self._catalog.units(record), self._open_log(record.folder)
+        _, compiled = self.catalog.find(dataflow)
+        units, log = self.catalog.units(record), self.open_log(record.folder)
         leader = next(name for name, unit in units.items() if stage in unit.names)
         end = log.next_epochs().get(leader, 0)
         for epoch in range(end - 1, max(end - RECORDS_EXAMINED, 0) - 1, -1):
@@ -146,8 +128,8 @@ class StageFacts:
         Inputs that never hold a stage are left out: those that read a source, and those inside
         the stage's own cycle.
         """
-        _, node = self._catalog.stage(dataflow, stage)
-        _, compiled = self._catalog.find(dataflow)
+        _, node = self.catalog.stage(dataflow, stage)
+        _, compiled = self.catalog.find(dataflow)
         cycle = compiled.cycles().get(stage, (stage,))
         limits = {}
         for name, flow in node.wiring.items():

@@ -90,11 +90,7 @@ class Catalog:
         self._compared: dict[str, _Compared] = {}
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
-        """Return the dataflow of a record.
-
-        Raises:
-            DataflowInvalidError: If the document names a translator that is not installed.
-        """
+        """Return the dataflow of a record; raises `DataflowInvalidError`."""
         made_from = record.version, record.created_at
         with self._lock:
             cached = self._compiled.get(record.name)
@@ -108,22 +104,13 @@ class Catalog:
         return dataflow
 
     def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
-        """Return the stages that wait for themselves; only earlier versions registered such.
-
-        Raises:
-            DataflowInvalidError: See `compiled`.
-        """
+        """Return the stages that wait for themselves; only earlier versions registered such."""
         self.compiled(record)
         with self._lock:
             return self._never_run.get(record.name, {})
 
     def units(self, record: DataflowRecord) -> Mapping[str, PhysicalStage]:
-        """Return the physical stages of a dataflow by their leading stages.
-
-        Raises:
-            DataflowInvalidError: See `compiled`.
-            InvariantError: If the store's stages are not those of the document.
-        """
+        """Return the physical stages of a dataflow by their leading stages."""
         dataflow = self.compiled(record)
         with self._lock:
             cached = self._units.get(record.name)
@@ -171,11 +158,7 @@ class Catalog:
         return stopped
 
     def drift_of(self, record: DataflowRecord, stage: str) -> str:
-        """Return how the loaded code of a stage differs, in words; `""` if it may run.
-
-        Raises:
-            As `require_same`, without `CodeDriftedError`.
-        """
+        """Return how the loaded code of a stage differs, in words; `""` if it may run."""
         drifted = self._compare(record).drifted
         mistakes = () if drifted is None else drifted.mistakes
         return "; ".join(one.message for one in mistakes if one.where == f"stages.{stage}")
@@ -209,19 +192,12 @@ class Catalog:
         """Raise an error if the loaded code has other tables or keys than the registered code.
 
         Called before a state is searched or written.
-
-        Raises:
-            As `require_same`.
         """
         if (error := self._compare(record).other_tables) is not None:
             raise error
 
     def adopt(self, record: DataflowRecord, *, staged: str = "") -> None:
-        """Record the loaded code as that of a version which an earlier release registered.
-
-        Args:
-            staged: As in `Files.put_if_absent`.
-        """
+        """Record the loaded code as that of a version which an earlier release registered."""
         compared = self._compare(record)
         if compared.adopted or compared.drifted is not None:
             return

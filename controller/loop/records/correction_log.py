@@ -26,7 +26,6 @@ class Corrected:
     """A recorded correction.
 
     Attributes:
-        leader: The stage whose epoch it is.
         at_ms: Milliseconds since 1970.
         undone: Whether a roll-back has undone it.
     """

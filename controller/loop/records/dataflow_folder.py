@@ -46,7 +46,6 @@ class Claimed:
 
     Attributes:
         before: Whether it was described before; then it may hold tables of an earlier life.
-        description: The newest description in it.
     """
 
     before: bool
@@ -110,9 +109,6 @@ def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
 
     Returns:
         The new path of the folder; `""` if there is no folder.
-
-    Raises:
-        OperatingError: If it cannot be renamed.
     """
     path = local_path(folder)
     parent, _, name = path.rpartition("/")
@@ -130,11 +126,7 @@ def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
 
 
 def remove_purged(path: str) -> None:
-    """Remove a folder that was set aside, with everything in it; repeatable, may take long.
-
-    Raises:
-        OperatingError: If it cannot be removed; the next start tries again.
-    """
+    """Remove a folder that was set aside, with everything in it; repeatable, may take long."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:

@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from cbp.engine.storage.checked_json import digested, read_record
@@ -97,6 +98,20 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenBack:
+    """A swap that was taken back, for one leading stage.
+
+    Attributes:
+        epochs: The epochs that the stage ran meanwhile. No table has them, and those before and
+            after them follow each other.
+        at_ms: When the swap was, in milliseconds since 1970.
+    """
+
+    epochs: range
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """One version of a dataflow.
 
@@ -129,11 +144,7 @@ class Description:
 
     @classmethod
     def from_json(cls, value: Any) -> Description:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: If it is not a description, or has another format.
-        """
+        """Read what `to_json` wrote; raises `InvariantError`."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             message = f"a description cannot be read: expected one of format {FORMAT}"
             raise InvariantError(message)
@@ -170,11 +181,7 @@ class Descriptions:
         return self._read(f"{folder}/{FOLDER}/{names[-1]}") if names else None
 
     def of(self, record: DataflowRecord) -> Description:
-        """Return the description of a record's version.
-
-        Raises:
-            InvariantError: If it cannot be read.
-        """
+        """Return the description of a record's version; raises `InvariantError`."""
         key = record.version, record.created_at
         cached = self._cache.get(record.folder)
         if cached is None or cached[0] != key:
@@ -186,10 +193,6 @@ class Descriptions:
         """Record the codes that run now, for a version which an earlier release registered.
 
         A version is adopted once; later code is compared with the adopted codes.
-
-        Args:
-            loaded: Its document as compiled now.
-            staged: As in `Files.put_if_absent`.
         """
         shape = with_codes(self.of(record).shape or loaded, loaded)
         path = adopted_path(record.folder, record.version)
@@ -234,28 +237,56 @@ class Descriptions:
         description = self.of(record)
         return description.begins, description.begin.at_ms if description.begin else 0
 
-    def anew(self, record: DataflowRecord) -> frozenset[str]:
-        """Return the stages that any version but the first changed, or let start again."""
-        return self._changed_since(record, 1)
+    def begins_that_count(self, record: DataflowRecord) -> Iterator[Begin]:
+        """Yield how the versions after the first began, newest first; raises as `of`.
+
+        A swap that was taken back is left out, and so is the version that took it back: after both,
+        tables and code are what they were.
+        """
+        version = record.version
+        while version > 1:
+            begin = self._read(path_of(record.folder, version)).begin
+            if begin is not None and begin.back:
+                version -= 1
+            elif begin is not None:
+                yield begin
+            version -= 1
+
+    def anew(self, record: DataflowRecord, *, every: bool = False) -> frozenset[str]:
+        """Return the stages that any version but the first changed, or let start again.
+
+        Args:
+            record: The dataflow.
+            every: Also those of swaps that were taken back.
+        """
+        versions = (one.begin for one in [*self.before(record), self.of(record)][1:])
+        begins = versions if every else self.begins_that_count(record)
+        return frozenset(name for begin in begins if begin is not None for name in begin.anew)
 
     def since_built(self, record: DataflowRecord) -> tuple[Begin, frozenset[str]] | None:
         """Return how the tables were last swapped in, and which stages changed since; or `None`.
 
         A swap shows what all input gives by the code of its version, so that what was before it no
-        longer counts. One that took a swap back shows what was there.
+        longer counts, unless the swap was taken back.
         """
-        for version in range(record.version, 1, -1):
-            begin = self._read(path_of(record.folder, version)).begin
-            if begin is not None and begin.swapped is not None and not begin.back:
-                return begin, self._changed_since(record, version)
+        changed: set[str] = set()
+        for begin in self.begins_that_count(record):
+            if begin.swapped is not None:
+                return begin, frozenset(changed)
+            changed |= set(begin.anew)
         return None
 
-    def _changed_since(self, record: DataflowRecord, version: int) -> frozenset[str]:
-        stages: set[str] = set()
-        for later in range(version + 1, record.version + 1):
-            begin = self._read(path_of(record.folder, later)).begin
-            stages |= set(begin.anew if begin else ())
-        return frozenset(stages)
+    def taken_back(self, record: DataflowRecord) -> dict[str, tuple[TakenBack, ...]]:
+        """Return the swaps that were taken back, oldest first, by leading stage; raises as `of`."""
+        found: dict[str, tuple[TakenBack, ...]] = {}
+        begins = [one.begin for one in [*self.before(record), self.of(record)]]
+        for swap, back in pairwise(begins):
+            if swap is None or swap.swapped is None or back is None or not back.back:
+                continue
+            for leader, stage in back.position.stages.items():
+                epochs = range(swap.swapped.stages[leader].epoch, stage.epoch)
+                found[leader] = (*found.get(leader, ()), TakenBack(epochs, swap.at_ms))
+        return found
 
     def lives(self, record: DataflowRecord) -> dict[str, FlowLife]:
         """Return the life of each flow that did not begin with increment 0; raises as `of`."""
@@ -271,15 +302,7 @@ class Descriptions:
         )
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
-        """Make a new version durable: the step by which it takes over.
-
-        Args:
-            description: The description of its next version.
-            staged: As in `Files.put_if_absent`.
-
-        Raises:
-            LogConflictError: If another controller has put this number, or leads now.
-        """
+        """Make a new version durable: so that it takes over; raises `LogConflictError`."""
         path = path_of(folder, description.version)
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
         data = digested(text.encode(), path)

@@ -57,13 +57,8 @@ class JobTable(Generic[J]):
         """Add a job, in place of an ended one of that id.
 
         Args:
-            id_: Names the job.
-            job: What is shown of it at first.
             refuse: Called with the id and the value of each other job under way; raises if the new
                 one has to wait for it.
-
-        Returns:
-            The job; if one of that id is under way, that one.
         """
         with self._lock:
             if id_ in self._jobs and not self._jobs[id_][0].ended:

@@ -21,7 +21,7 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
 from controller.loop.recovery.past_position import Tell, untold

@@ -201,12 +201,23 @@ class Rollbacks:
             comes_back=coming_back(position, log.generations),
         )
 
-    def moments(self, record: DataflowRecord, limit: int) -> Sequence[PointAfterRun]:
+    def moments(
+        self,
+        record: DataflowRecord,
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[PointAfterRun]:
         """Return the newest roll-back points of the dataflow; reads only.
 
         Args:
-            limit: Maximum number of moments to return; one record of the log is read for each.
+            limit: Maximum number of moments to return; one record of the log is read for each,
+                and for each that is not before `until`.
+            since, until: Only moments at or after, and before, these times. The moment before the
+                first run has no time and is left out then.
         """
+        since_ms = None if since is None else since.timestamp() * 1000
+        until_ms = None if until is None else until.timestamp() * 1000
         log = self._open_log(record.folder)
         begins, _ = self._descriptions.begins(record)
         reachable = self._past.reachable(record, log)
@@ -217,8 +228,14 @@ class Rollbacks:
                 moment.point
             )
 
-        moments = newest_points(self._spans(record, log), _time_of(log))
-        return list(islice(takewhile(is_reachable, moments), limit))
+        def is_before(moment: PointAfterRun) -> bool:
+            return until_ms is None or (bool(moment.stage) and moment.point.at_ms < until_ms)
+
+        def is_since(moment: PointAfterRun) -> bool:
+            return since_ms is None or (bool(moment.stage) and moment.point.at_ms >= since_ms)
+
+        moments = takewhile(is_reachable, newest_points(self._spans(record, log), _time_of(log)))
+        return list(islice(takewhile(is_since, filter(is_before, moments)), limit))
 
     def carry_out(self, record: DataflowRecord, plan: RollbackPlan, tell: Tell = untold) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.

@@ -4,8 +4,8 @@ The modules of a run, in the order in which it meets them:
 
     tick/decisions, tick/run_starts   which run starts; its record and its plan
     runner                            prepares it in a thread (`in_flight`, `run_phases`, `threads`)
-      isolation, starvation           beside other runs: which must wait, which gives way
-      failures, retry                 it failed: when its stage tries again, or stops
+      isolation                       beside other runs: which must wait
+      failures                        it failed: when its stage tries again, or stops
     finisher                          puts its intention: the commit point
       publisher                       publishes it, alone or with others
       parked, tick/unfinished_runs    it could not be finished yet: finished later

@@ -52,11 +52,7 @@ class DroppedFiles:
             return None
 
     def words(self, run: RunRecord, details: Mapping[str, Any]) -> str:
-        """Return where the records are from on which a run failed; `""` if that is not known.
-
-        Args:
-            details: The details of the error, with the `records` of the call if they are known.
-        """
+        """Return where the records are from on which a run failed; `""` if that is not known."""
         if _of_sources(details):
             return self.words_of(run.dataflow, details)
         keys = set(self._read(run))

@@ -1,16 +1,29 @@
 """Failed runs: counts a stage's failed tries, and decides when it runs again or stops.
 
-`retry` holds the rules; this module applies them to runs and records the outcome in the store. An
-operator's cancel stops the stage, a time limit fails the run, a run that gives way to another
-dataflow is tried again, and a run that the service ends is interrupted.
+    operating failure    a full disk, an unreachable database, a file system, a lost Spark:
+                         tried again for as long as it lasts, after growing pauses
+    author's error,      tried `failures_max` times; then the stage stops until an operator
+    a worker that died,  resumes it, since it would fail again
+    any unexpected error
+    hopeless             stops at once
+    cancelled            by an operator: the stage stops; by a time limit: the run fails
+    gave way             to another dataflow: tried again
+    interrupted          by an orderly stop of the service: not counted
 
-Invariants: tests/controller/loop/runs/test_failures.py, test_time_limit.py.
+A run during which the whole service died is tried again at once; after several such deaths it is
+tried after pauses. After `DEATHS_MAX` deaths in a row the run itself is taken for the cause, and
+its stage stops.
+
+Guaranteed: the error's class alone decides whether a failure is operating, so a restart counts
+the same tries (tests/controller/loop/runs/test_failures.py, test_time_limit.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 import structlog
@@ -19,8 +32,10 @@ from cbp.errors import (
     AuthorCodeError,
     CbpError,
     CodeNotLoadedError,
+    DiskFullError,
     ForeignWriterError,
     InvariantError,
+    OperatingError,
     ReplacementUnfollowedError,
     RunCancelledError,
     RunGaveWayError,
@@ -31,23 +46,115 @@ from cbp.errors.counts import format_times
 from cbp.errors.masks import hide_secrets
 from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
+from cbp.model.schedule.backoff import Backoff, Rest
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import RunPhases, Work
-from controller.loop.runs.retry import (
-    DEATHS_AT_ONCE,
-    DEATHS_MAX,
-    DIED,
-    INTERRUPTED_CODE,
-    RetryPolicy,
-    code_of,
-    counted,
-    deaths,
-    lasted,
-    lasts,
-    operating,
-)
 from controller.store.base import RunRecord, StageRecord, Store
+
+DEATHS_MAX = 20
+"""Deaths of the service in a row during one run after which the run's stage stops."""
+
+DEATHS_AT_ONCE = 12
+"""Deaths in a row after which a run is still tried again without a pause."""
+
+INTERRUPTED_CODE = "run_interrupted"
+DIED = "died"
+
+_NO_FAULT = {INTERRUPTED_CODE, RunCancelledError.code, RunGaveWayError.code, "lease_lost"}
+_NOT_PASSING = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How failed tries are repeated.
+
+    Attributes:
+        failures_max: Tries of one run before its stage stops; operating failures do not count.
+        delays_seconds: Pause after the first, second... failed try; the last one repeats.
+        seconds_max: Limit up to which the pause doubles for operating failures.
+    """
+
+    failures_max: int = 3
+    delays_seconds: tuple[float, ...] = (1.0, 5.0)
+    seconds_max: float = 300.0
+
+    @property
+    def _backoff(self) -> Backoff:
+        """The pauses of operating failures; no other pause is longer."""
+        return Backoff(self.delays_seconds, self.seconds_max)
+
+    def retry_at(self, tries: int, now: datetime) -> datetime:
+        """Return when to try again after this many counted failures (>= 1)."""
+        delay = self.delays_seconds[min(tries, len(self.delays_seconds)) - 1]
+        return now + timedelta(seconds=delay)
+
+    def lasting(self, tries: int, now: datetime, drawn: float) -> Rest:
+        """Return the pause after this many operating failures in a row (>= 1)."""
+        return self._backoff.rest(tries, now, drawn)
+
+    def not_before(self, end: datetime | None, failures: int, now: datetime) -> datetime | None:
+        """Return the end of a stored pause; `None` (try at once) if the clock was set back.
+
+        Args:
+            end: The stored end, if there is a pause.
+            failures: All failed tries in a row, whether they count or not.
+            now: Aware, in UTC.
+        """
+        if end is not None and now < self._backoff.rest_until(failures, end).begin:
+            return None
+        return end
+
+
+def operating(error: Exception) -> Exception:
+    """Convert an error of the operating system to the library's error; return others unchanged."""
+    if not isinstance(error, OSError) or isinstance(error, _NOT_PASSING):
+        return error
+    wrapped: OperatingError = DiskFullError(str(error.filename or "a file"))
+    if not DiskFullError.is_disk_full(error):
+        wrapped = OperatingError(f"{type(error).__name__}: {error}", errno=error.errno)
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def lasts(error: Exception) -> bool:
+    """Return whether an error is an operating failure, which is retried for as long as it lasts."""
+    return isinstance(error, OperatingError) and error.retryable and not error.bounded
+
+
+def counted(tries: Sequence[RunRecord]) -> int:
+    """Return how many failed tries in a row were the run's own fault."""
+    free = _NO_FAULT | set(_lasting_codes())
+    return sum(code_of(run) not in free for run in tries)
+
+
+def lasted(tries: Sequence[RunRecord]) -> int:
+    """Return how many of the newest failed tries, newest first, were operating failures."""
+    codes = set(_lasting_codes()) - _NO_FAULT
+    return sum(1 for _ in takewhile(lambda run: code_of(run) in codes, tries))
+
+
+def deaths(tries: Sequence[RunRecord]) -> int:
+    """Return during how many of the newest failed tries, newest first, the service died."""
+    return sum(1 for _ in takewhile(_died, tries))
+
+
+def code_of(run: RunRecord) -> str:
+    """Return the code of a failed run's error."""
+    return str((run.error or {}).get("error_code", ""))
+
+
+def _died(run: RunRecord) -> bool:
+    return bool(((run.error or {}).get("details") or {}).get(DIED))
+
+
+def _lasting_codes() -> Iterator[str]:
+    classes: list[type[CbpError]] = [OperatingError]
+    for kind in classes:
+        if issubclass(kind, OperatingError) and kind.retryable and not kind.bounded:
+            yield kind.code
+        classes.extend(kind.__subclasses__())
+
 
 INTERRUPTED: Mapping[str, Any] = {
     "error_code": INTERRUPTED_CODE,
@@ -62,31 +169,20 @@ _TRIES_SEEN = 100
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class Failures:
-    """Settles runs that ended without a result; safe to use from several threads.
+    """Settles runs that ended without a result; safe to use from several threads."""
 
-    Args:
-        draw: Returns a random number from 0 to 1 that shortens pauses.
-        newer_files: Returns the files of a run's code that have changed on disk since they were
-            loaded.
-        dropped_files: Finds where the records are from on which a run failed.
-    """
+    store: Store
+    clock: Callable[[], datetime]
+    retry: RetryPolicy
+    draw: Callable[[], float]
+    run_phases: RunPhases
+    run_counts: RunCounts
+    newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: ()
+    dropped_files: DroppedFiles
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        clock: Callable[[], datetime],
-        retry: RetryPolicy,
-        draw: Callable[[], float],
-        run_phases: RunPhases,
-        run_counts: RunCounts,
-        newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: (),
-        dropped_files: DroppedFiles,
-    ) -> None:
-        self._store, self._clock, self._retry, self._draw = store, clock, retry, draw
-        self._run_phases, self._counts = run_phases, run_counts
-        self._newer_files, self._dropped_files = newer_files, dropped_files
+    def __post_init__(self) -> None:
         self._stopping = False
 
     def begin(self) -> None:
@@ -99,7 +195,7 @@ class Failures:
 
     def settle(self, run: RunRecord, stage: StageRecord, work: Work, error: Exception) -> None:
         """Record a run that failed or was cancelled; pause its stage if another try is hopeless."""
-        now = self._clock()
+        now = self.clock()
         if work.late and isinstance(error, RunCancelledError):
             error = TimeLimitError(
                 f"run {work.run} of {run.stage!r}", work.seconds_max, code=work.code
@@ -112,20 +208,20 @@ class Failures:
             return
         error, failed = operating(error), self._failed_tries(stage)
         described = self._with_origin(run, error, describe_error(error))
-        described = _with_newer_files(described, self._newer_files(run))
+        described = _with_newer_files(described, self.newer_files(run))
         if lasts(error) and not isinstance(error, RunCancelledError):
             tries, pause = 1 + lasted(failed), ""
-            retry_at: datetime | None = self._retry.lasting(tries, now, self._draw()).end
+            retry_at: datetime | None = self.retry.lasting(tries, now, self.draw()).end
         else:
             tries = 1 + counted(failed)
             pause = self._pause_reason(run, error, described["message"], tries)
-            retry_at = None if pause else self._retry.retry_at(tries, now)
+            retry_at = None if pause else self.retry.retry_at(tries, now)
         _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
-        phases = self._run_phases.figures(run.id)
-        self._store.fail(
+        phases = self.run_phases.figures(run.id)
+        self.store.fail(
             run.id, described, finished_at=now, retry_at=retry_at, pause=pause, figures=phases
         )
-        self._counts.fail(run.dataflow, described["error_code"])
+        self.run_counts.fail(run.dataflow, described["error_code"])
 
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
@@ -134,7 +230,7 @@ class Failures:
         if not isinstance(error, AuthorCodeError):
             return described
         try:
-            words = self._dropped_files.words(run, error.details)
+            words = self.dropped_files.words(run, error.details)
         except CbpError:  # the dataflow is being deleted, or changed
             words = ""
         message = f"{described['message']} ({words})" if words else described["message"]
@@ -142,29 +238,29 @@ class Failures:
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""
-        self._store.fail(run.id, INTERRUPTED, finished_at=self._clock(), retry_at=None)
-        self._counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self.store.fail(run.id, INTERRUPTED, finished_at=self.clock(), retry_at=None)
+        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
         _log.info("run.interrupted", **_fields(run))
 
     def bury(self, run: RunRecord) -> None:
         """Settle a run during which the service died; after repeated deaths its stage stops."""
-        stages = self._store.stages(run.dataflow)
+        stages = self.store.stages(run.dataflow)
         stage = next((stage for stage in stages if stage.stage == run.stage), None)
         died = 1 + (deaths(self._failed_tries(stage)) if stage is not None else 0)
-        now, pause = self._clock(), ""
+        now, pause = self.clock(), ""
         if died >= DEATHS_MAX:
             pause = f"the service died {format_times(died, 'in a row')} under epoch {run.epoch}"
         retry_at = None
         if died > DEATHS_AT_ONCE and not pause:
-            retry_at = self._retry.lasting(died - DEATHS_AT_ONCE, now, self._draw()).end
+            retry_at = self.retry.lasting(died - DEATHS_AT_ONCE, now, self.draw()).end
         reason = {**INTERRUPTED, "details": {DIED: True}}
-        self._store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
-        self._counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self.store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
+        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
         _log.info("run.interrupted", **_fields(run), died=died)
 
     def not_before(self, stage: StageRecord) -> datetime | None:
         """Return when a stage may run again after a failure; `None` means at once."""
-        return self._retry.not_before(stage.retry_at, stage.failures, self._clock())
+        return self.retry.not_before(stage.retry_at, stage.failures, self.clock())
 
     def because(self, stage: StageRecord) -> str:
         """Return why the last try of a stage's next run failed; `""` if none did."""
@@ -186,9 +282,9 @@ class Failures:
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
         ).as_dict()
         _log.warning("run.gave_way", error=error)
-        phases = self._run_phases.figures(run.id)
-        self._store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
-        self._counts.fail(run.dataflow, RunGaveWayError.code)
+        phases = self.run_phases.figures(run.id)
+        self.store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
+        self.run_counts.fail(run.dataflow, RunGaveWayError.code)
 
     def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
@@ -204,7 +300,7 @@ class Failures:
         )
         if isinstance(error, hopeless):
             return f"epoch {run.epoch} failed: {message}"
-        if tries >= self._retry.failures_max:
+        if tries >= self.retry.failures_max:
             return f"epoch {run.epoch} failed {format_times(tries)}: {message}"
         return ""
 
@@ -212,7 +308,7 @@ class Failures:
         """Return the failed tries in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
-        page = self._store.runs(
+        page = self.store.runs(
             stage.dataflow,
             stage=stage.stage,
             status=RunStatus.FAILED,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -30,16 +31,15 @@ from cbp.engine.interface.runs import PreparedRun
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
-from controller.loop.counts.run_counts import LaneCounts, RunCounts
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.counts.run_counts import RunCounts
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
-from controller.loop.runs.failures import describe_error
+from controller.loop.runs.failures import RetryPolicy, describe_error
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import ParkedRun, PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
-from controller.loop.runs.retry import RetryPolicy
 from controller.store.base import DataflowRecord, StageRecord, Store
 
 PUBLISHED = "published"
@@ -50,71 +50,52 @@ _PUBLICATION = ""
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class Finisher:
     """Finishes prepared runs and publishes; every method may be called from any thread.
 
-    Args:
+    Attributes:
         draw: Returns a random number from 0 to 1 that shortens pauses.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        clock: Callable[[], datetime],
-        retry: RetryPolicy,
-        draw: Callable[[], float],
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        publisher: Publisher,
-        in_flight: InFlight,
-        parked: ParkedRuns,
-        term: CurrentTerm,
-        isolation: Isolation,
-        lane_counts: LaneCounts,
-        run_counts: RunCounts,
-        seconds: Callable[[], float] = MACHINE.seconds,
-    ) -> None:
-        self._seconds = seconds
-        self._store, self._files, self._clock = store, files, clock
-        self._retry, self._draw, self._catalog = retry, draw, catalog
-        self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
-        self._parked, self._term, self._isolation = parked, term, isolation
-        self._lane_counts, self._run_counts = lane_counts, run_counts
+    store: Store
+    files: Files
+    clock: Callable[[], datetime]
+    retry: RetryPolicy
+    draw: Callable[[], float]
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    publisher: Publisher
+    in_flight: InFlight
+    parked: ParkedRuns
+    term: CurrentTerm
+    isolation: Isolation
+    run_counts: RunCounts
+    seconds: Callable[[], float] = MACHINE.seconds
 
     def begin(self) -> None:
         """Begin a term as leader: drop everything kept of an earlier term."""
-        self._in_flight.begin()
-        self._parked.clear()
-        self._publisher.forget_all()
+        self.in_flight.begin()
+        self.parked.clear()
+        self.publisher.forget_all()
 
     def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
-        """Drop what is kept about a dataflow that was deleted, rolled back or changed.
-
-        Args:
-            since_ms: Time of the amendment; see `Publisher.forget`.
-        """
-        self._in_flight.forget(dataflow)
-        self._parked.forget(dataflow)
-        self._publisher.forget(dataflow, since_ms=since_ms)
+        """Drop what is kept about a dataflow that was deleted, rolled back or changed."""
+        self.in_flight.forget(dataflow)
+        self.parked.forget(dataflow)
+        self.publisher.forget(dataflow, since_ms=since_ms)
 
     def record(self, run: PlannedRun, prepared: PreparedRun, begins: Mapping[str, float]) -> bool:
-        """Make the record of a prepared run, and finish the run; see `finish`.
-
-        Args:
-            prepared: What it wrote.
-            begins: When its phases began, as figures.
-        """
+        """Make the record of a prepared run, and finish the run; see `finish`."""
         name = run.record.name
-        with self._publisher.lock(name):
-            older = self._publisher.before(run.record, run.node.name, run.run.epoch)
+        with self.publisher.lock(name):
+            older = self.publisher.before(run.record, run.node.name, run.run.epoch)
             recorded = run.recorded(
                 prepared,
                 begins,
-                prepared_ms=self._publisher.next_ms(name, self._now_ms()),
+                prepared_ms=self.publisher.next_ms(name, self._now_ms()),
                 unpublished_from=older[0].epoch if older else run.run.epoch,
-                leader_epoch=self._term.leader_epoch,
+                leader_epoch=self.term.leader_epoch,
             )
             return self._finish(recorded)
 
@@ -122,59 +103,51 @@ class Finisher:
         """Put the record of a run, publish what is due, and commit; park the run on failure.
 
         Every step may be repeated after any crash.
-
-        Returns:
-            Whether it is committed.
         """
-        with self._publisher.lock(run.record.name):
+        with self.publisher.lock(run.record.name):
             return self._finish(run)
 
     def _finish(self, run: RecordedRun) -> bool:
         """Finish a run; the caller holds the publisher's lock."""
         record, stage, intention = run.record, run.node.name, run.intention
-        began = self._seconds()
+        began = self.seconds()
         try:
-            failed = run.id in self._parked.all()
-            if failed and self._publisher.before(record, stage, intention.epoch):
+            failed = run.id in self.parked.all()
+            if failed and self.publisher.before(record, stage, intention.epoch):
                 # A try that failed may have begun a publication, which nothing later may join.
                 self._publish(record, stage=stage, at_once=True)
-            self._open_log(record.folder).put(intention)
-            put_note(self._files, record.folder, intention)
-            self._publisher.add(record, intention)
+            self.open_log(record.folder).put(intention)
+            put_note(self.files, record.folder, intention)
+            self.publisher.add(record, intention)
             self._publish(record, stage=stage, at_once=failed)
-            self._store.commit(intention, finished_at=self._clock())
+            self.store.commit(intention, finished_at=self.clock())
         except LogConflictError as error:
-            self._term.depose(error.message)
+            self.term.depose(error.message)
             return False
         except Exception as error:  # any failure: the record stays and is redone
             self._park(run, error)
             return False
-        self._parked.remove(run.id)
-        self._lane_counts.add(record.name, intention.figures)
-        seconds = self._seconds() - began
-        self._run_counts.commit(record.name, intention.figures, seconds)
+        self.parked.remove(run.id)
+        seconds = self.seconds() - began
+        self.run_counts.commit(record.name, intention.figures, seconds)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True
 
     def finish_all(self, record: DataflowRecord) -> None:
         """Try now to finish and publish everything recorded of a dataflow that starts nothing."""
-        for (name, _), parked in self._parked.all().items():
+        for (name, _), parked in self.parked.all().items():
             if name == record.name:
                 self.finish(parked.run)
         self.publish(record)
 
     def require_finished(self, name: str) -> None:
-        """Raise unless all records of a dataflow are committed in the store and published.
-
-        Raises:
-            DataflowBusyError: With what is missing.
-        """
-        for (dataflow, stage), parked in self._parked.all().items():
+        """Raise unless all records of a dataflow are committed in the store and published."""
+        for (dataflow, stage), parked in self.parked.all().items():
             if dataflow == name:
                 raise DataflowBusyError(name, f"its stage {stage!r} {parked.reason}")
-        for one in self._store.stages(name):
+        for one in self.store.stages(name):
             self.require_redone(name, one)
-        if any(self._publisher.unpublished(name).values()):
+        if any(self.publisher.unpublished(name).values()):
             raise DataflowBusyError(
                 name, "the results of its runs cannot be published; see its stages"
             )
@@ -183,38 +156,35 @@ class Finisher:
         """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
 
         A recovery that an error broke off leaves records after the one that is parked.
-
-        Raises:
-            DataflowBusyError: The next tick redoes it.
         """
-        log = self._open_log(self._store.dataflow(name).folder)
+        log = self.open_log(self.store.dataflow(name).folder)
         if log.read(stage.stage, stage.epoch) is not None:
             why = f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded, and redone next"
             raise DataflowBusyError(name, why)
 
     def unpublished(self) -> list[str]:
         """Return the dataflows with records that their tables may not show yet."""
-        return self._publisher.unpublished_dataflows()
+        return self.publisher.unpublished_dataflows()
 
     def start_publishing(self, record: DataflowRecord, *, at_once: bool) -> None:
         """Submit a publication to the executor, if one is due and none is under way."""
         key = record.name, _PUBLICATION
-        if key not in self._in_flight.busy() and self._due(record, at_once=at_once) is not None:
-            work = Work(key, "", self._clock())
+        if key not in self.in_flight.busy() and self._due(record, at_once=at_once) is not None:
+            work = Work(key, "", self.clock())
             publish = partial(self.publish, record, at_once=at_once)
-            self._in_flight.submit(
-                work, lambda: self._isolation.attempt(record.name, PUBLISHED, publish)
+            self.in_flight.submit(
+                work, lambda: self.isolation.attempt(record.name, PUBLISHED, publish)
             )
 
     def publish(self, record: DataflowRecord, *, at_once: bool = True) -> None:
         """Publish what is finished; park the stages where that fails."""
-        if self._term.deposed:
+        if self.term.deposed:
             return
         try:
-            with self._publisher.lock(record.name):
+            with self.publisher.lock(record.name):
                 self._publish(record, at_once=at_once)
         except LogConflictError as error:
-            self._term.depose(error.message)
+            self.term.depose(error.message)
 
     def _publish(self, record: DataflowRecord, *, stage: str = "", at_once: bool = False) -> None:
         """Publish what is due; raise the failure of `stage`, park other stages that fail.
@@ -224,36 +194,34 @@ class Finisher:
         publication = self._due(record, stage=stage, at_once=at_once)
         if publication is None:
             return
-        failures = self._publisher.publish(record, publication)
+        failures = self.publisher.publish(record, publication)
         own = failures.pop(stage, None)
         for name, error in failures.items():
             if isinstance(error, LogConflictError):
                 raise error
-            node = self._catalog.compiled(record).stages[name]
-            newest = self._publisher.newest(record.name, name)
+            node = self.catalog.compiled(record).stages[name]
+            newest = self.publisher.newest(record.name, name)
             self._park(RecordedRun(record, node, newest), error)
         if own is not None:
             raise own
 
     def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
-        parked = {name for dataflow, name in self._parked.all() if dataflow == record.name}
-        return self._publisher.due(
-            record, self._now_ms(), without=parked - {stage}, at_once=at_once
-        )
+        parked = {name for dataflow, name in self.parked.all() if dataflow == record.name}
+        return self.publisher.due(record, self._now_ms(), without=parked - {stage}, at_once=at_once)
 
     def _now_ms(self) -> int:
-        return int(self._clock().timestamp() * 1000)
+        return int(self.clock().timestamp() * 1000)
 
     def _park(self, run: RecordedRun, error: Exception) -> None:
-        known = self._parked.all().get(run.id)
+        known = self.parked.all().get(run.id)
         tries = known.tries + 1 if known is not None and known.run.intention == run.intention else 1
         hopeless = isinstance(error, CbpError) and not error.retryable
-        again = self._retry.lasting(tries, self._clock(), self._draw())
+        again = self.retry.lasting(tries, self.clock(), self.draw())
         rest, because = None if hopeless else again, describe_error(error)["message"]
-        self._parked.put(ParkedRun(run, because, tries, rest))
+        self.parked.put(ParkedRun(run, because, tries, rest))
         _log.warning("run.parked", epoch=run.intention.epoch, reason=because, exc_info=error)
         if hopeless:
-            self._store.pause_stage(*run.id, because, describe_error(error))
+            self.store.pause_stage(*run.id, because, describe_error(error))
 
 
 def _plain(figures: Mapping[str, float]) -> dict[str, float]:

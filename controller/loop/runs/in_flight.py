@@ -7,29 +7,32 @@ its result is not recorded.
 Guaranteed: a stage has one piece of work at a time; work that `record` has accepted is never
 given up (tests/controller/loop/runs/test_time_limit.py).
 
-Phases of runs: which phase each run is in, from the moment it starts.
+`RunPhases` keeps which phase each run is in; when the run ends, that is recorded with its figures
+(`cbp.model.run.timeline`). Only the newest runs of this process are known.
 
-What is kept here is shown of a run under way. When the run ends, it is recorded with its figures
-(`cbp.model.run.timeline`).
-
-Not guaranteed: that a run is known. Only those of this process are, and of those the newest.
+`Starving` finds runs that have had work but no slot of the engine for some seconds. The engine is
+asked only when its answer can make another run give way (`Places.matters`). The time is counted
+again for a run that got a slot in between, or that waited for a run that was asked to end, even if
+that run ended between two calls (tests/controller/loop/runs/test_giving_way.py).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import structlog
 
+from cbp.engine.interface.runs import RunControl
+from cbp.errors import OperatingError
 from cbp.model.run.timeline import begin_figures
-from cbp.model.schedule.places import ActiveRun
+from cbp.model.schedule.places import STARVED_SECONDS, ActiveRun, Places
 from controller.loop.runs.isolation import Isolation
 
 StageId = tuple[str, str]
@@ -49,16 +52,14 @@ class Work:
 
     Attributes:
         run: Id of the run; `""` for work that is not a run.
-        since: When it was submitted.
         seconds_max: Its time limit; 0 means no limit.
         give_up: Called with the work when it is given up; `None` if it is never given up.
-        cancelled_at: When it was asked to stop.
         late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
         gives_way_to: The dataflow that it was cancelled for; `""` if there is none.
-        recording: Whether it is being recorded.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
+        read_bytes: Size of what its run reads.
     """
 
     key: StageId
@@ -73,6 +74,7 @@ class Work:
     recording: bool = False
     epoch: int | None = None
     code: str = ""
+    read_bytes: int = 0
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -85,8 +87,6 @@ class InFlight:
     """The work in flight; every method may be called from any thread.
 
     Args:
-        executor: Carries out the work.
-        wake: Called when a piece of work has ended.
         stop: Asks the engine to stop a run; returns at once.
 
     Attributes:
@@ -124,6 +124,7 @@ class InFlight:
                     work.gave_way,
                     ending=work.cancelled_at is not None,
                     recorded=work.recording or work.give_up is None,
+                    read_bytes=work.read_bytes,
                 )
                 for key, work in self._busy.items()
             }
@@ -273,3 +274,48 @@ class RunPhases:
         """Return when each phase of a run began, as figures; empty for a run that is not known."""
         with self._lock:
             return begin_figures(self._runs[run][1]) if run in self._runs else {}
+
+
+class Starving:
+    """Remembers since when each run has no slot; used by the thread that ticks only."""
+
+    def __init__(
+        self, *, control: RunControl, clock: Callable[[], datetime], places: Places
+    ) -> None:
+        self._control, self._clock, self._places = control, clock, places
+        self._since: dict[str, datetime] = {}
+        self._last: dict[str, datetime] = {}
+        self._asked_to_end = 0
+
+    def mark(
+        self, active: Mapping[StageId, ActiveRun], *, asked_to_end: int = 0
+    ) -> dict[StageId, ActiveRun]:
+        """Return the work that goes on, with the starving runs marked.
+
+        Args:
+            asked_to_end: How many pieces of work were asked to end so far. One of them may have
+                ended between two calls and is then missing in `active`.
+        """
+        now = self._clock()
+        going = [work for work in active.values() if work.run and not work.recorded]
+        runs = [work.run for work in going]
+        starved = self._without_slots(runs) if self._places.matters(going, now) else ()
+        self._last = {run: at for run, at in self._last.items() if run in runs}
+        self._last |= dict.fromkeys(starved, now)
+        # Slots of runs that are ending, or have just ended, may become free.
+        ending = any(work.ending for work in going) or asked_to_end != self._asked_to_end
+        self._asked_to_end = asked_to_end
+        self._since = {} if ending else {run: self._since.get(run, now) for run in starved}
+        return {key: self._marked(work, now) for key, work in active.items()}
+
+    def _marked(self, work: ActiveRun, now: datetime) -> ActiveRun:
+        since = self._since.get(work.run)
+        starved = since is not None and (now - since).total_seconds() >= STARVED_SECONDS
+        return replace(work, starved=starved, starved_at=self._last.get(work.run))
+
+    def _without_slots(self, runs: Sequence[str]) -> Collection[str]:
+        try:
+            return self._control.starved(runs)
+        except OperatingError as error:  # then no run gives way, as without contention
+            _log.warning("starving.unknown", error=error.as_dict())
+            return ()

@@ -47,9 +47,6 @@ class Trouble:
     Attributes:
         doing: The step that failed, as a participle: `recovered`, `published`...
         error: The newest failure; an error that is not a `CbpError` is wrapped.
-        since: When it failed first.
-        tries: How often it failed in a row.
-        rest: The pause before the next try.
     """
 
     dataflow: str
@@ -75,7 +72,6 @@ class Isolation:
 
     Args:
         on_conflict: Called with the reason when another controller leads.
-        draw: Returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -92,10 +88,6 @@ class Isolation:
 
     def attempt(self, dataflow: str, doing: str, work: Callable[[], _T]) -> _T | None:
         """Do one step of one dataflow, unless the dataflow rests from a failure of that step.
-
-        Args:
-            doing: The step, as a participle.
-            work: Does it.
 
         Returns:
             What `work` returned; `None` if it failed or was not tried.
@@ -119,8 +111,6 @@ class Isolation:
         """Do a step of several dataflows at once; if it fails, repeat without those at fault.
 
         Args:
-            dataflows: Their names.
-            doing: The step, as a participle.
             work: Does it to the given names; called with single names to find those at fault.
         """
         awake = [name for name in dict.fromkeys(dataflows) if not self.resting(name, doing)]

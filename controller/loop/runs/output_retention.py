@@ -6,6 +6,10 @@ have not published it yet, and possible roll-backs. Asked before a run that trim
 computed from the oldest position that is kept; before the first position is written, everything is
 kept. An answer stays valid until the run is recorded: the oldest position only moves forward, and
 queues and sinks only lose what was read.
+
+A sink is a reader whose increments stay (`SinkReads`). One that was registered and has not begun,
+or whose row was lost with a database, may need everything. One that is paused or fails keeps what
+it has not published, for as long as that takes.
 """
 
 from __future__ import annotations
@@ -15,24 +19,43 @@ from dataclasses import dataclass, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.file_names import file_epoch
-from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.flow.generation import SinkPosition
 from cbp.model.flow.retention import AT_ONCE, FOREVER, KeptFlow, kept_flow
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.sink_reads import SinkReads
-from controller.store.base import DataflowRecord
+from controller.store.base import DataflowRecord, Store
+
+
+@dataclass(frozen=True, slots=True)
+class SinkReads:
+    """Finds the oldest increment of each flow that a sink may still read; reads only."""
+
+    store: Store
+
+    def needed(
+        self, record: DataflowRecord, dataflow: Dataflow, log: IntentionLog
+    ) -> dict[str, int]:
+        """Return flow -> the first increment that a sink may still read; other flows are absent."""
+        if not dataflow.sinks:
+            return {}
+        rows = {(row.sink, row.flow): row for row in self.store.sinks(record.name)}
+        generations, needed = log.generations, dict[str, int]()
+        for sink in dataflow.sinks.values():
+            flow, row = sink.reads, rows.get((sink.name, sink.reads))
+            first = 0
+            if row is not None:
+                position = SinkPosition(row.generation, row.next)
+                first = position.needed(flow, generations if "." in flow else ())
+            needed[flow] = min(first, needed.get(flow, first))
+        return needed
 
 
 @dataclass(frozen=True, slots=True)
 class OutputRetention:
-    """Computes what must be kept of outputs; reads only.
-
-    Attributes:
-        log: Returns the intention log of a folder.
-        sinks: Knows what sinks have not published.
-    """
+    """Computes what must be kept of outputs; reads only."""
 
     catalog: Catalog
-    log: Callable[[str], IntentionLog]
+    open_log: Callable[[str], IntentionLog]
     sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:
@@ -56,7 +79,7 @@ class OutputRetention:
         }
         if not wishes:
             return {}
-        log = self.log(record.folder)
+        log = self.open_log(record.folder)
         oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
         kept = {
             flow: kept_flow(

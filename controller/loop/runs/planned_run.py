@@ -77,13 +77,7 @@ class PlannedRun:
         unpublished_from: int,
         leader_epoch: int,
     ) -> RecordedRun:
-        """Return the run with its record, which is to be put.
-
-        Args:
-            prepared: What it wrote.
-            begins: When its phases began, as figures.
-            prepared_ms, unpublished_from, leader_epoch: As in `Intention`.
-        """
+        """Return the run with its record, which is to be put."""
         decision, connectors = self.start.decision, self.view.connectors
         intention = Intention(
             dataflow=self.record.name,
@@ -112,12 +106,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run that can only be finished: its record is put, or is put next.
-
-    Attributes:
-        node: The stage that leads.
-        intention: Its record.
-    """
+    """A run that can only be finished: its record is put, or is put next."""
 
     record: DataflowRecord
     node: StageNode
@@ -135,7 +124,6 @@ class ParkedRun:
 
     Attributes:
         rest: The pause before the next try; `None` means not until the stage is resumed.
-        tries: How often finishing it failed.
     """
 
     run: RecordedRun

@@ -52,26 +52,21 @@ class _Unpublished:
     last_ms: int = 0
 
 
+@dataclass(kw_only=True, eq=False)
 class Publisher:
     """Keeps records until they are published; safe to use from several threads.
 
-    Args:
-        tables: Publishes a stage's records.
-        catalog: Knows the publish policies.
-        log: Returns the intention log of a folder.
+    Attributes:
         begins: Returns two things: stage -> its first epoch under the record's version, and the
             time in milliseconds when that version took over.
     """
 
-    def __init__(
-        self,
-        *,
-        tables: TablePublisher,
-        catalog: Catalog,
-        log: Callable[[str], IntentionLog],
-        begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]],
-    ) -> None:
-        self._tables, self._catalog, self._log, self._begins = tables, catalog, log, begins
+    tables: TablePublisher
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]]
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting_by_dataflow: defaultdict[str, _Unpublished] = defaultdict(_Unpublished)
 
@@ -117,12 +112,7 @@ class Publisher:
         without: Collection[str] = (),
         at_once: bool = False,
     ) -> Publication | None:
-        """Return the publication that is due.
-
-        Args:
-            without: Stages that cannot be published now.
-            at_once: Publish now, whatever the policy says.
-        """
+        """Return the publication that is due."""
         waiting = self._waiting(record.name)
         for stage in without:
             waiting.pop(stage, None)
@@ -140,7 +130,7 @@ class Publisher:
         failures: dict[str, Exception] = {}
         for stage, records in publication.covers.items():
             try:
-                self._tables.publish(record.folder, records, timestamp_ms=publication.timestamp_ms)
+                self.tables.publish(record.folder, records, timestamp_ms=publication.timestamp_ms)
             except Exception as error:  # any failure: the records stay, publishing is repeated
                 failures[stage] = error
             else:
@@ -204,7 +194,7 @@ class Publisher:
 
     def _policy(self, record: DataflowRecord) -> PublishPolicy:
         try:
-            return self._catalog.compiled(record).publish
+            return self.catalog.compiled(record).publish
         except CbpError:
             # Its translators are gone, but its runs must be finished: leave nothing unpublished.
             return EVERY_EPOCH
@@ -214,9 +204,9 @@ class Publisher:
     ) -> None:
         if stage not in unpublished.waiting:
             # Everything is published before a new version takes over.
-            begins, at_ms = self._begins(record)
+            begins, at_ms = self.begins(record)
             new = epoch > begins.get(stage, 0)
-            log = self._log(record.folder)
+            log = self.open_log(record.folder)
             records, applied = _unpublished(log, record.name, stage, epoch) if new else ((), 0)
             published = records[0].epoch if records else epoch
             if published > begins.get(stage, 0) and not applied:

@@ -23,7 +23,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import read_notes
-from controller.loop.records.description_log import Begin, Descriptions
+from controller.loop.records.description_log import Descriptions
 from controller.store.base import DataflowRecord, Store
 
 
@@ -39,11 +39,6 @@ class RetainedInputs:
 
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
         """Refuse to replace files of a source if a reader cannot follow.
-
-        Args:
-            name: The dataflow.
-            source: The source.
-            rebuild: Whether stages that cannot follow are to wait for a rebuild.
 
         Raises:
             NotFoundError: There is no such dataflow, or source.
@@ -121,7 +116,7 @@ class RetainedInputs:
     def _altered(self, record: DataflowRecord, dataflow: Dataflow) -> frozenset[str]:
         """Return the stages whose tables are not what their present code makes of their input."""
         altered = set[str]()
-        for begin in reversed(self._begins(record)):
+        for begin in reversed(list(self.descriptions.begins_that_count(record))):
             altered = (altered | set(begin.anew)) - set(begin.emptied)
         generations = self.open_log(record.folder).generations
         dropped = increments_dropped(generations)
@@ -137,23 +132,11 @@ class RetainedInputs:
 
     def _began(self, record: DataflowRecord, stage: str) -> Position | None:
         """Return the position at which a stage last began with nothing; `None`: with all."""
-        for begin in self._begins(record):
+        for begin in self.descriptions.begins_that_count(record):
             if stage in begin.emptied:
                 # Tables that were built beside have all that came before the swap.
                 return begin.position if begin.swapped is None else None
         return None
-
-    def _begins(self, record: DataflowRecord) -> list[Begin]:
-        """Return how versions began, newest first; no swap that was taken back, nor its return."""
-        begins, version = list[Begin](), record.version
-        while version > 1:
-            begin = self.descriptions.version(record, version).begin
-            if begin is not None and begin.back:
-                version -= 1
-            elif begin is not None:
-                begins.append(begin)
-            version -= 1
-        return begins
 
 
 def _words(readers: Mapping[str, str]) -> str:

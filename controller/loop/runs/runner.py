@@ -18,7 +18,7 @@ most one run under way; a run that was given up records nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -40,84 +40,76 @@ _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class Runner:
     """Executes runs; every method may be called from any thread.
 
-    Args:
-        keeping: Knows what must be kept of outputs.
-        retained: Finds what inputs have read, for a run that reads a replacement.
+    Attributes:
         seconds_max: Time limit of a run whose stage has none; 0 means no limit.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        preparer: RunPreparer,
-        clock: Callable[[], datetime],
-        in_flight: InFlight,
-        finisher: Finisher,
-        failures: Failures,
-        keeping: OutputRetention,
-        retained: RetainedInputs,
-        run_phases: RunPhases,
-        seconds_max: float,
-    ) -> None:
-        self._store, self._preparer, self._clock = store, preparer, clock
-        self._in_flight, self._finisher, self._failures = in_flight, finisher, failures
-        self._keeping, self._retained = keeping, retained
-        self._run_phases, self._seconds_max = run_phases, seconds_max
+    store: Store
+    preparer: RunPreparer
+    clock: Callable[[], datetime]
+    in_flight: InFlight
+    finisher: Finisher
+    failures: Failures
+    keeping: OutputRetention
+    retained: RetainedInputs
+    run_phases: RunPhases
+    seconds_max: float
 
     def start(self, job: PlannedRun) -> None:
         """Record a run as intended and hand it to the executor."""
-        self._store.intend(job.run)
-        self._run_phases.begin(job.run.id, job.run.started_at)
+        self.store.intend(job.run)
+        self.run_phases.begin(job.run.id, job.run.started_at)
         own = job.node.run_seconds_max
-        limit = self._seconds_max if own is None else own
+        limit = self.seconds_max if own is None else own
         work = Work(
             job.id,
             job.run.id,
-            self._clock(),
+            self.clock(),
             seconds_max=limit,
             give_up=partial(self._give_up, job),
             gave_way=job.view.gave_way,
             epoch=job.run.epoch,
             code=job.code(),
+            read_bytes=job.start.read_bytes,
         )
-        self._in_flight.submit(work, lambda: self._run(job, work))
+        self.in_flight.submit(work, lambda: self._run(job, work))
 
     def redo(self, run: RecordedRun) -> None:
         """Hand a recorded run to the executor, to be published and committed."""
-        work = Work(run.id, run.intention.run, self._clock(), epoch=run.intention.epoch)
-        self._in_flight.submit(work, lambda: self._finisher.finish(run))
+        work = Work(run.id, run.intention.run, self.clock(), epoch=run.intention.epoch)
+        self.in_flight.submit(work, lambda: self.finisher.finish(run))
 
     def _give_up(self, job: PlannedRun, work: Work) -> None:
-        self._failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
+        self.failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
 
     def _run(self, job: PlannedRun, work: Work) -> None:
         _log.info("run.started", epoch=job.run.epoch, attempt=job.run.attempt)
         try:
             prepared = self._prepare(job, work)
         except _ENDS as error:  # author's code and engines may raise anything
-            if self._in_flight.record(work):
-                self._failures.settle(job.run, job.stage, work, _ordinary(error))
+            if self.in_flight.record(work):
+                self.failures.settle(job.run, job.stage, work, _ordinary(error))
             return
-        if not self._in_flight.record(work):
+        if not self.in_flight.record(work):
             _log.warning("run.came_too_late", epoch=job.run.epoch)
             return
-        self._run_phases.enter(job.run.id, "finish")
-        self._finisher.record(job, prepared, self._run_phases.figures(job.run.id))
+        self.run_phases.enter(job.run.id, "finish")
+        self.finisher.record(job, prepared, self.run_phases.figures(job.run.id))
 
     def _prepare(self, job: PlannedRun, work: Work) -> PreparedRun:
         if work.cancelled_at is not None:
             raise RunCancelledError(job.run.id)
-        plan, enter = job.plan, partial(self._run_phases.enter, job.run.id)
+        plan, enter = job.plan, partial(self.run_phases.enter, job.run.id)
         enter("plan")
         if plan.replaces:
-            plan = replace(plan, retained=self._retained.of(job.record, plan.node))
-        if self._preparer.maintains_outputs(plan.epoch):
-            plan = replace(plan, kept=self._keeping.of(job.record, (plan.node, *plan.fused)))
-        return self._preparer.prepare(plan, enter)
+            plan = replace(plan, retained=self.retained.of(job.record, plan.node))
+        if self.preparer.maintains_outputs(plan.epoch):
+            plan = replace(plan, kept=self.keeping.of(job.record, (plan.node, *plan.fused)))
+        return self.preparer.prepare(plan, enter)
 
 
 def _ordinary(error: BaseException) -> Exception:

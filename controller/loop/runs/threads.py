@@ -13,11 +13,7 @@ from typing import Any
 
 
 class Threads(Executor):
-    """Starts each piece of work at once, in a thread of its own.
-
-    Args:
-        name: Prefix of the threads' names.
-    """
+    """Starts each piece of work at once, in a thread of its own."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()

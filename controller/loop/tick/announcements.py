@@ -51,11 +51,7 @@ def changes(
 
 
 class Announcements:
-    """Remembers what the last tick saw.
-
-    Args:
-        announce: Stores events.
-    """
+    """Remembers what the last tick saw."""
 
     def __init__(self, announce: Callable[..., None]) -> None:
         self._announce = announce

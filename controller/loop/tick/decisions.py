@@ -25,8 +25,6 @@ class Decisions:
     """Decides about the stages of some dataflows.
 
     Attributes:
-        answers: What the Runnables say.
-        places: How many runs there may be at a time.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 

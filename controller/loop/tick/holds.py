@@ -33,11 +33,7 @@ class Holds:
         return self.deleting | set(self.held)
 
     def hold(self, dataflow: str, because: str) -> None:
-        """Start no runs of a dataflow until it is released.
-
-        Raises:
-            DataflowBusyError: If it is held already, or is being deleted.
-        """
+        """Start no runs of a dataflow until it is released; raises `DataflowBusyError`."""
         with self.lock:
             self.require_free(dataflow)
             self.held[dataflow] = because

@@ -34,7 +34,6 @@ class _Kept:
     """One dataflow.
 
     Attributes:
-        record: As it was loaded last.
         loaded: `None` if it cannot be loaded: it is tried again at each tick.
         epochs: How many its stages have committed.
         rests_until: When it is looked at again, if its revision stays.
@@ -75,11 +74,7 @@ class EveryWait(Mapping[StageId, Wait]):
 
 
 class KeptDataflows:
-    """Used by the thread that ticks only, but for `waits`.
-
-    Attributes:
-        waits: Why the stages do not start.
-    """
+    """Used by the thread that ticks only, but for `waits`."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime], isolation: Isolation) -> None:
         self._store, self._clock, self._isolation = store, clock, isolation

@@ -28,8 +28,6 @@ class RunStarts:
 
     Attributes:
         slots: Returns how many tasks the engine runs at a time.
-        places: How many of them a run gets that gave way.
-        dropped_files: Finds where records come from, for stages that set some aside.
     """
 
     store: Store

@@ -25,11 +25,10 @@ from cbp.model.schedule.places import ActiveRun
 from cbp.model.schedule.rest import rests_until
 from cbp.model.schedule.scheduler import Schedule, Start
 from cbp.model.schedule.waiting import Wait
-from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.recovery.redo import Recovery
-from controller.loop.runs.in_flight import InFlight, StageId
+from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.starvation import Starving
 from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
@@ -64,16 +63,11 @@ class TickSteps:
 class Ticker:
     """Decides what runs, and starts it.
 
-    Args:
-        holds: Its lock is held during a tick.
-        steps: Do the parts of a tick.
-
     Attributes:
         waits: Stage -> why it did not start when its dataflow was last looked at.
         looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
         epochs: Returns dataflow -> how many epochs it has committed.
         stopping: Whether the service stops; then no more runs start.
-        steps: As given.
     """
 
     def __init__(

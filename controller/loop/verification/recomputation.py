@@ -24,7 +24,7 @@ from cbp.engine.columnar.json_records import record_text
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
-from cbp.engine.read.contents import ListedContents, contents_since
+from cbp.engine.read.contents import ListedContents, contents_since, contents_with_gaps
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
@@ -43,6 +43,7 @@ from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.description_log import TakenBack
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.verification.errors import (
     InputNotRetainedError,
@@ -86,11 +87,9 @@ class Cut:
     """The tables to compare.
 
     Attributes:
-        snapshot: The tables' versions.
         limits: Leading stage -> the number of its epochs in the snapshot; a stage without an
             entry has no limit.
         ends: Source -> the number of its increments that the recomputation reads.
-        punctuations: The punctuations of all flows.
         not_run: Stage -> why its tables are undecided: it has not run, and input waits for it.
     """
 
@@ -113,6 +112,8 @@ class Subject:
             compared.
         valid_to: For the same tables: source -> the first increment that was not there yet when
             they were built. What had been replaced by then was read as it counted.
+        taken_back: Leading stage -> swaps that were taken back, oldest first. The tables lack
+            their epochs; those of a recomputation are numbered on.
     """
 
     id: str
@@ -123,15 +124,25 @@ class Subject:
     request: Request
     built: Mapping[str, int] | None = None
     valid_to: Mapping[str, int] = field(default_factory=dict)
+    taken_back: Mapping[str, Sequence[TakenBack]] = field(default_factory=dict)
+
+    def swaps_of(self, stage: str) -> Sequence[TakenBack]:
+        """Return the swaps of a stage that were taken back, oldest first."""
+        leader = next(name for name, unit in self.units.items() if stage in unit.names)
+        return self.taken_back.get(leader, ())
+
+    def gaps(self, stage: str) -> list[range]:
+        """Return the epochs that the tables of a stage lack, ascending."""
+        return [one.epochs for one in self.swaps_of(stage)]
+
+    def is_return(self, stage: str, epoch: int) -> bool:
+        """Return whether a stage's first epoch after a swap was taken back is this one."""
+        return any(epoch == gap.stop for gap in self.gaps(stage))
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Recomputes a dataflow, without its changed stages; safe to use from several threads.
-
-    Attributes:
-        reference_records_max: Records of input up to which the reference engine is used.
-    """
+    """Recomputes a dataflow, without its changed stages; safe to use from several threads."""
 
     subject: Subject
     store: Store
@@ -143,11 +154,7 @@ class Recomputation:
     reference_records_max: int
 
     def cut(self, watched: Watched) -> Cut:
-        """Return what to compare: any snapshot if time does not matter, else one at rest.
-
-        Raises:
-            NotFoundError: If the dataflow is gone.
-        """
+        """Return what to compare: any snapshot if time does not matter, else one at rest."""
         subject, name = self.subject, self.subject.record.name
         waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
@@ -158,7 +165,10 @@ class Recomputation:
             ends = {s: self.store.next_index(name, s) for s in subject.dataflow.sources}
             punctuations = tuple(self._punctuations())
             if anywhere:
-                limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
+                limits = {
+                    leader: epoch + 1 - sum(map(len, subject.gaps(leader)))
+                    for leader, epoch in snapshot.epochs.items()
+                }
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, {**limits, **never}, ends, punctuations, not_run)
             running = {stage for flow, stage in self.in_flight.busy() if flow == name and stage}
@@ -185,13 +195,8 @@ class Recomputation:
         return reasons
 
     def collected(self, cut: Cut) -> dict[str, int]:
-        """Return output flow -> the first increment of it that is left in a cut."""
-        return {
-            flow: self.engine.increments.horizon(
-                self.subject.record.folder, flow, version=cut.snapshot.tables[table].version
-            )
-            for flow, table in output_tables(self.subject.dataflow).items()
-        }
+        """Return output flow -> the first increment whose records are left in a cut."""
+        return first_kept(self.subject, self.engine, cut)
 
     def tables(self, cut: Cut) -> Side:
         """Return the tables that the service keeps, as of a cut."""
@@ -210,9 +215,7 @@ class Recomputation:
         """Make all tables again, in a scratch folder, and return them.
 
         Args:
-            cut: How far to go.
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-            watched: The observer.
 
         Raises:
             InputNotRetainedError: If an increment of a source is gone.
@@ -251,9 +254,13 @@ class Recomputation:
 
         def side(one: Comparison) -> Contents:
             node = self.subject.dataflow.stages[one.stage]
-            return contents_since(engine.verification.contents(folder, node, one), one)
+            return self._numbered(engine.verification.contents(folder, node, one), one)
 
         return side
+
+    def _numbered(self, contents: Contents, one: Comparison) -> Contents:
+        """Return what was recomputed, with the numbers that epochs have in the tables."""
+        return contents_since(contents_with_gaps(contents, self.subject.gaps(one.stage)), one)
 
     def _by_reference(
         self,
@@ -296,7 +303,7 @@ class Recomputation:
             else:
                 epochs = reference.outputs(f"{one.stage}.{one.name}")
             listed = [[tuple(row.values()) for row in rows] for rows in epochs]
-            return contents_since(ListedContents(listed), one)
+            return self._numbered(ListedContents(listed), one)
 
         return side
 
@@ -325,13 +332,8 @@ class Recomputation:
 
     def _punctuations(self) -> Iterator[Punctuation]:
         dropped = closes_dropped(self.open_log(self.subject.record.folder).generations)
-        cursor = None
-        while True:
-            page = self.store.punctuations(self.subject.record.name, cursor=cursor)
-            yield from (one for one in page.items if one.number not in dropped)
-            cursor = page.cursor
-            if cursor is None:
-                return
+        made = punctuations_since(self.store, self.subject.record.name, 0)
+        return (one for one in made if one.number not in dropped)
 
     def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
         """Raise an error for a punctuation whose flow is split differently in a recomputation."""
@@ -422,13 +424,36 @@ class Recomputation:
         return record
 
 
-def output_tables(dataflow: Dataflow) -> dict[str, str]:
-    """Return the flow of every output -> the folder of its table."""
-    return {
-        f"{name}.{output.name}": flow_table(name, output.name)
-        for name, node in dataflow.stages.items()
-        for output in node.translator.outputs
-    }
+def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict[str, int]:
+    """Return output flow -> the first increment whose records are left in its table.
+
+    A version that took a swap back lets increments begin with it, but its tables have the records
+    from before the swap: what was the first one then is found in the tables of that moment.
+
+    Args:
+        subject: What is verified.
+        engine: Reads the tables.
+        cut: Where to look; by default the newest tables.
+    """
+    record, found = subject.record, dict[str, int]()
+    for name, node in subject.dataflow.stages.items():
+        for output in node.translator.outputs:
+            flow, table = f"{name}.{output.name}", flow_table(name, output.name)
+            version = None if cut is None else cut.snapshot.tables[table].version
+            first = engine.increments.horizon(record.folder, flow, version=version)
+            for swap in reversed(subject.swaps_of(name)):
+                if first != swap.epochs.stop:
+                    continue
+                try:
+                    shown = engine.history.shown(
+                        record.folder, record.name, node, at_ms=swap.at_ms - 1
+                    )
+                    version = shown[table].version
+                    first = engine.increments.horizon(record.folder, flow, version=version)
+                except NotFoundError:
+                    break
+            found[flow] = first
+    return found
 
 
 def below(depth: str, increment: Increment) -> Increment:

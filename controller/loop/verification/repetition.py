@@ -56,7 +56,6 @@ class _Origin:
     """Where the repetition of a stage begins.
 
     Attributes:
-        first: The first epoch.
         tables: State table -> its version before that epoch; empty if there is none.
         between: Records after that version and before the first epoch, in order.
         records: The records of the repeated epochs, in order.
@@ -72,11 +71,7 @@ class _Origin:
 
 @dataclass
 class Repetition:
-    """Repeats the changed stages of one cut.
-
-    Attributes:
-        retained: Returns the increments of a flow that can still be read.
-    """
+    """Repeats the changed stages of one cut."""
 
     subject: Subject
     engine: Engine
@@ -92,8 +87,6 @@ class Repetition:
         """Yield the comparisons; those of changed stages begin at the first repeated epoch.
 
         Args:
-            every: The comparisons of all tables.
-            cut: What is compared.
             collected: Output flow -> the first increment of it that is left in the cut.
         """
         origins: dict[str, _Origin | str] = {}
@@ -124,7 +117,6 @@ class Repetition:
 
         Args:
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-            watched: The observer.
 
         Raises:
             CbpError: As in `RunPreparer.prepare`.
@@ -204,7 +196,8 @@ class Repetition:
             if leader not in begin.position.stages:
                 why = f"`{leader}` has run together with other stages since"
                 raise _NotRepeatedError(why)
-            emptied = set(unit.names) <= set(begin.emptied)
+            # A swap shows other tables in place of those that it empties.
+            emptied = begin.swapped is None and set(unit.names) <= set(begin.emptied)
             return begin.position.stages[leader].epoch, begin.at_ms, emptied
         return 0, None, True
 
@@ -256,11 +249,7 @@ class Repetition:
         raise _NotRepeatedError(why or "no state before its epochs is kept")
 
     def _tables(self, unit: PhysicalStage, at_ms: int) -> tuple[dict[str, int], int]:
-        """Return the versions of the state tables as of a time, and the epoch that all show.
-
-        Raises:
-            NotFoundError: If they can no longer be read.
-        """
+        """Return the versions of the state tables as of a time, and the epoch that all show."""
         shown = {
             table: version
             for node in unit.members
@@ -292,11 +281,7 @@ class Repetition:
         }
 
     def _looked_up(self, unit: PhysicalStage, record: Intention) -> dict[str, LookedUp]:
-        """Return the tables that a record looked up, as of its moments.
-
-        Raises:
-            _NotRepeatedError: A table can no longer be read as of its moment.
-        """
+        """Return the tables that a record looked up, as of its moments."""
         tables = looked_up_tables(
             self.subject.dataflow, self.subject.record.folder, unit.members, moments=record.lookups
         )

@@ -58,7 +58,6 @@ class ValidInputs:
         folder: Where files are written: a scratch folder.
         prefix: The way to it from the folder that paths of increments are relative to; with a slash
             at its end unless it is empty.
-        faults: Called for each file.
         run: Names the files; another one for each time that they are written.
     """
 
@@ -76,12 +75,6 @@ class ValidInputs:
 
         A file whose increment is no longer known, since an operator gives it (`seeds.py`), is left
         with what its replacements brought.
-
-        Args:
-            record: The dataflow.
-            source: The source.
-            end: The first increment that is not looked at.
-            dropped: The increments that roll-backs dropped.
 
         Raises:
             InputNotRetainedError: An increment is gone.

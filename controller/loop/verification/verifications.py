@@ -34,11 +34,7 @@ from cbp.engine.interface.readers import Contents
 from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
-from cbp.errors import (
-    CbpError,
-    NotFoundError,
-    RunCancelledError,
-)
+from cbp.errors import CbpError, NotFoundError, RunCancelledError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import home_of
 from cbp.model.verification import (
@@ -58,13 +54,14 @@ from controller.loop.records.correction_log import read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.description_log import Descriptions
 from controller.loop.records.job_table import KEPT_MAX, JobTable
+from controller.loop.runs.failures import describe_error
 from controller.loop.runs.in_flight import GIVE_UP_SECONDS, InFlight
 from controller.loop.verification.errors import (
     DataflowUnsettledError,
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, Subject, output_tables
+from controller.loop.verification.recomputation import Recomputation, Side, Subject, first_kept
 from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
@@ -86,12 +83,9 @@ class _Job:
     """One verification under way, beside what the table shows of it.
 
     Attributes:
-        begun: What was shown of it at first.
-        settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
         why: Why `stop` was set.
         run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
-        tell_progress: Announces that the visible status changed.
     """
 
     begun: Verification
@@ -148,83 +142,62 @@ class _Job:
         self.tell_progress()
 
 
+@dataclass(kw_only=True, eq=False)
 class Verifications:
-    """Starts verifications and reports their progress; safe to use from several threads.
+    """Starts verifications and reports their progress; safe to use from several threads."""
 
-    Args:
-        executor: Carries them out, each in a thread that nothing waits for.
-        retained: Returns the increments of a flow that can still be read.
-        reference_records_max: Records of input up to which the reference engine is used.
-        settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
-    """
+    store: Store
+    engine: Engine
+    catalog: Catalog
+    open_log: Callable[[str], IntentionLog]
+    in_flight: InFlight
+    snapshots: Snapshots
+    files: Files
+    tables_root: str
+    random_hex: Callable[[int], str]
+    faults: Faults
+    executor: Executor
+    retained: Retained
+    reference_records_max: int
+    settle_seconds: float
+    clock: Callable[[], datetime]
+    monotonic: Callable[[], float] = MACHINE.seconds
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        engine: Engine,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        in_flight: InFlight,
-        snapshots: Snapshots,
-        files: Files,
-        tables_root: str,
-        random_hex: Callable[[int], str],
-        faults: Faults,
-        executor: Executor,
-        retained: Retained,
-        reference_records_max: int,
-        settle_seconds: float,
-        clock: Callable[[], datetime],
-        monotonic: Callable[[], float] = MACHINE.seconds,
-    ) -> None:
-        self._store, self._engine, self._catalog = store, engine, catalog
-        self._open_log, self._in_flight = open_log, in_flight
-        self._snapshots, self._files, self._root = snapshots, files, tables_root
-        self._random_hex, self._fault = random_hex, faults
-        self._executor, self._retained = executor, retained
-        self._give_up_seconds, self._settle_seconds = GIVE_UP_SECONDS, settle_seconds
-        self._reference_records_max, self._clock = reference_records_max, clock
-        self._descriptions = Descriptions(files)
-        self._table: JobTable[Verification] = JobTable(monotonic)
+    def __post_init__(self) -> None:
+        self._give_up_seconds = GIVE_UP_SECONDS
+        self._descriptions = Descriptions(self.files)
+        self._table: JobTable[Verification] = JobTable(self.monotonic)
         self._job: _Job | None = None
 
     def start(self, name: str, request: Request) -> Verification:
-        """Begin to verify a dataflow; returns at once.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names a translator that is not installed.
-            CodeDriftedError: If the loaded code is not the code that made the tables.
-            VerificationBusyError: If a verification is under way.
-        """
-        record, dataflow = self._catalog.find(name)
-        self._catalog.require_same(record)
+        """Begin to verify a dataflow; returns at once."""
+        record, dataflow = self.catalog.find(name)
+        self.catalog.require_same(record)
         built, altered = self._altered(record, dataflow)
         valid_to = {} if built is None else self._valid_to(record)
         changed = behind(dataflow, altered | reading_runs(dataflow))
-        collected = {
-            flow: self._engine.increments.horizon(record.folder, flow)
-            for flow in output_tables(dataflow)
-        }
 
         def refuse(other: str, known: Verification) -> None:
             raise VerificationBusyError(other, known.dataflow)
 
-        id_ = f"v{self._random_hex(6)}"
-        units = self._catalog.units(record)
-        subject = Subject(id_, record, dataflow, units, changed, request, built, valid_to)
+        id_ = f"v{self.random_hex(6)}"
+        units = self.catalog.units(record)
+        taken_back = self._descriptions.taken_back(record)
+        subject = Subject(
+            id_, record, dataflow, units, changed, request, built, valid_to, taken_back
+        )
+        collected = first_kept(subject, self.engine)
         tables = _open(_comparisons(subject, collected))
         begun = Verification(
-            id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
+            id_, name, request, "waiting", "waits to begin", began_at=self.clock(), tables=tables
         )
         self._table.begin(id_, begun, refuse)
-        job = self._job = _Job(begun, self._table, self._settle_seconds)
+        job = self._job = _Job(begun, self._table, self.settle_seconds)
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
-        self._keep(replace(job.shown, status="failed", error=_described(cut_off)))
-        self._executor.submit(self._guarded, job, subject)
+        self._keep(replace(job.shown, status="failed", error=describe_error(cut_off)))
+        self.executor.submit(self._guarded, job, subject)
         return job.shown
 
     def _altered(
@@ -232,17 +205,18 @@ class Verifications:
     ) -> tuple[Mapping[str, int] | None, set[str]]:
         """Return the stages that cannot be recomputed from scratch, but for what they read.
 
-        The first value is that of `Subject.built`: what was before the last swap does not count if
-        all input can still be read.
+        The first value is that of `Subject.built`. If all input can still be read, what was before
+        the last swap does not count, and neither does a swap that was taken back.
         """
-        since = self._descriptions.since_built(record)
-        if since is None or not all(self._complete(record, one) for one in dataflow.sources):
+        complete = all(self._complete(record, one) for one in dataflow.sources)
+        since = self._descriptions.since_built(record) if complete else None
+        if since is None:
             corrected = self._corrected(record, {})
-            altered = self._descriptions.anew(record) | corrected
+            altered = self._descriptions.anew(record, every=not complete) | corrected
             return None, {*altered, *self._set_aside(record, dataflow)}
         begin, altered = since
         stages = begin.position.stages
-        units = self._catalog.units(record).items()
+        units = self.catalog.units(record).items()
         built = {
             name: stages[leader].epoch
             for leader, unit in units
@@ -260,18 +234,23 @@ class Verifications:
 
     def _complete(self, record: DataflowRecord, source: str) -> bool:
         """Return whether the first increment of a source is kept, if any came."""
-        oldest = self._store.oldest_increments(record.name, source, limit=1)
+        oldest = self.store.oldest_increments(record.name, source, limit=1)
         first = oldest[0].increment.index if oldest else 0
-        return not first and (bool(oldest) or not self._store.next_index(record.name, source))
+        return not first and (bool(oldest) or not self.store.next_index(record.name, source))
 
     def _corrected(self, record: DataflowRecord, first: Mapping[str, int]) -> set[str]:
-        """Return the stages with corrections from these epochs on that no roll-back has undone."""
-        generations = self._open_log(record.folder).generations
+        """Return the stages with corrections from these epochs on that were not undone.
+
+        A roll-back undoes them, and so does taking back the swap before them.
+        """
+        generations = self.open_log(record.folder).generations
+        taken_back = self._descriptions.taken_back(record)
         return {
             one.leader
-            for one in read_notes(self._files, record.folder)
+            for one in read_notes(self.files, record.folder)
             if home_of(generations, one.leader, one.epoch) == one.generation
             and one.epoch >= first.get(one.leader, 0)
+            and not any(one.epoch in swap.epochs for swap in taken_back.get(one.leader, ()))
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -282,24 +261,24 @@ class Verifications:
         return {
             name
             for name, node in dataflow.stages.items()
-            if node.sets_aside and self._engine.records.set_aside(record.folder, node)
+            if node.sets_aside and self.engine.records.set_aside(record.folder, node)
         }
 
     def show(self, id_: str) -> Verification:
         """Return one verification; raises `NotFoundError`."""
-        shown = self._table.get(id_) or result_of(self._store.verification(id_).result)
+        shown = self._table.get(id_) or result_of(self.store.verification(id_).result)
         if shown is None:
             raise NotFoundError(kind="verification", name=id_)
         return shown
 
     def all(self, name: str) -> list[Verification]:
         """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
-        self._store.dataflow(name)
+        self.store.dataflow(name)
         remembered = [one for one in reversed(self._table.all()) if one.dataflow == name]
         ids = {one.id for one in remembered}
         stored = [
             result_of(record.result)
-            for record in self._store.verifications(name)
+            for record in self.store.verifications(name)
             if record.id not in ids
         ]
         return [*remembered, *(one for one in stored if one is not None)][:KEPT_MAX]
@@ -315,7 +294,7 @@ class Verifications:
     def _announce(self, dataflow: str, id_: str) -> None:
         event = Event(kind="verification.progress", dataflow=dataflow, subject=id_)
         try:
-            self._store.announce(event)
+            self.store.announce(event)
         except CbpError as error:  # it can be asked for, too
             _log.warning("events.not_announced", error=error.as_dict())
 
@@ -332,7 +311,7 @@ class Verifications:
             job.patience = _after(self._give_up_seconds, self._give_up, job)
             job.stop.set()
         if job.run:
-            self._engine.control.cancel(job.run)
+            self.engine.control.cancel(job.run)
 
     def _give_up(self, job: _Job) -> None:
         """Stop waiting for a thread that was asked to end; its result is dropped."""
@@ -345,7 +324,7 @@ class Verifications:
         """Keep a result over a restart; if that fails, this process remembers it."""
         record = VerificationRecord(ended.id, ended.dataflow, as_json(ended))
         try:
-            self._store.keep_verification(record, most=KEPT_MAX)
+            self.store.keep_verification(record, most=KEPT_MAX)
         except CbpError as error:
             _log.warning("verification.not_kept", verification=ended.id, error=error.as_dict())
 
@@ -355,7 +334,7 @@ class Verifications:
         timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
         status: Status = "failed"
         error: dict[str, object] | None = None
-        scratch = scratch_folder(self._root, job.shown.id)
+        scratch = scratch_folder(self.tables_root, job.shown.id)
         try:
             status = self._verify(job, subject, scratch)
         except _EndedError:
@@ -364,7 +343,7 @@ class Verifications:
             if job.stop.is_set() and isinstance(cause, RunCancelledError):
                 status = job.why
             else:
-                error = _described(cause)
+                error = describe_error(cause)
                 _log.warning("verification.failed", dataflow=subject.record.name, exc_info=cause)
         timer.cancel()
         self._clean(scratch)
@@ -388,26 +367,26 @@ class Verifications:
 
     def _clean(self, scratch: str) -> None:
         try:
-            remove_scratch(self._files, scratch, faults=self._fault)
+            remove_scratch(self.files, scratch, faults=self.faults)
         except CbpError as error:  # another instance leads now, and removes it at its next start
             _log.warning("verification.scratch_left", folder=scratch, error=error.as_dict())
 
     def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation = Recomputation(
             subject,
-            self._store,
-            self._engine,
-            self._open_log,
-            self._in_flight,
-            self._snapshots,
-            self._files,
-            self._reference_records_max,
+            self.store,
+            self.engine,
+            self.open_log,
+            self.in_flight,
+            self.snapshots,
+            self.files,
+            self.reference_records_max,
         )
         cut = recomputation.cut(job)
         # More may have been collected since the request.
         collected = recomputation.collected(cut)
         repetition = Repetition(
-            subject, self._engine, self._open_log, self._descriptions, self._retained
+            subject, self.engine, self.open_log, self._descriptions, self.retained
         )
         dataflow, request = subject.dataflow, subject.request
         every = _comparisons(subject, collected)
@@ -508,9 +487,14 @@ def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Compari
             for flow, first in collected.items()
             if first > built.get(flow.partition(".")[0], 0)
         }
-    return list(
-        comparisons(subject.dataflow, split, subject.changed, collected, built=built is not None)
+    every = comparisons(
+        subject.dataflow, split, subject.changed, collected, built=built is not None
     )
+    return [
+        # Readers see what is older, too, but nothing says any more where that begins.
+        replace(one, whole=False) if one.first and subject.is_return(one.stage, one.first) else one
+        for one in every
+    ]
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
@@ -533,10 +517,3 @@ def _after(seconds: float, call: Callable[..., object], *arguments: object) -> t
     timer.daemon = True
     timer.start()
     return timer
-
-
-def _described(error: Exception) -> dict[str, object]:
-    if isinstance(error, CbpError):
-        return dict(error.as_dict())
-    message = f"{type(error).__name__}: {error}"
-    return {"error_code": "unexpected", "message": message, "details": {}}

@@ -29,7 +29,6 @@ class Message:
     """One message.
 
     Attributes:
-        kind: What it is.
         body: What was read of the connection, or counts.
         connection: The connection; `None` if the message carries none.
     """
@@ -68,7 +67,6 @@ class Channel:
         """Send a message; return whether it was taken. It is not if the other end is slow or gone.
 
         Args:
-            kind: What it is.
             body: Of any length; a long one goes by a file without a name.
             connection: A descriptor, which stays open here.
         """
@@ -87,11 +85,7 @@ class Channel:
         return False
 
     def receive(self) -> Message | None:
-        """Return the next message; `None` if there is none yet.
-
-        Raises:
-            EOFError: If the other end is gone.
-        """
+        """Return the next message; `None` if there is none yet. Raises `EOFError`."""
         try:
             data, descriptors = _receive(self._end)
         except (BlockingIOError, InterruptedError):

@@ -68,7 +68,6 @@ class ReaderProtocol(QuickProtocol):
     """A connection in a reader; a subclass knows the service.
 
     Attributes:
-        heads: Knows which requests are served here.
         pass_back: Passes a connection back to the service.
     """
 
@@ -138,11 +137,7 @@ async def adopt(
     connection: socket.socket,
     read: bytes = b"",
 ) -> None:
-    """Go on with a connection that another process passed.
-
-    Args:
-        read: What was read of it.
-    """
+    """Go on with a connection that another process passed; `read`: what was read of it."""
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     try:

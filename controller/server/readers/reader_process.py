@@ -64,11 +64,6 @@ class AnswersOnly:
     """ASGI application that answers, or passes the connection back; it refuses nothing.
 
     A record that does not exist is an answer.
-
-    Args:
-        app: The service's application.
-        authentication: Remembers callers.
-        changes: Says when they must be forgotten.
     """
 
     def __init__(

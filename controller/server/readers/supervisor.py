@@ -74,7 +74,6 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
 
     Args:
         settings: `readers`; without it, the machine decides.
-        cores: Of the machine.
         linux: Whether connections can be passed.
 
     Raises:
@@ -112,12 +111,9 @@ class ReaderSupervisor:
     """The readers of one service; all methods are called in the loop of its server.
 
     Args:
-        settings: Settings of the service, which the readers get.
-        count: How many there are.
         changes: Descriptor of the count of ended tokens and sessions; it stays open.
         counts: Where the requests that readers served are counted, too.
         describe: Returns a part of the present state of the service; called in threads.
-        limits: Times of the supervision.
     """
 
     def __init__(

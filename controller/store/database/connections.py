@@ -109,10 +109,7 @@ class Database:
         fence: Called first in every writing transaction; may refuse it.
         kept: Values that were read; none on PostgreSQL.
 
-    Raises:
-        DatabaseUrlError: If the URL names no usable database.
-        DatabaseDamagedError: If the SQLite file is no longer a database.
-        DatabaseInUseError: If another process serves this SQLite file.
+    Raises `DatabaseUrlError`, `DatabaseDamagedError`, `DatabaseInUseError`.
     """
 
     def __init__(
@@ -417,9 +414,7 @@ def _make_wal(path: Path) -> None:
 def lock_file(path: Path) -> int:
     """Take the lock file of a database; return its descriptor.
 
-    Raises:
-        DatabaseInUseError: Another process serves the database.
-        OSError: The lock file cannot be made.
+    Raises `DatabaseInUseError`, `OSError`.
     """
     file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -76,10 +76,7 @@ def put_damaged_aside(url: str) -> tuple[Path, str] | None:
     """Rename a database that is damaged; return its new path, and what is wrong with it.
 
     Returns `None` if it is whole, absent, or not SQLite's.
-
-    Raises:
-        DatabaseInUseError: A service uses it.
-        OperatingError: It cannot be renamed.
+    Raises `DatabaseInUseError`, `OperatingError`.
     """
     path = sqlite_path(url)
     if path is None or not (why := damage_of(path)):

@@ -29,9 +29,7 @@ _alembic_in_use = threading.Lock()
 def migrate(database: Database) -> None:
     """Upgrade to the newest schema; does nothing if the database has it already.
 
-    Raises:
-        DatabaseNewerError: If a newer version of the service wrote the database.
-        OperatingError: If the database cannot be used.
+    Raises `DatabaseNewerError`, `OperatingError`.
     """
     with _alembic_in_use, database.write_schema() as connection:
         if connection.dialect.name == "postgresql":

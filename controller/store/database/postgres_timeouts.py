@@ -43,8 +43,7 @@ class PatientConnection(psycopg.Connection[Any]):
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
         """Wait like the driver, but with the time limit; see `psycopg.Connection.wait`.
 
-        Raises:
-            ServerSilentError: If the server was silent for too long; the connection is closed.
+        Raises `ServerSilentError`.
         """
         seconds = self.answer_seconds
         if seconds is None:
@@ -74,8 +73,7 @@ def unless_silent(
         give_up: Called once when that time is over.
         clock: Returns seconds that never go back.
 
-    Raises:
-        ServerSilentError: If it has given up.
+    Raises `ServerSilentError`.
     """
     heard = clock()
     try:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, Select, and_, bindparam, func, insert, not_, select
 from sqlalchemy import update as update_table
@@ -122,12 +122,7 @@ class Arrivals:
         """List claims, newest first.
 
         Args:
-            source: Only those of this source.
-            status: Only those with this status.
-            index: Only those of the files of this increment.
-            code: Only those that were refused for this reason.
             since, until: Only those that were made at or after, and before, these times.
-            limit: Maximum number of claims of the page (>= 1).
 
         Raises `CursorInvalidError`.
         """
@@ -300,12 +295,9 @@ class Arrivals:
         """List increments that the store knows, the latest arrivals first.
 
         Args:
-            flow: Only those of this flow.
             since, until: Only those that arrived at or after, and before, these times.
-            limit: Maximum number of increments of the page (>= 1).
 
-        Raises:
-            CursorInvalidError: If the cursor is not from this listing.
+        Raises `CursorInvalidError`.
         """
         query = select(increments).where(increments.c.dataflow == dataflow)
         query = query.where(*between(increments.c.created_at, since, until))
@@ -324,9 +316,7 @@ class Arrivals:
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""
         query = select(increments).where(
-            increments.c.dataflow == dataflow,
-            increments.c.flow == flow,
-            increments.c.idx == index,
+            increments.c.dataflow == dataflow, increments.c.flow == flow, increments.c.idx == index
         )
         return self._database.one(query, rows.increment_record_of, "increment", f"{flow}/{index}")
 
@@ -337,21 +327,7 @@ class Arrivals:
 
         Increments that it does not know, or no longer, are left out.
         """
-        indexes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
-        for dataflow, flow, index in keys:
-            indexes[dataflow, flow].add(index)
-        times = {}
-        with self._database.read() as connection:
-            for (dataflow, flow), wanted in indexes.items():
-                for some in _parts(wanted):
-                    query = select(increments.c.idx, increments.c.created_at).where(
-                        increments.c.dataflow == dataflow,
-                        increments.c.flow == flow,
-                        increments.c.idx.in_(some),
-                    )
-                    for row in connection.execute(query):
-                        times[dataflow, flow, row.idx] = row.created_at
-        return times
+        return self._of_increments(increments.c.created_at, keys)
 
     def origins(
         self, dataflow: str, keys: Collection[tuple[str, int]]
@@ -360,20 +336,27 @@ class Arrivals:
 
         Increments that it does not know, or no longer, are left out.
         """
-        indexes: defaultdict[str, set[int]] = defaultdict(set)
-        for flow, index in keys:
-            indexes[flow].add(index)
+        found = self._of_increments(increments.c.origin, [(dataflow, *key) for key in keys])
+        return {(flow, index): origin for (_, flow, index), origin in found.items()}
+
+    def _of_increments(
+        self, column: Column[Any], keys: Collection[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], Any]:
+        """Return a column of those of these increments that are stored."""
+        indexes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        for dataflow, flow, index in keys:
+            indexes[dataflow, flow].add(index)
         found = {}
         with self._database.read() as connection:
-            for flow, wanted in indexes.items():
+            for (dataflow, flow), wanted in indexes.items():
                 for some in _parts(wanted):
-                    query = select(increments.c.idx, increments.c.origin).where(
+                    query = select(increments.c.idx, column).where(
                         increments.c.dataflow == dataflow,
                         increments.c.flow == flow,
                         increments.c.idx.in_(some),
                     )
-                    for row in connection.execute(query):
-                        found[flow, row.idx] = row.origin
+                    for index, value in connection.execute(query):
+                        found[dataflow, flow, index] = value
         return found
 
 
@@ -394,11 +377,12 @@ def withdraw(connection: Connection, dataflow: str, dropped: Mapping[str, Sequen
 
 
 _ASKED_AT_ONCE = 500
+_Value = TypeVar("_Value", int, str)
 
 
-def _parts(indexes: Collection[int]) -> Iterator[list[int]]:
-    """Yield indexes in parts that one statement can hold."""
-    every = sorted(indexes)
+def _parts(values: Collection[_Value]) -> Iterator[list[_Value]]:
+    """Yield values, sorted, in parts that one statement can hold."""
+    every = sorted(values)
     for start in range(0, len(every), _ASKED_AT_ONCE):
         yield every[start : start + _ASKED_AT_ONCE]
 
@@ -406,10 +390,9 @@ def _parts(indexes: Collection[int]) -> Iterator[list[int]]:
 def _insert_new(connection: Connection, new: Sequence[ClaimRecord]) -> None:
     """Insert claims whose ids must be free; raises `AlreadyExistsError`."""
     if len(new) > 1:
-        ids = [claim.id for claim in new]
-        for start in range(0, len(ids), _ASKED_AT_ONCE):
-            some = claims.c.id.in_(ids[start : start + _ASKED_AT_ONCE])
-            known = connection.execute(select(claims.c.id).where(some)).scalars().first()
+        for some in _parts([claim.id for claim in new]):
+            query = select(claims.c.id).where(claims.c.id.in_(some))
+            known = connection.execute(query).scalars().first()
             if known is not None:
                 raise AlreadyExistsError("claim", known)
         connection.execute(insert(claims), [rows.claim_row(claim) for claim in new])
@@ -419,22 +402,18 @@ def _insert_new(connection: Connection, new: Sequence[ClaimRecord]) -> None:
 
 
 def _stored_of(
-    connection: Connection,
-    column: Column[Any],
-    dataflow: str,
-    source: str,
-    wanted: Collection[str],
+    connection: Connection, column: Column[Any], dataflow: str, source: str, wanted: Collection[str]
 ) -> set[str]:
     """Return which of these digests, or names, an accepted claim of a source has.
 
     The files that are being taken in have claims of their own, which do not count.
     """
-    asked, stored = sorted(wanted), set[str]()
+    stored = set[str]()
     mine = select(column).where(claims.c.dataflow == dataflow, claims.c.source == source)
     mine = mine.where(claims.c.status == "accepted")
-    for start in range(0, len(asked), _ASKED_AT_ONCE):
-        some = column.in_(asked[start : start + _ASKED_AT_ONCE])
-        stored.update(connection.execute(mine.where(some).group_by(column)).scalars())
+    for some in _parts(wanted):
+        query = mine.where(column.in_(some)).group_by(column)
+        stored.update(connection.execute(query).scalars())
     return stored
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +15,7 @@ from controller.store.access import AuditFilter, AuditRecord, CodeRecord, Sessio
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods.listing_pages import page
 from controller.store.records import Page
+from controller.store.schema import rows
 from controller.store.schema.tables import audit, sessions, sign_in_codes, tokens
 
 
@@ -27,7 +27,7 @@ class Credentials:
     def add_token(self, token: TokenRecord) -> None:
         """Add a token; raises `AlreadyExistsError` if its name is taken."""
         with self._database.write(fenced=False) as connection:
-            insert_new(connection, tokens, _token_row(token), kind="token", name=token.name)
+            insert_new(connection, tokens, rows.row_of(token), kind="token", name=token.name)
 
     def tokens(self, *, cursor: str | None = None, limit: int = 100) -> Page[TokenRecord]:
         """List tokens, newest first."""
@@ -47,12 +47,11 @@ class Credentials:
     def replace_token(self, token: TokenRecord) -> None:
         """Replace a token by name, and end the sessions and codes that were made from it.
 
-        Raises:
-            NotFoundError: If there is no such token.
+        Raises `NotFoundError`.
         """
         with self._database.write(fenced=False) as connection:
             changed = connection.execute(
-                update_table(tokens).where(tokens.c.name == token.name).values(_token_row(token))
+                update_table(tokens).where(tokens.c.name == token.name).values(rows.row_of(token))
             )
             if not changed.rowcount:
                 raise NotFoundError(kind="token", name=token.name)
@@ -69,7 +68,7 @@ class Credentials:
     def add_code(self, code: CodeRecord) -> None:
         """Add a sign-in code."""
         with self._database.write(fenced=False) as connection:
-            connection.execute(insert(sign_in_codes), asdict(code))
+            connection.execute(insert(sign_in_codes), rows.row_of(code))
 
     def take_code(self, sha256: str) -> CodeRecord | None:
         """Remove a code and return it; `None` if there is none. Two callers never both get it."""
@@ -86,7 +85,7 @@ class Credentials:
     def add_session(self, session: SessionRecord, *, most: int) -> None:
         """Add a session, and end the oldest ones beyond `most`."""
         with self._database.write(fenced=False) as connection:
-            connection.execute(insert(sessions), asdict(session))
+            connection.execute(insert(sessions), rows.row_of(session))
             newest = select(sessions.c.seq).order_by(sessions.c.seq.desc())
             oldest = connection.execute(newest.offset(most).limit(1)).scalar()
             if oldest is not None:
@@ -142,23 +141,13 @@ def _remove(connection: Connection, table: Table, which: Any) -> int:
     return connection.execute(delete_from(table).where(which)).rowcount
 
 
-def _token_row(record: TokenRecord) -> dict[str, Any]:
-    limited = None if record.dataflows is None else list(record.dataflows)
-    return {**asdict(record), "dataflows": limited}
-
-
 def _token_of(row: Row[Any]) -> TokenRecord:
-    values = _without_seq(row)
-    limited = values.pop("dataflows")
-    return TokenRecord(**values, dataflows=None if limited is None else tuple(limited))
+    limited = None if row.dataflows is None else tuple(row.dataflows)
+    return TokenRecord(**(rows.fields_of(TokenRecord, row) | {"dataflows": limited}))
 
 
 def _session_of(row: Row[Any]) -> SessionRecord:
-    return SessionRecord(**_without_seq(row))
-
-
-def _without_seq(row: Row[Any]) -> dict[str, Any]:
-    return {name: value for name, value in row._mapping.items() if name != "seq"}
+    return SessionRecord(**rows.fields_of(SessionRecord, row))
 
 
 ROWS_MAX = 2_000
@@ -173,7 +162,7 @@ class AuditLog:
     def add_audit(self, entries: Sequence[AuditRecord]) -> None:
         """Append entries (>= 1), in order."""
         with self._database.write(fenced=False) as connection:
-            connection.execute(insert(audit), [_row(entry) for entry in entries])
+            connection.execute(insert(audit), [_audit_row(entry) for entry in entries])
 
     def audit(
         self, chosen: AuditFilter, *, cursor: str | None = None, limit: int = 100
@@ -184,16 +173,15 @@ class AuditLog:
             query = query.where(audit.c.at >= chosen.since)
         if chosen.until is not None:
             query = query.where(audit.c.at < chosen.until)
-        for name in ("actor", "action", "dataflow", "outcome"):
+        for name in ("actor", "action", "dataflow", "outcome", "error_code"):
             if (value := getattr(chosen, name)) is not None:
                 query = query.where(audit.c[name] == value)
-        return page(self._database, query, audit.c.seq, _of, cursor, limit)
+        return page(self._database, query, audit.c.seq, _audit_of, cursor, limit)
 
     def forget_audit(self, before: datetime, *, rows_max: int) -> int:
         """Remove the oldest entries, at most some thousand; return how many.
 
         Args:
-            before: Entries before this time go.
             rows_max: Only so many of the others stay, the newest.
         """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
@@ -206,12 +194,12 @@ class AuditLog:
             return len(gone)
 
 
-def _row(entry: AuditRecord) -> dict[str, Any]:
-    values = asdict(entry)
-    del values["number"]
-    return {**values, "target": dict(entry.target)}
+def _audit_row(entry: AuditRecord) -> dict[str, Any]:
+    row = rows.row_of(entry)
+    del row["number"]
+    return row
 
 
-def _of(row: Row[Any]) -> AuditRecord:
+def _audit_of(row: Row[Any]) -> AuditRecord:
     values = dict(row._mapping)
     return AuditRecord(number=values.pop("seq"), **values)

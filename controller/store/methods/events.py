@@ -16,6 +16,7 @@ from sqlalchemy import delete as delete_from
 from cbp.clock import MACHINE
 from controller.store.database.connections import Database
 from controller.store.records import Event, EventCursor, EventRecord
+from controller.store.schema import rows
 from controller.store.schema.tables import events
 
 EVENTS_LOCK = 0x_CB_95_70_13
@@ -41,11 +42,11 @@ def tell(connection: Connection, *new_events: Event) -> None:
     On PostgreSQL it waits for the commits of other writers of events.
     """
     now_ms = MACHINE.now_ms()
-    rows = [_row(event, now_ms) for event in new_events]
+    new = [{"at_ms": now_ms, **rows.row_of(event)} for event in new_events]
     if connection.dialect.name == "postgresql":
-        connection.execute(_INSERT_IN_TURN, {"rows": json.dumps(rows)})
+        connection.execute(_INSERT_IN_TURN, {"rows": json.dumps(new)})
     else:
-        connection.execute(insert(events), rows)
+        connection.execute(insert(events), new)
 
 
 class Events:
@@ -80,7 +81,6 @@ class Events:
 
         Args:
             cursor: A place in the stream.
-            dataflow: Only its events, and those of no dataflow; `None` means all.
             limit: Return at most so many (>= 1).
 
         Returns:
@@ -122,20 +122,5 @@ def _concerns(dataflow: str | None) -> list[Any]:
     return [or_(events.c.dataflow == dataflow, events.c.dataflow == "")]
 
 
-def _row(event: Event, now_ms: int) -> dict[str, Any]:
-    return {
-        "at_ms": now_ms,
-        "kind": event.kind,
-        "dataflow": event.dataflow,
-        "stage": event.stage,
-        "flow": event.flow,
-        "subject": event.subject,
-        "count": event.count,
-    }
-
-
 def _event_of(row: Row[Any]) -> EventRecord:
-    # `Row.count` is a method of tuples.
-    values = row._mapping
-    event = Event(**{name: values[name] for name in _COLUMNS[1:]})
-    return EventRecord(row.seq, row.at_ms, event)
+    return EventRecord(row.seq, row.at_ms, Event(**rows.fields_of(Event, row)))

@@ -32,8 +32,6 @@ class Forgetting:
         """Return the oldest increments of a flow that the store knows, ascending by index.
 
         Args:
-            flow: The flow.
-            first: The first index of interest.
             limit: Maximum number of increments; `None` means all.
         """
         mine = and_(increments.c.dataflow == dataflow, increments.c.flow == flow)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, func, insert, select
@@ -130,9 +131,7 @@ def write_frames(connection: Connection, dataflow: str, stage: str, connector: C
         "closes": list(connector.closes),
     }
     here = and_(
-        wiring.c.dataflow == dataflow,
-        wiring.c.stage == stage,
-        wiring.c.input == connector.input,
+        wiring.c.dataflow == dataflow, wiring.c.stage == stage, wiring.c.input == connector.input
     )
     connection.execute(update_table(wiring).where(here).values(framing=value))
 
@@ -183,10 +182,24 @@ class Punctuations:
         return self._database.row(query, punctuation_of)
 
     def punctuations(
-        self, dataflow: str, *, cursor: str | None = None, limit: int = 100
+        self,
+        dataflow: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
     ) -> Page[Punctuation]:
-        """List punctuations, newest first; raises `CursorInvalidError`."""
+        """List punctuations, newest first; raises `CursorInvalidError`.
+
+        Args:
+            since, until: Only those that were closed at or after, and before, these times.
+        """
         query = select(punctuations).where(punctuations.c.dataflow == dataflow)
+        if since is not None:
+            query = query.where(punctuations.c.closed_ms >= int(since.timestamp() * 1000))
+        if until is not None:
+            query = query.where(punctuations.c.closed_ms < int(until.timestamp() * 1000))
         return page(
             self._database, query, punctuations.c.number, punctuation_of, cursor, limit, of=dataflow
         )

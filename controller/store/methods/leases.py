@@ -132,11 +132,7 @@ class Leases:
 
 
 def require_epoch(connection: Connection, epoch: int) -> None:
-    """Keep the lease's epoch unchanged until the transaction ends.
-
-    Raises:
-        LeaseLostError: If it has another epoch: another instance leads.
-    """
+    """Keep the lease's epoch unchanged until the transaction ends. Raises `LeaseLostError`."""
     query = (
         select(leases.c.epoch, leases.c.address)
         .where(leases.c.name == LEADER)
@@ -169,8 +165,7 @@ _NEXT_REVISION = (
 def hold(connection: Connection, dataflow: str) -> None:
     """Lock a dataflow against other writers until the transaction ends, and revise it.
 
-    Raises:
-        NotFoundError: If there is no such dataflow.
+    Raises `NotFoundError`.
     """
     if not connection.execute(_NEXT_REVISION, {"held": dataflow}).rowcount:
         raise NotFoundError(kind="dataflow", name=dataflow)
@@ -179,8 +174,7 @@ def hold(connection: Connection, dataflow: str) -> None:
 def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
     """Like `hold`; return the stage, which stays as it is until the transaction ends.
 
-    Raises:
-        NotFoundError: If there is no such dataflow or stage.
+    Raises `NotFoundError`.
     """
     hold(connection, dataflow)
     query = select(stages).where(stages.c.dataflow == dataflow, stages.c.stage == stage)

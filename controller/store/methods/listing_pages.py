@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Row,
-    Select,
-    Text,
-    func,
-    literal,
-    type_coerce,
-)
+from sqlalchemy import Column, ColumnElement, Row, Select, Text, func, literal, type_coerce
 
 from controller.store.database.connections import Database
 from controller.store.errors import CursorInvalidError
@@ -47,8 +38,7 @@ def page(
         build: Makes an item from a row.
         of: The dataflow whose items are listed; empty means items of all.
 
-    Raises:
-        CursorInvalidError: If the cursor is not from this listing.
+    Raises `CursorInvalidError`.
     """
     limit = max(1, limit)
     if cursor is not None:

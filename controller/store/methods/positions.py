@@ -52,11 +52,7 @@ class Positions:
             waiting = queues.connectors(connection, dataflow)
             stage_positions = {
                 stage.stage: StagePosition(
-                    stage.epoch,
-                    stage.memo,
-                    waiting.get(stage.stage, {}),
-                    stage.turns,
-                    stage.due_ms,
+                    stage.epoch, stage.memo, waiting.get(stage.stage, {}), stage.turns, stage.due_ms
                 )
                 for stage in _stages(connection, dataflow)
             }
@@ -71,7 +67,6 @@ class Positions:
         position.
 
         Args:
-            position: A former position of the dataflow.
             at: Arrival time for increments that the store does not know.
 
         Raises:
@@ -127,7 +122,6 @@ class Positions:
         generation is already stored.
 
         Args:
-            generation: The generation that begins.
             at: Arrival time for increments that the store does not know.
             dropped: As in `withdraw`.
 

@@ -54,7 +54,6 @@ def append_increments(
     """Store increments and enqueue them at every consumer; return how many were not stored yet.
 
     Args:
-        connection: Inside a writing transaction.
         records: At least one, of one flow, in order and without gaps.
         skip: (stage, input) pairs where they are not enqueued.
 
@@ -145,12 +144,7 @@ def consume(connection: Connection, intention: Intention) -> None:
         read, remove = intention.read.get(name, ()), intention.remove.get(name, ())
         if read or remove:
             consume_frames(
-                connection,
-                intention.dataflow,
-                intention.stage,
-                connector,
-                read=read,
-                remove=remove,
+                connection, intention.dataflow, intention.stage, connector, read=read, remove=remove
             )
     for name, indexes in _chosen(intention.read, framed):
         marked = connection.execute(
@@ -198,7 +192,6 @@ def connectors(
     """Return stage -> input -> connector; inputs in the order of their registration.
 
     Args:
-        connection: Inside a transaction.
         known: By dataflow, what waited at the last call, to be used again; replaced by what waits
             now. A row with equal values is an equal increment, so nothing in it can be wrong.
     """

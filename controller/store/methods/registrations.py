@@ -88,12 +88,11 @@ class Registrations:
             framed: The (stage, input) pairs that frame their flow; what arrives there waits
                 until `frame` takes it.
 
-        Raises:
-            AlreadyExistsError: If the name is taken.
+        Raises `AlreadyExistsError`.
         """
         with self._database.write() as connection:
             # Drawn: one that was deleted had another number, whatever it was.
-            row = rows.dataflow_row(record) | {"revision": secrets.randbits(_REVISION_BITS)}
+            row = rows.row_of(record) | {"revision": secrets.randbits(_REVISION_BITS)}
             insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():
                 _insert_stage(connection, record, stage, inputs, framed)
@@ -149,11 +148,9 @@ class Registrations:
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
-            desired: What is wanted from now on.
             instead_of: Change nothing if something else was wanted until now.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             hold(connection, name)
@@ -236,7 +233,6 @@ class Registrations:
             index: Index of the oldest output increment that arrived there. `None` means the
                 oldest punctuation that is not applied there.
             framing: The framing after it.
-            frames: In order; they are appended to the queue.
 
         Raises:
             NotFoundError: If there is no such stage.
@@ -274,7 +270,7 @@ def _insert_stage(
     framed: Collection[tuple[str, str]],
 ) -> None:
     fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
-    connection.execute(insert(stages), rows.stage_row(fresh))
+    connection.execute(insert(stages), rows.row_of(fresh))
     wired = [
         {
             "dataflow": record.name,
@@ -313,15 +309,12 @@ class Versions:
 
         Args:
             record: Carries the new version and document; other fields are ignored.
-            stages: As in `register`.
-            framed: As in `register`.
             position: Where the new version begins; has every stage and input of `stages`.
             fresh: Stages to resume if an error paused them; one that a user paused stays paused.
             priorities: Priorities of stages that the store does not know; others keep theirs.
             at: Time for increments and stages that the store does not know.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             hold(connection, record.name)
@@ -330,10 +323,7 @@ class Versions:
             connection.execute(
                 update_table(dataflows)
                 .where(dataflows.c.name == record.name)
-                .values(
-                    version=record.version,
-                    document=dict(record.document),
-                )
+                .values(version=record.version, document=dict(record.document))
             )
             store_increments(connection, position, at)
             ends = {increment.flow: increment.index for increment in position.newest}
@@ -383,7 +373,7 @@ def _bring_stages(
                 priority=priorities.get(name, NORMAL),
                 turns=stage.turns, due_ms=stage.due_ms,
             )  # fmt: skip
-            connection.execute(insert(stages), rows.stage_row(new))
+            connection.execute(insert(stages), rows.row_of(new))
             continue
         values: dict[str, Any] = {
             "epoch": stage.epoch,

@@ -8,12 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    func,
-    insert,
-    select,
-)
+from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
@@ -163,9 +158,7 @@ class Runs:
     def retry_stage(self, dataflow: str, stage: str) -> None:
         """Let a stage that stopped try once more; end the rest after a failed try.
 
-        Raises:
-            NotFoundError: If there is no such stage.
-            StagePausedError: If an operator paused it.
+        Raises `NotFoundError`, `StagePausedError`.
         """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
@@ -176,8 +169,7 @@ class Runs:
     def resume_stage(self, dataflow: str, stage: str) -> None:
         """Let a stage run again, whatever paused it, and forget its failures.
 
-        Raises:
-            NotFoundError: If there is no such stage.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
@@ -215,12 +207,9 @@ class Runs:
 
         Args:
             dataflow, stage, status, epoch: What the runs must have.
-            error_code: The code of the error that ended them.
             since, until: They began at this time or later, and before that time; in UTC.
-            limit: Maximum number of runs of the page (>= 1).
 
-        Raises:
-            CursorInvalidError: If the cursor is not from this listing.
+        Raises `CursorInvalidError`.
         """
         wanted = {
             "dataflow": dataflow,

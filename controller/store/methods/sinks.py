@@ -17,6 +17,7 @@ from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
 from controller.store.methods.leases import hold
 from controller.store.records import Desired, SinkRecord
+from controller.store.schema import rows
 from controller.store.schema.tables import increments, sinks
 
 
@@ -33,22 +34,9 @@ class Sinks:
         return self._database.rows(query, _record)
 
     def put_sink(self, record: SinkRecord) -> None:
-        """Put a sink, in place of an earlier one of its name.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        row = {
-            "dataflow": record.dataflow,
-            "sink": record.sink,
-            "identity": record.identity,
-            "flow": record.flow,
-            "generation": record.generation,
-            "next": record.next,
-            "desired": record.desired,
-            "choice": record.choice,
-            "standing": record.standing,
-        }
+        """Put a sink, in place of an earlier one of its name. Raises `NotFoundError`."""
+        row = rows.row_of(record)
+        del row["end"], row["waits_since"]
         with self._database.write() as connection:
             hold(connection, record.dataflow)
             connection.execute(delete_from(sinks).where(*_of(record.dataflow, record.sink)))
@@ -65,11 +53,7 @@ class Sinks:
         Raises `NotFoundError`.
         """
         mine = (*_of(record.dataflow, record.sink), sinks.c.identity == record.identity)
-        moved = {
-            "generation": record.generation,
-            "next": record.next,
-            "standing": record.standing,
-        }
+        moved = {"generation": record.generation, "next": record.next, "standing": record.standing}
         with self._database.write() as connection:
             hold(connection, record.dataflow)
             connection.execute(update_table(sinks).where(*mine).values(moved))
@@ -82,10 +66,7 @@ class Sinks:
     ) -> SinkRecord:
         """Store what an operator wants of a sink; return the sink.
 
-        Its pause after a failure ends, so it is tried at once.
-
-        Raises:
-            NotFoundError: If there is no such sink.
+        Its pause after a failure ends, so it is tried at once. Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             hold(connection, dataflow)
@@ -120,16 +101,4 @@ def _of(dataflow: str, sink: str) -> tuple[Any, ...]:
 
 
 def _record(row: Row[Any]) -> SinkRecord:
-    return SinkRecord(
-        row.dataflow,
-        row.sink,
-        row.identity,
-        row.flow,
-        row.generation,
-        row.next,
-        row.desired,
-        row.choice,
-        row.standing,
-        row.end or 0,
-        row.waits_since,
-    )
+    return SinkRecord(**(rows.fields_of(SinkRecord, row) | {"end": row.end or 0}))

@@ -10,6 +10,7 @@ from sqlalchemy import delete as delete_from
 from controller.store.database.connections import Database
 from controller.store.methods.leases import hold
 from controller.store.records import VerificationRecord
+from controller.store.schema import rows
 from controller.store.schema.tables import verifications
 
 
@@ -22,20 +23,17 @@ class Verifications:
         """Keep the result of a verification, in place of an earlier result of it.
 
         Args:
-            record: The result.
             most: How many of its dataflow are kept (>= 1); the oldest ones go.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         c = verifications.c
         mine = c.dataflow == record.dataflow
         newest = select(c.seq).where(mine).order_by(c.seq.desc()).limit(most)
-        row = {"id": record.id, "dataflow": record.dataflow, "result": record.result}
         with self._database.write() as connection:
             hold(connection, record.dataflow)
             connection.execute(delete_from(verifications).where(mine, c.id == record.id))
-            connection.execute(insert(verifications), row)
+            connection.execute(insert(verifications), rows.row_of(record))
             newest_ids = list(connection.execute(newest).scalars())
             connection.execute(delete_from(verifications).where(mine, c.seq < min(newest_ids)))
 
@@ -52,4 +50,4 @@ class Verifications:
 
 
 def _record(row: Row[Any]) -> VerificationRecord:
-    return VerificationRecord(row.id, row.dataflow, row.result)
+    return VerificationRecord(**rows.fields_of(VerificationRecord, row))

@@ -25,44 +25,38 @@ _COLUMNS = {"index": "idx", "key": "request_key"}
 """Columns that are not called as the field of their record."""
 
 
-_NAMES = {
-    kind: tuple(field.name for field in fields(kind))
-    for kind in (DataflowRecord, StageRecord, RunRecord, ClaimRecord)
-}
+_NAMES: dict[type[Any], tuple[str, ...]] = {}
 
 
-def _row(record: Any) -> Values:
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return _NAMES[kind]
+
+
+def row_of(record: Any) -> Values:
     """Return the row of a record; its mappings as plain objects, for JSON."""
     row = {}
-    for name in _NAMES[type(record)]:
+    for name in _names(type(record)):
         value = getattr(record, name)
         row[_COLUMNS.get(name, name)] = dict(value) if isinstance(value, Mapping) else value
     return row
 
 
-def _fields(kind: type[Any], row: Row[Any]) -> Values:
-    """Return the fields of the record that a row holds."""
-    return {name: getattr(row, _COLUMNS.get(name, name)) for name in _NAMES[kind]}
-
-
-def dataflow_row(record: DataflowRecord) -> Values:
-    """Return the row of a dataflow."""
-    return _row(record)
+def fields_of(kind: type[Any], row: Row[Any]) -> Values:
+    """Return the fields of the record that a row holds; `Row.count` is a method of tuples."""
+    values = row._mapping
+    return {name: values[_COLUMNS.get(name, name)] for name in _names(kind)}
 
 
 def dataflow_of(row: Row[Any]) -> DataflowRecord:
     """Return the dataflow of a row."""
-    return DataflowRecord(**_fields(DataflowRecord, row))
-
-
-def stage_row(record: StageRecord) -> Values:
-    """Return the row of a stage."""
-    return _row(record)
+    return DataflowRecord(**fields_of(DataflowRecord, row))
 
 
 def stage_of(row: Row[Any]) -> StageRecord:
     """Return the stage of a row."""
-    return StageRecord(**_fields(StageRecord, row))
+    return StageRecord(**fields_of(StageRecord, row))
 
 
 def increment_row(record: IncrementRecord) -> Values:
@@ -114,23 +108,23 @@ def increment_record_of(row: Row[Any]) -> IncrementRecord:
 def run_row(record: RunRecord) -> Values:
     """Return the row of a run."""
     lists = {"read": _lists(record.read), "remove": _lists(record.remove)}
-    return _row(record) | lists | {"status": record.status.value}
+    return row_of(record) | lists | {"status": record.status.value}
 
 
 def run_of(row: Row[Any]) -> RunRecord:
     """Return the run of a row."""
     tuples = {"read": _tuples(row.read), "remove": _tuples(row.remove)}
-    return RunRecord(**(_fields(RunRecord, row) | tuples | {"status": RunStatus(row.status)}))
+    return RunRecord(**(fields_of(RunRecord, row) | tuples | {"status": RunStatus(row.status)}))
 
 
 def claim_row(record: ClaimRecord) -> Values:
     """Return the row of a claim."""
-    return _row(record) | {"request_key": record.key or None}
+    return row_of(record) | {"request_key": record.key or None}
 
 
 def claim_of(row: Row[Any]) -> ClaimRecord:
     """Return the claim of a row."""
-    return ClaimRecord(**(_fields(ClaimRecord, row) | {"key": row.request_key or ""}))
+    return ClaimRecord(**(fields_of(ClaimRecord, row) | {"key": row.request_key or ""}))
 
 
 def _lists(read: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

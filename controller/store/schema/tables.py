@@ -106,13 +106,20 @@ metadata = MetaData(
     }
 )
 
+
+def _all(
+    kind: Any, *names: str, nullable: bool = False, primary_key: bool = False
+) -> list[Column[Any]]:
+    """Return columns of one type."""
+    return [Column(name, kind, nullable=nullable, primary_key=primary_key) for name in names]
+
+
 dataflows = Table(
     "dataflows",
     metadata,
     Column("name", Name, primary_key=True),
     Column("version", Integer, nullable=False),
-    Column("document", JsonText, nullable=False),
-    Column("folder", JsonText, nullable=False),
+    *_all(JsonText, "document", "folder"),
     Column("desired", Name, nullable=False),
     Column("created_at", UtcTime, nullable=False),
     # Number of the next punctuation.
@@ -125,8 +132,7 @@ dataflows = Table(
 stages = Table(
     "stages",
     metadata,
-    Column("dataflow", Name, primary_key=True),
-    Column("stage", Name, primary_key=True),
+    *_all(Name, "dataflow", "stage", primary_key=True),
     Column("epoch", BigInteger, nullable=False),
     Column("waiting_since", UtcTime, nullable=False),
     Column("memo", JsonText),
@@ -145,9 +151,7 @@ stages = Table(
 wiring = Table(
     "wiring",
     metadata,
-    Column("dataflow", Name, primary_key=True),
-    Column("stage", Name, primary_key=True),
-    Column("input", Name, primary_key=True),
+    *_all(Name, "dataflow", "stage", "input", primary_key=True),
     Column("flow", Name, nullable=False),
     # Inputs keep the order in which they were registered.
     Column("position", Integer, nullable=False),
@@ -161,11 +165,9 @@ increments = Table(
     "increments",
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("dataflow", Name, nullable=False),
-    Column("flow", Name, nullable=False),
+    *_all(Name, "dataflow", "flow"),
     Column("idx", BigInteger, nullable=False),
-    Column("framing_key", JsonText, nullable=False),
-    Column("files", JsonText, nullable=False),
+    *_all(JsonText, "framing_key", "files"),
     # Of messages with addresses: a list; of records that are gone: {"gone": [...]}; null: none.
     Column("bindings", JsonText),
     Column("created_at", UtcTime, nullable=False),
@@ -179,9 +181,7 @@ increments = Table(
 queue = Table(
     "queue",
     metadata,
-    Column("dataflow", Name, primary_key=True),
-    Column("stage", Name, primary_key=True),
-    Column("input", Name, primary_key=True),
+    *_all(Name, "dataflow", "stage", "input", primary_key=True),
     Column("position", BigInteger, primary_key=True),
     Column("flow", Name, nullable=False),
     Column("idx", BigInteger, nullable=False),
@@ -190,8 +190,7 @@ queue = Table(
         ["dataflow", "stage", "input"], ["wiring.dataflow", "wiring.stage", "wiring.input"]
     ),
     ForeignKeyConstraint(
-        ["dataflow", "flow", "idx"],
-        ["increments.dataflow", "increments.flow", "increments.idx"],
+        ["dataflow", "flow", "idx"], ["increments.dataflow", "increments.flow", "increments.idx"]
     ),
     UniqueConstraint("dataflow", "stage", "input", "idx"),
     Index(None, "dataflow", "flow", "idx"),
@@ -204,8 +203,7 @@ punctuations = Table(
     Column("number", BigInteger, primary_key=True),
     Column("flow", Name, nullable=False),
     Column("at", BigInteger, nullable=False),
-    Column("reason", Name, nullable=False),
-    Column("key", Name, nullable=False),
+    *_all(Name, "reason", "key"),
     Column("closed_ms", BigInteger, nullable=False),
     Column("input", Name, nullable=False),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
@@ -216,13 +214,11 @@ runs = Table(
     "runs",
     metadata,
     Column("id", Name, primary_key=True),
-    Column("dataflow", Name, nullable=False),
-    Column("stage", Name, nullable=False),
+    *_all(Name, "dataflow", "stage"),
     Column("epoch", BigInteger, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("status", Name, nullable=False),
-    Column("read", JsonText, nullable=False),
-    Column("remove", JsonText, nullable=False),
+    *_all(JsonText, "read", "remove"),
     Column("started_at", UtcTime, nullable=False),
     Column("finished_at", UtcTime),
     Column("figures", JsonText, nullable=False),
@@ -237,9 +233,7 @@ claims = Table(
     "claims",
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("id", Name, nullable=False),
-    Column("dataflow", Name, nullable=False),
-    Column("source", Name, nullable=False),
+    *_all(Name, "id", "dataflow", "source"),
     Column("sequence", BigInteger, nullable=False),
     Column("path", JsonText, nullable=False),
     Column("bytes", BigInteger, nullable=False),
@@ -275,8 +269,7 @@ verifications = Table(
     "verifications",
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("id", Name, nullable=False),
-    Column("dataflow", Name, nullable=False),
+    *_all(Name, "id", "dataflow"),
     Column("result", JsonText, nullable=False),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
     UniqueConstraint("id"),
@@ -287,13 +280,10 @@ verifications = Table(
 sinks = Table(
     "sinks",
     metadata,
-    Column("dataflow", Name, primary_key=True),
-    Column("sink", Name, primary_key=True),
+    *_all(Name, "dataflow", "sink", primary_key=True),
     # Of the target: another one is another sink.
-    Column("identity", Name, nullable=False),
-    Column("flow", Name, nullable=False),
-    Column("generation", BigInteger, nullable=False),
-    Column("next", BigInteger, nullable=False),
+    *_all(Name, "identity", "flow"),
+    *_all(BigInteger, "generation", "next"),
     Column("desired", Name, nullable=False),
     # What an operator chose to do with increments that are no longer true; "": nothing.
     Column("choice", Name, nullable=False),
@@ -319,17 +309,11 @@ tokens = Table(
     "tokens",
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("name", Name, nullable=False),
-    Column("scope", Name, nullable=False),
-    Column("prefix", Name, nullable=False),
-    Column("sha256", Name, nullable=False),
+    *_all(Name, "name", "scope", "prefix", "sha256"),
     Column("dataflows", JsonText),
     Column("created_by", Name, nullable=False),
     Column("created_at", UtcTime, nullable=False),
-    Column("expires_at", UtcTime),
-    Column("last_used_at", UtcTime),
-    Column("revoked_at", UtcTime),
-    Column("rotated_at", UtcTime),
+    *_all(UtcTime, "expires_at", "last_used_at", "revoked_at", "rotated_at", nullable=True),
     Column("old_sha256", Name, nullable=False),
     Column("old_until", UtcTime),
     UniqueConstraint("name"),
@@ -342,14 +326,8 @@ sessions = Table(
     "sessions",
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("id", Name, nullable=False),
-    Column("sha256", Name, nullable=False),
-    Column("token", Name, nullable=False),
-    Column("mark", Name, nullable=False),
-    Column("scope", Name, nullable=False),
-    Column("created_at", UtcTime, nullable=False),
-    Column("expires_at", UtcTime, nullable=False),
-    Column("last_seen_at", UtcTime, nullable=False),
+    *_all(Name, "id", "sha256", "token", "mark", "scope"),
+    *_all(UtcTime, "created_at", "expires_at", "last_seen_at"),
     Column("address", Name, nullable=False),
     # What a browser says may hold any character.
     Column("agent", JsonText, nullable=False),
@@ -362,9 +340,7 @@ sign_in_codes = Table(
     "sign_in_codes",
     metadata,
     Column("sha256", Name, primary_key=True),
-    Column("token", Name, nullable=False),
-    Column("mark", Name, nullable=False),
-    Column("scope", Name, nullable=False),
+    *_all(Name, "token", "mark", "scope"),
     Column("expires_at", UtcTime, nullable=False),
 )
 
@@ -373,20 +349,14 @@ audit = Table(
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
     Column("at", UtcTime, nullable=False),
-    Column("actor", Name, nullable=False),
-    Column("session", Name, nullable=False),
-    Column("scope", Name, nullable=False),
+    *_all(Name, "actor", "session", "scope"),
     Column("user", JsonText, nullable=False),
-    Column("action", Name, nullable=False),
-    Column("outcome", Name, nullable=False),
+    *_all(Name, "action", "outcome"),
     Column("status", Integer, nullable=False),
     Column("error_code", Name, nullable=False),
     # From the path of a request: any characters.
-    Column("dataflow", JsonText, nullable=False),
-    Column("target", JsonText, nullable=False),
-    Column("reason", JsonText, nullable=False),
-    Column("request", Name, nullable=False),
-    Column("address", Name, nullable=False),
+    *_all(JsonText, "dataflow", "target", "reason"),
+    *_all(Name, "request", "address"),
     Column("count", BigInteger, nullable=False),
     *(Index(None, name, "seq") for name in ("actor", "action", "dataflow", "outcome")),
 )
@@ -397,10 +367,6 @@ events = Table(
     metadata,
     Column("seq", Serial, primary_key=True, autoincrement=True),
     Column("at_ms", BigInteger, nullable=False),
-    Column("kind", Name, nullable=False),
-    Column("dataflow", Name, nullable=False),
-    Column("stage", Name, nullable=False),
-    Column("flow", Name, nullable=False),
-    Column("subject", Name, nullable=False),
+    *_all(Name, "kind", "dataflow", "stage", "flow", "subject"),
     Column("count", Integer, nullable=False),
 )

@@ -145,6 +145,7 @@ def _matches(entry: AuditRecord, chosen: AuditFilter) -> bool:
     if chosen.until is not None and entry.at >= chosen.until:
         return False
     wanted: dict[str, Any] = {
-        name: getattr(chosen, name) for name in ("actor", "action", "dataflow", "outcome")
+        name: getattr(chosen, name)
+        for name in ("actor", "action", "dataflow", "outcome", "error_code")
     }
     return all(value in (None, getattr(entry, name)) for name, value in wanted.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from cbp.engine.interface.tables import TableRewind
@@ -69,7 +70,14 @@ class FakeAmendments:
         self.begun.append(begun)
         return self.begun[-1]
 
-    def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:
+    def moments(
+        self,
+        name: str,
+        *,
+        limit: int,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[PointAfterRun]:
         self.store.dataflow(name)
         return [
             PointAfterRun(

@@ -23,8 +23,7 @@ from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from controller.loop.counts.run_counts import Counts, LaneCount
 from controller.loop.housekeeping.disk_use import DiskUses
-from controller.loop.operations.give_back_jobs import GiveBackJobs
-from controller.loop.operations.rollback_jobs import RollbackJobs
+from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.rebuilding import Rebuild
@@ -101,11 +100,11 @@ class FakeController:
         self.retained = FakeRetained(store)
         self.journal = Journal(files=files, root=str(root), clock=lambda: NOON)
         self.disk_uses = DiskUses(files=files, clock=lambda: NOON)
-        self.lane_counts = (
+        lanes = (
             LaneCount("clicks", "resident", runs=3, seconds=0.5),
             LaneCount("deleted", "spark", runs=1, seconds=2.0),
         )
-        self.run_counts = Counts()
+        self.run_counts = Counts(lanes={(one.dataflow, one.lane): one for one in lanes})
         self.fails_with: Exception | None = None
         self.under_way: dict[str, dict[str, float]] = {}
         self.beside: tuple[str, ...] = ()

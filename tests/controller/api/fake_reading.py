@@ -31,7 +31,7 @@ class NoExplaining:
     def plan(self, name: str) -> Any:
         raise NotFoundError(kind="dataflow", name=name)
 
-    def versions(self, name: str, *, below: int, limit: int) -> list[Any]:
+    def versions(self, name: str, *, below: int, limit: int, **times: Any) -> list[Any]:
         return []
 
     def left(self, name: str) -> Mapping[str, str]:

@@ -233,7 +233,13 @@ class FakeStore(FakeAccessStore):
         return []
 
     def punctuations(
-        self, dataflow: str, *, cursor: str | None = None, limit: int = 100
+        self,
+        dataflow: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
     ) -> Page[Punctuation]:
         return page_of(self.punctuation_records, cursor, limit)
 

@@ -14,7 +14,7 @@ import structlog
 
 from cbp.clock import MACHINE
 from cbp.model.schedule.places import Places
-from controller.app.background_rounds import Rounds
+from controller.app.leader_duties import Rounds
 from controller.loop.runs.threads import Threads
 from tests.controller.world import Deferred
 

@@ -94,11 +94,11 @@ def test_an_event_that_comes_while_a_dataflow_is_held_is_made_up_for(
 ) -> None:
     """As during a version change that is refused in the end, which leaves no trace in the store."""
     scanned(duties)
-    service.controller._holds.hold("d07", "is changed")
+    service.parts.holds.hold("d07", "is changed")
     duties.scheduler = SimpleNamespace()
     duties._scan_soon(["d07", "d08"])
     assert duties.scans.take() == ["d08"]  # type: ignore[attr-defined]
-    service.controller._holds.release("d07")
+    service.parts.holds.release("d07")
     assert "d07" in scanned(duties)
     duties.scheduler = None
 

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from inspect import signature
 from typing import Any, get_type_hints
 
 import pytest
 
-from controller.loop.assembly import Environment, Parts
+from cbp.engine.interface.engine import Engine
+from controller.loop.assembly import Environment, LoopLimits, Part, Parts
 
-KINDS = {
-    name: get_type_hints(one.func)["return"]
-    for name, one in vars(Parts).items()
-    if isinstance(one, cached_property)
+PARTS = {name: one for name, one in vars(Parts).items() if isinstance(one, Part)}
+OF_ENGINE = {
+    name: get_type_hints(one.fget)["return"]
+    for name, one in vars(Engine).items()
+    if isinstance(one, property)
 }
-CLASSES = {name: kind for name, kind in KINDS.items() if isinstance(kind, type)}
-GIVEN = get_type_hints(Environment)
+GIVEN = OF_ENGINE | get_type_hints(LoopLimits) | get_type_hints(Environment)
+GIVEN |= {name: one.kind for name, one in PARTS.items()}
 
 
-@pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES.keys())
-def test_a_part_gets_what_its_constructor_names(kind: Any):
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
+def test_a_part_gets_what_its_constructor_names(part: Part[Any]):
     """A parameter that is called as a part, or as a thing given, is of its type."""
-    hints = get_type_hints(kind) | get_type_hints(kind.__init__)
+    hints = get_type_hints(part.kind) | get_type_hints(part.kind.__init__)
     wrong = [
         name
-        for name in signature(kind).parameters
+        for name in signature(part.kind).parameters.keys() - part.given.keys()
         if name in hints
-        and isinstance(expected := KINDS.get(name) or GIVEN.get(name), type)
+        and isinstance(expected := GIVEN.get(name), type)
         and isinstance(hints[name], type)
         and hints[name] is not expected
     ]

@@ -8,9 +8,8 @@ from contextlib import suppress
 import pytest
 
 from cbp.errors import DataflowInvalidError
-from controller.registry.text import parse_document
+from controller.registry.text import DEPTH_MAX, DIRECTIVES_MAX, parse_document, read_events
 from controller.registry.text_positions import TextPositions
-from controller.registry.yaml_events import DEPTH_MAX, DIRECTIVES_MAX, read_events
 from tests.growth import assert_linear, thread_seconds
 
 YAML, JSON = "application/yaml", "application/json"

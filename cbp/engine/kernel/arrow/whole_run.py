@@ -6,7 +6,7 @@ tables of inputs -> author -> puts and deletions of any key -> `ReachedState.set
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -18,6 +18,7 @@ from cbp.engine.kernel.arrow.emission import conformed_copy
 from cbp.engine.kernel.arrow.groups import Outputs, first_rows
 from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
 from cbp.engine.kernel.arrow.reached_state import ReachedOperation, Room
+from cbp.engine.kernel.arrow.remembered import NOTHING
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext, hidden
@@ -45,6 +46,32 @@ class RunTables:
             raise hidden()
         message = f"there is no input or state {name!r}; use one of {', '.join(self.__dict__)}"
         raise AttributeError(message)
+
+
+@dataclass
+class Called:
+    """What an author did in a call.
+
+    Attributes:
+        operations: What was put and deleted, by state.
+        way: The way that the call went.
+        remembered: What is to be kept in memory, and its bytes; `NOTHING` if nothing is.
+        recalled: Whether it was given what was kept.
+    """
+
+    operations: Operations
+    way: str = ""
+    remembered: tuple[Any, int] = NOTHING
+    recalled: bool = False
+
+    def remember(self, value: Any, size: int) -> None:
+        """Keep a value in memory, for `tables.recall` of the next run; it may be lost.
+
+        Args:
+            value: Anything that follows from the records of all states, as this run leaves them.
+            size: About how many bytes it takes.
+        """
+        self.remembered = value, size
 
 
 @dataclass(frozen=True)
@@ -88,8 +115,15 @@ def call_once(
     readers: Mapping[str, ReachedReader],
     context: RunContext,
     room: Room,
-) -> tuple[Operations, str]:
-    """Call the author; return what was put and deleted, by state, and the way that the call went.
+    recall: Callable[[], tuple[Any, int]] = lambda: NOTHING,
+) -> Called:
+    """Call the author; return what was put, deleted and remembered.
+
+    Args:
+        inputs: The records of each input, in the types that authors see.
+        readers: Find the records of each kept state.
+        room: Where the records that are read and put have place.
+        recall: Returns what the run before remembered of all states as they are, and its bytes.
 
     Raises:
         AuthorCodeError: The author's code failed.
@@ -97,11 +131,21 @@ def call_once(
     """
     for table in inputs.values():
         room.take(table)
-    taken: Operations = {state.name: [] for state in spec.kept}
-    given: dict[str, Any] = {**inputs, **reached_tables(spec, readers)}
+    called = Called({state.name: [] for state in spec.kept})
+
+    def recalled() -> Any:
+        """Return what `out.remember` kept of the states as they are now, or `None`."""
+        value, size = recall()
+        room.hold(size)
+        called.recalled = value is not None
+        return value
+
+    # An input or state of the same name hides it, as for `run`.
+    given: dict[str, Any] = {"recall": recalled, **inputs, **reached_tables(spec, readers)}
     if spec.gives_run:
         given["run"] = context
-    out = Outputs({state.name: _Puts(spec, state, taken[state.name], room) for state in spec.kept})
+    puts = {one.name: _Puts(spec, one, called.operations[one.name], room) for one in spec.kept}
+    out = Outputs({"remember": called.remember, **puts})
     try:
         way = spec.translate(RunTables(given), out)
         if not (isinstance(way, str) and _WAY.fullmatch(way)):
@@ -111,4 +155,5 @@ def call_once(
             raise
         shown = {name: first_rows(table) for name, table in inputs.items()}
         raise author_error(exc, spec, stage=stage, inputs=shown) from exc
-    return taken, str(way or "")
+    called.way = str(way or "")
+    return called

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
-from controller.api.requests.moments import Instant
+from controller.api.requests.moments import ErrorCode, Instant
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import AccessDep, SettingsDep
-from controller.api.routing.routers import page_size, router
+from controller.api.routing.dependencies import AccessDep
+from controller.api.routing.routers import router
 from controller.api.routing.scopes import needs
 from controller.store.access import AuditFilter, AuditRecord, Outcome
 
@@ -33,6 +33,7 @@ class AuditQuery(PageQuery):
     action: str | None = Field(None, max_length=_NAME_LENGTH, description="An operationId.")
     dataflow: str | None = Field(None, max_length=_NAME_LENGTH)
     outcome: Outcome | None = None
+    error_code: ErrorCode = Field(None, description="Code of the problem of its answer.")
 
 
 class AuditOut(Model):
@@ -61,10 +62,7 @@ class AuditOut(Model):
 @routes.get("/audit")
 @needs(Scope.OPERATOR)
 def list_entries(
-    access: AccessDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[AuditQuery, Query()],
+    access: AccessDep, cursors: CursorsDep, query: Annotated[AuditQuery, Query()]
 ) -> Page[AuditOut]:
     """List entries, newest first."""
     chosen = AuditFilter(
@@ -74,10 +72,9 @@ def list_entries(
         action=query.action,
         dataflow=query.dataflow,
         outcome=query.outcome,
+        error_code=query.error_code,
     )
-    page = access.audit.list(
-        chosen, cursor=cursors.open(query.cursor), limit=page_size(settings, query)
-    )
+    page = access.audit.list(chosen, cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(items=[_shown(entry) for entry in page.items], cursor=cursors.seal(page.cursor))
 
 

@@ -14,13 +14,8 @@ from controller.access.identity import TOKEN_FILE, Identity
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import (
-    AccessDep,
-    CallerDep,
-    ExchangeDep,
-    SettingsDep,
-)
-from controller.api.routing.routers import any_instance, open_router, page_size, problems, router
+from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
+from controller.api.routing.routers import any_instance, open_router, problems, router
 from controller.api.routing.scopes import needs, public
 from controller.api.security.cookies import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord
@@ -162,14 +157,10 @@ def make_code(
 @routes.get("/sessions")
 @needs(Scope.ADMIN)
 def list_sessions(
-    caller: CallerDep,
-    access: AccessDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    caller: CallerDep, access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[SessionOut]:
     """List sessions, newest first."""
-    page = access.sessions.list(cursor=cursors.open(query.cursor), limit=page_size(settings, query))
+    page = access.sessions.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(items=[_shown(one, caller) for one in page.items], cursor=cursors.seal(page.cursor))
 
 

@@ -13,8 +13,8 @@ from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
-from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep
+from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.access import TokenRecord
 
@@ -79,13 +79,10 @@ class NewTokenOut(Model):
 @routes.get("/tokens")
 @needs(Scope.ADMIN)
 def list_tokens(
-    access: AccessDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[TokenOut]:
     """List tokens, newest first; the token file is not listed."""
-    page = access.tokens.list(cursor=cursors.open(query.cursor), limit=page_size(settings, query))
+    page = access.tokens.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(
         items=[_shown(token, access.tokens.now()) for token in page.items],
         cursor=cursors.seal(page.cursor),

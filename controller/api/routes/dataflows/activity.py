@@ -19,7 +19,7 @@ from controller.api.answers.schemas import DataflowSummary, Model, RunOut, Stage
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExchangeDep, StoreDep
-from controller.api.routing.granted_dataflows import granted_dataflows
+from controller.api.routing.granted import granted_dataflows
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import RunRecord, Store
@@ -122,10 +122,7 @@ def _errors(store: Store, names: list[str], query: ActivityQuery) -> list[ErrorO
     failed.sort(key=lambda run: run.id, reverse=True)
     return [
         ErrorOut.of(
-            run,
-            run=run.id,
-            at=run.finished_at or run.started_at,
-            error=json_value(run.error),
+            run, run=run.id, at=run.finished_at or run.started_at, error=json_value(run.error)
         )
         for run in failed[: query.errors]
     ]

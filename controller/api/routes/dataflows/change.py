@@ -129,11 +129,7 @@ def change_out(
     """Return a change as the API shows it.
 
     Args:
-        changed: The change, planned or done.
         places: Where the values of the new document stand in its text.
-        older: Other dataflows that run older code than is on disk.
-        beside: Whether it is a swap of tables that are built beside.
-        rebuild: As in `ChangeOut`.
     """
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DataflowInvalidError,
+    Mistake,
+    NotFoundError,
+)
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.priority import Priority
 from controller.access.scopes import Scope
@@ -37,20 +44,19 @@ from controller.api.routing.dependencies import (
     ExplainingDep,
     IdempotencyKey,
     IdempotencyKeysDep,
-    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.routers import (
     PREFIX,
     any_instance,
-    page_size_or_all,
     problems,
     router,
 )
 from controller.api.routing.scopes import needs
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
+from controller.loop.operations.added_columns import with_added_columns
 from controller.registry.text_positions import TextPositions
 from controller.store.base import DataflowRecord, Store
 
@@ -173,7 +179,9 @@ async def change(
         query = await run_in_threadpool(_matched, store, name, if_match, query)
     content_type = request.headers.get("content-type", "")
     by = caller.actor
-    changed = await run_in_threadpool(_change, controller, name, body, content_type, query, by)
+    changed = await run_in_threadpool(
+        _change, controller, store, name, body, content_type, query, by
+    )
     if changed.done:
         response.headers["ETag"] = etag(changed.version)
     return changed
@@ -185,7 +193,6 @@ async def change(
 def list_dataflows(
     store: StoreDep,
     overview: OverviewDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[DataflowSummary]:
@@ -196,7 +203,7 @@ def list_dataflows(
         [record for record in store.dataflows() if record.name > after],
         lambda record: record.name,
         place=None,
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     items = overview.summarise_all(shown, now)
     return Page(items=items, cursor=cursors.seal(more))
@@ -345,13 +352,22 @@ def _register(
 
 
 def _change(
-    controller: Controller, name: str, body: bytes, content_type: str, query: ChangeQuery, by: str
+    controller: Controller,
+    store: Store,
+    name: str,
+    body: bytes,
+    content_type: str,
+    query: ChangeQuery,
+    by: str,
 ) -> ChangeOut:
     with parsed(controller.registry, body, content_type) as document:
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
         places = TextPositions(document.text, document.content_type)
+        with suppress(NotFoundError):  # which the change raises, once the document is checked
+            values = with_added_columns(store.dataflow(name).document, document.values)
+            document = replace(document, values=values)
         if query.beside:
             return _build_beside(controller, document, query, places, by)
         changed = controller.change(

@@ -13,7 +13,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, RunOut
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExplainingDep, LineagesDep
-from controller.api.routing.granted_runs import GrantedRunDep
+from controller.api.routing.granted import GrantedRunDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
@@ -95,18 +95,15 @@ class LineageOut(Model):
 def lineage(record: GrantedRunDep, lineages: LineagesDep) -> LineageOut:
     """Show the runs and files that made a run's input, and the runs that read its output."""
     of_run = lineages.of(record.id)
-    return LineageOut(
-        causes=[CauseOut.of(one, origin=json_value(one.origin)) for one in of_run.causes],
-        effects=[EffectOut.of(one) for one in of_run.effects],
-    )
+    causes = [CauseOut.of(one, origin=json_value(one.origin)) for one in of_run.causes]
+    return LineageOut.of(of_run, causes=causes)
 
 
 @routes.get("/dataflows/{name}/plan", responses=problems(404))
 @needs(Scope.VIEWER)
 def plan(name: str, explaining: ExplainingDep) -> PlanOut:
     """Show which stages run together, and what is shuffled, broadcast, looked up or scanned."""
-    plan_ = explaining.plan(name)
-    return PlanOut(plan=plan_.plan, picture=plan_.picture, mermaid=plan_.mermaid, dot=plan_.dot)
+    return PlanOut.of(explaining.plan(name))
 
 
 @routes.get("/runs/{run}/account", responses=problems(404))
@@ -115,10 +112,4 @@ def account(
     record: GrantedRunDep, run_figures: RunFiguresDep, explaining: ExplainingDep
 ) -> AccountOut:
     """Explain why a run ran, on which increments, and what it produced."""
-    shown = run_figures.one(record)
-    run_account = explaining.run(record.id)
-    return AccountOut.of(
-        run_account,
-        run=shown,
-        produced=[ProducedOut.of(i) for i in run_account.produced],
-    )
+    return AccountOut.of(explaining.run(record.id), run=run_figures.one(record))

@@ -25,7 +25,7 @@ from controller.api.routing.dependencies import (
     PresentStateDep,
     StoreDep,
 )
-from controller.api.routing.granted_dataflows import granted_dataflows
+from controller.api.routing.granted import granted_dataflows
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.drop_folder import DropFolder

@@ -15,6 +15,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Problem
 from controller.api.requests.documents import parsed, read_document_body
+from controller.api.requests.moments import RangeQuery
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
@@ -74,10 +75,16 @@ class RebuildJobOut(JobOut):
     ended_by: str = Field(description="Who asked for the swap, or cancelled it.")
     ended_at: datetime | None
     anew: str = Field(
-        description="Why it does not go on with what it had built before a restart; empty if it "
-        "does, or there was none."
+        description="Why it does not go on with what it had built before a restart or a fault; "
+        "empty if it does, or there was none."
     )
-    error: Problem | None = Field(description="Why it failed, or why its last swap did.")
+    again_at: datetime | None = Field(
+        description="When it tries again, while it waits for a fault of the environment to pass, "
+        "such as a full disk (`error`); `null`: it does not wait."
+    )
+    error: Problem | None = Field(
+        description="Why it failed, why its last swap did, or why it waits."
+    )
 
 
 class RebuildsOut(Model):
@@ -130,12 +137,14 @@ async def start(
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
 @needs(Scope.VIEWER)
 @leader_only
-def list_rebuilds(name: str, store: StoreDep, jobs: RebuildJobsDep) -> RebuildsOut:
+def list_rebuilds(
+    name: str, store: StoreDep, jobs: RebuildJobsDep, query: Annotated[RangeQuery, Query()]
+) -> RebuildsOut:
     """List the rebuilds of a dataflow, newest first, and until when a swap can be taken back.
 
     The last one is listed after a restart of the service, too.
     """
-    items = [_job(one) for one in jobs.all(name)]
+    items = [_job(one) for one in jobs.all(name) if query.holds(one.began_at)]
     return RebuildsOut(items=items, back_until=jobs.back_until(store.dataflow(name)))
 
 

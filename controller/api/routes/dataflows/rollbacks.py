@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
@@ -12,29 +12,28 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
+from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import RangePageQuery, RangeQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
     AmendmentsDep,
     IdempotencyKey,
     IdempotencyKeysDep,
     RollbackJobsDep,
-    SettingsDep,
     StoreDep,
 )
 from controller.api.routing.routers import (
     PREFIX,
     leader_only,
-    page_size,
-    page_size_or_all,
     problems,
     router,
 )
 from controller.api.routing.scopes import needs
-from controller.loop.operations.rollback_jobs import RollbackJob
+from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
@@ -173,7 +172,7 @@ class FilesQuery(PlanQuery, PageQuery):
     """The target of a roll-back, and the part of its files that a client wants."""
 
 
-class MomentsQuery(Model):
+class MomentsQuery(RangeQuery):
     """How many roll-back points a client wants."""
 
     limit: int = Field(
@@ -202,7 +201,7 @@ def list_moments(
     name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
-    moments = amendments.moments(name, limit=query.limit)
+    moments = amendments.moments(name, limit=query.limit, since=query.since, until=query.until)
     return Page(items=[_moment(one) for one in moments])
 
 
@@ -242,13 +241,12 @@ def list_undone_files(
     name: str,
     amendments: AmendmentsDep,
     store: StoreDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[FilesQuery, Query()],
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
-    size, after = page_size(settings, query), cursors.named(query.cursor) or ("", -1)
+    size, after = cursors.size(query), cursors.named(query.cursor) or ("", -1)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
@@ -299,19 +297,18 @@ def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
 def list_rollbacks(
     name: str,
     amendments: AmendmentsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RangePageQuery, Query()],
 ) -> Page[RollbackOut]:
     """List the roll-backs of a dataflow, newest first: who undid what, and why.
 
     Without a `limit` it is every one.
     """
     shown, more = page_behind(
-        amendments.rollbacks(name)[::-1],
+        [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)],
         lambda one: str(one.number),
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 
@@ -344,14 +341,14 @@ def _correction(one: Corrected) -> CorrectionUndoneOut:
     return CorrectionUndoneOut.of(
         one.note,
         run=one.run,
-        at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        at=instant_of(one.at_ms),
         by=one.note.who,
         reason=one.note.why,
     )
 
 
 def _moment(one: PointAfterRun) -> MomentOut:
-    at = datetime.fromtimestamp(one.point.at_ms / 1000, UTC) if one.stage else None
+    at = instant_of(one.point.at_ms) if one.stage else None
     return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
 
 
@@ -371,7 +368,7 @@ def _shown(one: Generation) -> RollbackOut:
         dropped=dict(one.dropped),
         left_out={source: list(indexes) for source, indexes in one.left_out.items()},
         closes_dropped=len(one.closes_dropped),
-        at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
+        at=instant_of(one.prepared_ms),
         by=one.who,
         reason=one.why,
     )

@@ -11,9 +11,9 @@ from pydantic import ConfigDict, Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import RunLogsDep, SettingsDep
-from controller.api.routing.granted_runs import GrantedRunDep
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.dependencies import RunLogsDep
+from controller.api.routing.granted import GrantedRunDep
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.errors import CursorInvalidError
 
@@ -43,7 +43,6 @@ class LogQuery(PageQuery):
 def show_log(
     record: GrantedRunDep,
     run_logs: RunLogsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[LogQuery, Query()],
 ) -> Page[LogLineOut]:
@@ -53,7 +52,7 @@ def show_log(
     cursor: ask with it again to follow a run.
     """
     place = _place(cursors.open(query.cursor), first=0 if query.oldest else None)
-    page = run_logs.read(record.dataflow, record.id, place, limit=page_size(settings, query))
+    page = run_logs.read(record.dataflow, record.id, place, limit=cursors.size(query))
     return Page(items=[_shown(line) for line in page.lines], cursor=cursors.seal(str(page.place)))
 
 

@@ -18,21 +18,15 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.problems import STATUS
 from controller.api.answers.request_errors import RunEndedError, RunNotDueError
-from controller.api.answers.schemas import (
-    BulkItemOut,
-    BulkOut,
-    Model,
-    Page,
-    RunOut,
-)
+from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, RunOut
 from controller.api.figures.overview import members_of
 from controller.api.figures.run_figures import RunFiguresDep
-from controller.api.requests.moments import RangePageQuery
+from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ControllerDep, ExchangeDep, SettingsDep, StoreDep
-from controller.api.routing.granted_runs import GrantedRunDep, GrantedRunsDep
+from controller.api.routing.dependencies import ControllerDep, ExchangeDep, StoreDep
+from controller.api.routing.granted import GrantedRunDep, GrantedRunsDep
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs, require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
@@ -57,9 +51,7 @@ class RunQuery(RangePageQuery):
     )
     status: RunStatus | None = None
     epoch: int | None = Field(None, ge=0, le=(1 << 63) - 1)
-    error_code: str | None = Field(
-        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the error that ended it."
-    )
+    error_code: ErrorCode = Field(None, description="Code of the error that ended it.")
 
 
 class BulkRuns(Model):
@@ -76,7 +68,6 @@ def list_runs(
     store: StoreDep,
     exchange: ExchangeDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     run_figures: RunFiguresDep,
     cursors: CursorsDep,
     query: Annotated[RunQuery, Query()],
@@ -96,7 +87,7 @@ def list_runs(
         since=query.since,
         until=query.until,
         cursor=cursors.open(query.cursor),
-        limit=page_size(settings, query),
+        limit=cursors.size(query),
     )
     exchange.passing = any(map(_is_passing, page.items))
     return Page(items=run_figures.page(page.items), cursor=cursors.seal(page.cursor))

@@ -5,22 +5,23 @@ What an operator wants is written to the store; the instance that leads sees it 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic import Field
 
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ControllerDep, Now, NowDep, SettingsDep, StoreDep
-from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
+from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
-from controller.sinks.report import SinkReport, find_row, report_sinks, require_choosing
+from controller.sinks.standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
 
 routes = router("sinks")
@@ -76,14 +77,13 @@ def list_sinks(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     now: NowDep,
     cursors: CursorsDep,
     query: Annotated[SinksQuery, Query()],
 ) -> Page[SinkOut]:
     """List the sinks of a dataflow by name, and how far each is."""
     cursors = cursors.about(query.state or "")
-    after, size = cursors.open(query.cursor) or "", page_size(settings, query)
+    after, size = cursors.open(query.cursor) or "", cursors.size(query)
     left = [
         one
         for one in _reports(name, store, controller, now)
@@ -175,4 +175,4 @@ def _shown(one: SinkReport) -> SinkOut:
 
 
 def _time(ms: int) -> datetime | None:
-    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+    return instant_of(ms) if ms else None

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.set_aside import BEHIND_CODE
-from cbp.model.flow.skew import Spread
 from cbp.model.run.intention import RunStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
@@ -18,16 +17,9 @@ from controller.api.answers.schemas import Model, Page, PageQuery, StageOut, Wai
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.waiting import waits
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    ReadingDep,
-    SettingsDep,
-    StageFactsDep,
-    StoreDep,
-)
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.reading.stage_facts import StageFacts
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 
@@ -151,12 +143,12 @@ def show(
     error = None if wait is None else wait.error
     if error is None and failed is not None:
         error = failed.error
-    return StageDetail(
+    return StageDetail.of(
         stage=shown,
         wait=wait,
-        limits=_limits(facts, name, stage) if loaded else {},
-        moments=_moments(facts, name, stage) if loaded else {},
-        code=_code(facts, name, stage) if loaded else None,
+        limits=facts.limits(name, stage) if loaded else {},
+        moments=facts.moments(name, stage) if loaded else {},
+        code=facts.code(name, stage) if loaded else None,
         error=json_value(error),
         set_aside=_set_aside(reading.set_aside(name, stage)) if loaded else None,
         run=None if running is None else running.id,
@@ -169,22 +161,16 @@ def show(
 def states(name: str, stage: str, facts: StageFactsDep) -> StatesOut:
     """Show the size of each state of a stage, and its skew, from the log of its table."""
     spreads = facts.states(name, stage)
-    return StatesOut(
-        items=[SpreadOut(state=state, **_spread(one)) for state, one in spreads.items()]
-    )
+    return StatesOut(items=[SpreadOut.of(one, state=state) for state, one in spreads.items()])
 
 
 @routes.get("/dataflows/{name}/states", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def list_states(
-    name: str,
-    facts: StageFactsDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    name: str, facts: StageFactsDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
 ) -> Page[StateSizeOut]:
     """List the states of a dataflow by stage and name, each with its size and its skew."""
-    size, cursor = page_size(settings, query), cursors.open(query.cursor)
+    size, cursor = cursors.size(query), cursors.open(query.cursor)
     rest = facts.state_names(name)
     if cursor is not None:
         after = _name_of(cursor)
@@ -192,8 +178,7 @@ def list_states(
     sizes = facts.sizes(name, rest[:size])
     return Page(
         items=[
-            StateSizeOut(stage=stage, state=state, **_spread(one))
-            for (stage, state), one in sizes.items()
+            StateSizeOut.of(one, stage=stage, state=state) for (stage, state), one in sizes.items()
         ],
         cursor=cursors.seal(".".join(rest[size - 1]) if len(rest) > size else None),
     )
@@ -206,51 +191,15 @@ def _name_of(cursor: str) -> tuple[str, str]:
     return stage, state
 
 
-def _spread(one: Spread) -> dict[str, Any]:
-    return {
-        "buckets": one.buckets,
-        "used": one.used,
-        "rows": one.rows,
-        "dead": one.dead,
-        "bytes": one.bytes,
-        "files": one.files,
-        "rows_mean": one.rows_mean,
-        "rows_max": one.rows_max,
-        "fullest": one.fullest,
-        "skew": one.skew,
-        "histogram": list(one.histogram),
-        "bin_rows": one.bin_rows,
-    }
-
-
 def _set_aside(rows: Sequence[Mapping[str, Any]]) -> SetAsideBrief | None:
     if not rows:
         return None
     newest = next((row for row in reversed(rows) if row["code"] != BEHIND_CODE), rows[-1])
     return SetAsideBrief(
-        records=len(rows),
-        message=newest["message"],
-        file=newest["file"],
-        line=newest["line"],
+        records=len(rows), message=newest["message"], file=newest["file"], line=newest["line"]
     )
 
 
 def _newest(store: Store, dataflow: str, stage: str, status: RunStatus) -> Any:
     items = store.runs(dataflow, stage=stage, status=status, limit=1).items
     return items[0] if items else None
-
-
-def _limits(facts: StageFacts, name: str, stage: str) -> dict[str, InputLimitOut]:
-    return {input_: InputLimitOut.of(limit) for input_, limit in facts.limits(name, stage).items()}
-
-
-def _moments(facts: StageFacts, name: str, stage: str) -> dict[str, LookupMomentOut]:
-    return {
-        lookup: LookupMomentOut(epoch=one.epoch, version=one.version)
-        for lookup, one in facts.moments(name, stage).items()
-    }
-
-
-def _code(facts: StageFacts, name: str, stage: str) -> StageCodeOut:
-    code = facts.code(name, stage)
-    return StageCodeOut.of(code)

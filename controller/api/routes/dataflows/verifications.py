@@ -19,15 +19,10 @@ from cbp.model.verification import (
 )
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
-from controller.api.routing.dependencies import ExchangeDep, SettingsDep, VerificationsDep
-from controller.api.routing.routers import (
-    leader_only,
-    page_size,
-    page_size_or_all,
-    problems,
-    router,
-)
+from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
+from controller.api.routing.routers import leader_only, problems, router
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.verification.verifications import FEW
 
@@ -97,6 +92,12 @@ class DifferenceOut(Model):
     )
 
 
+class VerificationQuery(RangePageQuery):
+    """Which verifications to list."""
+
+    error_code: ErrorCode = Field(None, description="Code of the error that ended it.")
+
+
 class VerificationOut(Model):
     """Progress or result of a verification."""
 
@@ -134,21 +135,25 @@ def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) ->
 def list_verifications(
     name: str,
     verifications: VerificationsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[VerificationQuery, Query()],
 ) -> Page[VerificationOut]:
     """List the last verifications of a dataflow, newest first; the last 20 outlive a restart.
 
     Without a `limit` it is every one.
     """
     shown, more = page_behind(
-        verifications.all(name),
+        [one for one in verifications.all(name) if _is_chosen(one, query)],
         lambda one: one.id,
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+
+
+def _is_chosen(one: Verification, query: VerificationQuery) -> bool:
+    code = None if one.error is None else one.error.get("error_code")
+    return query.holds(one.began_at) and query.error_code in (None, code)
 
 
 def _granted(
@@ -182,10 +187,7 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 @needs(Scope.VIEWER, any_dataflow=True)
 @leader_only
 def list_differences(
-    one: GrantedDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[DifferencesQuery, Query()],
+    one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 
@@ -199,7 +201,7 @@ def list_differences(
     ]
     cursors = cursors.about(query.table or "")
     begin = min(cursors.number(query.cursor) or 0, len(every))
-    end = begin + page_size(settings, query)
+    end = begin + cursors.size(query)
     shown = [_difference(*one) for one in every[begin:end]]
     return Page(items=shown, cursor=cursors.seal(str(end) if end < len(every) else None))
 

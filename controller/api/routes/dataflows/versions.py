@@ -10,10 +10,11 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.schemas import Model, Page
+from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ExplainingDep, SettingsDep
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.dependencies import ExplainingDep
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.document_text import difference, document_text
@@ -48,7 +49,7 @@ class VersionOut(Model):
     anew: list[str] = Field(description="Stages that it changed, or whose state began again.")
 
 
-class VersionsQuery(PageQuery):
+class VersionsQuery(RangePageQuery):
     """Which versions to list."""
 
     below: int = Field(_NONE, ge=1, le=_NONE, description="Only versions below this number.")
@@ -59,15 +60,17 @@ class VersionsQuery(PageQuery):
 def list_versions(
     name: str,
     explaining: ExplainingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[VersionsQuery, Query()],
 ) -> Page[VersionOut]:
     """List the versions of a dataflow, newest first."""
     place = cursors.number(query.cursor)
     below = query.below if place is None else min(query.below, place)
-    entries = explaining.versions(name, below=below, limit=page_size(settings, query))
-    more = entries and entries[-1].version > 1
+    size = cursors.size(query)
+    entries = explaining.versions(
+        name, below=below, limit=size, since=query.since, until=query.until
+    )
+    more = len(entries) == size and entries[-1].version > 1
     return Page(
         items=[_shown(one) for one in entries],
         cursor=cursors.seal(str(entries[-1].version) if more else None),

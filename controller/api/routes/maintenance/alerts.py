@@ -7,7 +7,6 @@ from datetime import datetime
 from pydantic import Field
 
 from controller.access.scopes import Scope
-from controller.alerts import Delivery
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import AlertsDep
 from controller.api.routing.routers import leader_only, router
@@ -62,13 +61,13 @@ def show(alerts: AlertsDep) -> AlertsOut:
 
     What is wrong is listed as of now, also without a channel; then nothing is ever sent.
     """
-    return AlertsOut(
+    return AlertsOut.of(
         channels=[channel.name for channel in alerts.channels],
         standing=[
             AlertOut.of(one.alert, since=one.since, sent_at=one.sent_at)
             for one in alerts.standing()
         ],
-        deliveries=list(map(_shown, alerts.deliveries())),
+        deliveries=alerts.deliveries(),
     )
 
 
@@ -76,8 +75,4 @@ def show(alerts: AlertsDep) -> AlertsOut:
 @needs(Scope.OPERATOR)
 def test(alerts: AlertsDep) -> AlertTestOut:
     """Send a test notice by every channel, now; takes up to 10 s for each."""
-    return AlertTestOut(deliveries=list(map(_shown, alerts.test())))
-
-
-def _shown(delivery: Delivery) -> DeliveryOut:
-    return DeliveryOut.of(delivery)
+    return AlertTestOut.of(deliveries=alerts.test())

@@ -43,8 +43,5 @@ def measure(name: str, store: StoreDep, controller: ControllerDep) -> DiskUseOut
         at=use.at,
         files=sum(one.files for one in use.places.values()),
         bytes=sum(one.bytes for one in use.places.values()),
-        items=[
-            PlaceUseOut(place=place, files=one.files, bytes=one.bytes)
-            for place, one in use.places.items()
-        ],
+        items=[PlaceUseOut.of(one, place=place) for place, one in use.places.items()],
     )

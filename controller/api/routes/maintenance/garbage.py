@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal
 
 from pydantic import Field
 
 from cbp.model.flow.retention import Expiry
+from cbp.model.instants import instant_of
 from cbp.model.run.compactions import Compaction
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
@@ -21,7 +22,8 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.housekeeping.collector import Garbage, Housekeeping
+from controller.loop.controller import Controller
+from controller.loop.housekeeping.collector import Collector, Garbage
 
 routes = router("garbage")
 
@@ -102,21 +104,10 @@ class ReachOut(Model):
 def reach(name: str, housekeeping: HousekeepingDep) -> ReachOut:
     """Show how far back a replace, a retract, a rebuild and a roll-back can go."""
     found = housekeeping.reach(name)
-    return ReachOut(
-        dataflow=name,
-        sources=[
-            SourceReachOut(
-                source=one.source,
-                first=one.first,
-                first_at=one.first_at,
-                increments=one.next_index - one.first,
-                complete=one.complete,
-            )
-            for one in found.sources
-        ],
-        rebuild=not found.incomplete,
-        oldest_position=found.oldest_position,
-    )
+    sources = [
+        SourceReachOut.of(one, increments=one.next_index - one.first) for one in found.sources
+    ]
+    return ReachOut.of(found, dataflow=name, sources=sources, rebuild=not found.incomplete)
 
 
 @routes.get("/dataflows/{name}/garbage", responses=problems(404))
@@ -130,14 +121,8 @@ def look(
 ) -> GarbageOut:
     """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
     finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name), dry_run=True)
-    garbage = housekeeping.look(name)
-    return GarbageOut(
-        dataflow=name,
-        collected=False,
-        items=list(_heaps(garbage, finished)),
-        last=_last(housekeeping, name),
-        compactions=[_compaction(one) for one in controller.compactions(name)],
-    )
+    heaps = list(_heaps(housekeeping.look(name), finished))
+    return _garbage(name, controller, housekeeping, collected=False, items=heaps)
 
 
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
@@ -151,26 +136,21 @@ def collect(
 ) -> GarbageOut:
     """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
     finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name))
-    garbage = housekeeping.collect(name)
-    return GarbageOut(
-        dataflow=name,
-        collected=True,
-        items=list(_heaps(garbage, finished)),
-        last=_last(housekeeping, name),
-        compactions=[_compaction(one) for one in controller.compactions(name)],
-    )
+    heaps = list(_heaps(housekeeping.collect(name), finished))
+    return _garbage(name, controller, housekeeping, collected=True, items=heaps)
 
 
-def _last(housekeeping: Housekeeping, name: str) -> LastCollectionOut | None:
+def _garbage(
+    name: str, controller: Controller, housekeeping: Collector, **found: Any
+) -> GarbageOut:
+    compactions = [_compaction(one) for one in controller.compactions(name)]
     last = housekeeping.last(name)
-    if last is None:
-        return None
-    return LastCollectionOut.of(last)
+    return GarbageOut.of(dataflow=name, last=last, compactions=compactions, **found)
 
 
 def _compaction(one: Compaction) -> CompactionOut:
     figures = asdict(one)
-    at = datetime.fromtimestamp(figures.pop("at_ms") / 1000, UTC)
+    at = instant_of(figures.pop("at_ms"))
     return CompactionOut(at=at, **figures)
 
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import Field
 
+from cbp.model.instants import instant_of
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
-from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep, SettingsDep
-from controller.api.routing.routers import (
-    leader_only,
-    page_size,
-    page_size_or_all,
-    problems,
-    router,
-)
+from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep
+from controller.api.routing.routers import leader_only, problems, router
 from controller.api.routing.scopes import needs, require_granted
 from controller.loop.reading.open_intentions import OpenIntention
-from controller.loop.recovery.journal import DataflowRecovered, RecoveryNote
+from controller.loop.recovery.journal import RecoveryNote
 
 routes = router("recovery")
 
@@ -82,7 +78,7 @@ class RecoveryOut(Model):
     removed: list[str] = Field(description="Folders that a purge or a verification had left.")
 
 
-class RecoveriesQuery(PageQuery):
+class RecoveriesQuery(RangePageQuery):
     """Which recoveries a client wants."""
 
     dataflow: str | None = Field(
@@ -96,7 +92,6 @@ class RecoveriesQuery(PageQuery):
 def list_intentions(
     name: str,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[IntentionsQuery, Query()],
 ) -> Page[IntentionOut]:
@@ -105,7 +100,7 @@ def list_intentions(
     wanted = [one for one in every if query.stage in (None, one.intention.stage)]
     if (after := cursors.named(query.cursor)) is not None:
         wanted = [one for one in wanted if (one.intention.stage, one.intention.epoch) > after]
-    size = page_size(settings, query)
+    size = cursors.size(query)
     shown = [_intention(one) for one in wanted[:size]]
     more = f"{shown[-1].stage}/{shown[-1].epoch}" if len(wanted) > size else None
     return Page(items=shown, cursor=cursors.seal(more))
@@ -118,7 +113,6 @@ def list_recoveries(
     controller: ControllerDep,
     exchange: ExchangeDep,
     caller: CallerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RecoveriesQuery, Query()],
 ) -> Page[RecoveryOut]:
@@ -129,15 +123,22 @@ def list_recoveries(
     """
     if query.dataflow is not None:
         require_granted(exchange, query.dataflow)
-    notes = [_visible(note, caller) for note in controller.journal.notes()]
+    every = [note for note in controller.journal.notes() if query.holds(note.at)]
+    notes = [_visible(note, caller) for note in every]
     cursors = cursors.about(query.dataflow or "")
     shown, more = page_behind(
         [one for one in notes if one is not None],
         lambda one: f"{one.term}/{one.at.isoformat()}",
         place=cursors.open(query.cursor),
-        size=page_size_or_all(settings, query),
+        size=cursors.size_or_all(query),
     )
-    items = [_recovery(one, query.dataflow) for one in shown]
+    only = query.dataflow
+    items = [
+        RecoveryOut.of(
+            note, dataflows=[one for name, one in note.dataflows.items() if only in (None, name)]
+        )
+        for note in shown
+    ]
     return Page(items=items, cursor=cursors.seal(more))
 
 
@@ -147,7 +148,7 @@ def _intention(one: OpenIntention) -> IntentionOut:
         stage=one.intention.stage,
         epoch=one.intention.epoch,
         run=one.intention.run,
-        since=datetime.fromtimestamp(one.intention.prepared_ms / 1000, UTC),
+        since=instant_of(one.intention.prepared_ms),
     )
 
 
@@ -158,14 +159,3 @@ def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:
     mine = {name: one for name, one in note.dataflows.items() if caller.may_touch(name)}
     # Folders that were removed can be of any dataflow.
     return replace(note, dataflows=mine, removed=()) if mine else None
-
-
-def _recovery(note: RecoveryNote, only: str | None) -> RecoveryOut:
-    return RecoveryOut.of(
-        note,
-        dataflows=[_recovered(one) for n, one in note.dataflows.items() if only in (None, n)],
-    )
-
-
-def _recovered(one: DataflowRecovered) -> DataflowRecoveredOut:
-    return DataflowRecoveredOut.of(one, redone=[RedoneOut.of(r) for r in one.redone])

@@ -13,9 +13,9 @@ from controller.api.answers.schemas import ClaimOut, Page
 from controller.api.figures.rejected import rejected_by_claim
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import SettingsDep, StoreDep
+from controller.api.routing.dependencies import StoreDep
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import ClaimRecord, ClaimStatus
 
@@ -37,11 +37,7 @@ class ClaimQuery(RefusalPageQuery):
 @read_anywhere
 @lasting
 def list_claims(
-    name: str,
-    store: StoreDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[ClaimQuery, Query()],
+    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[ClaimQuery, Query()]
 ) -> Page[ClaimOut]:
     """List claims, newest first; `status=quarantined` lists what was refused, and why."""
     record = store.dataflow(name)
@@ -54,7 +50,7 @@ def list_claims(
         since=query.since,
         until=query.until,
         cursor=cursors.open(query.cursor),
-        limit=page_size(settings, query),
+        limit=cursors.size(query),
     )
     rejected = rejected_by_claim(record, page.items, store)
     items = [claim_out(claim, rejected.get(claim.id, 0)) for claim in page.items]

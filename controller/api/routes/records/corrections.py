@@ -7,7 +7,7 @@ lacks the type (decimals, dates, times, base64). Numbers and booleans may also b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -16,12 +16,14 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
+from cbp.model.instants import instant_of
 from cbp.model.run.correction import CORRECTIONS_MAX, Correction, corrected_records
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.schemas import Model, Page
 from controller.api.requests.body import read_body
 from controller.api.requests.keys import schemas_of
+from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     AmendmentsDep,
@@ -29,9 +31,8 @@ from controller.api.routing.dependencies import (
     IdempotencyKey,
     IdempotencyKeysDep,
     ReadingDep,
-    SettingsDep,
 )
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
@@ -192,17 +193,17 @@ async def preview(
 def list_corrections(
     name: str,
     amendments: AmendmentsDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RangePageQuery, Query()],
 ) -> Page[CorrectionOut]:
     """List the corrections, newest first: who, where, when and why."""
-    corrections = list(reversed(amendments.corrections(name)))
+    every = reversed(amendments.corrections(name))
+    corrections = [one for one in every if query.holds_ms(one.at_ms)]
     if (last := cursors.open(query.cursor)) is not None:
         if all(one.run != last for one in corrections):
             raise CursorInvalidError(last)
         corrections = [one for one in corrections if one.run < last]
-    shown = corrections[: page_size(settings, query)]
+    shown = corrections[: cursors.size(query)]
     more = shown[-1].run if len(shown) < len(corrections) else None
     return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 
@@ -256,7 +257,7 @@ def _shown(one: Corrected) -> CorrectionOut:
         state=one.note.state,
         keys=one.note.keys,
         file=one.note.path,
-        at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        at=instant_of(one.at_ms),
         by=one.note.who,
         reason=one.note.why,
     )

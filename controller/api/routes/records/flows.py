@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import Query, Response
@@ -11,13 +10,19 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
-from controller.api.answers.file_pages import NEXT_CURSOR, file_page
 from controller.api.answers.json_values import json_value
-from controller.api.answers.record_files import CURSOR_HEADER, csv_text, json_text
+from controller.api.answers.record_files import (
+    CURSOR_HEADER,
+    NEXT_CURSOR,
+    csv_text,
+    file_page,
+    json_text,
+)
 from controller.api.answers.request_errors import IdempotencyKeyReusedError, RequestInvalidError
-from controller.api.answers.schemas import Model, Page, PageQuery, PunctuationOut, Records
-from controller.api.requests.moments import MomentPageQuery, as_of
+from controller.api.answers.schemas import Model, Page, PunctuationOut, Records
+from controller.api.requests.moments import MomentPageQuery, RangePageQuery, as_of
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -28,7 +33,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
 routes = router("flows")
@@ -88,7 +93,6 @@ def read(
     flow: str,
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[FlowPageQuery, Query()],
 ) -> Records:
@@ -100,7 +104,7 @@ def read(
     """
     if flow not in controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
-    limit, place = page_size(settings, query), cursors.open(query.cursor)
+    limit, place = cursors.size(query), cursors.open(query.cursor)
     if query.newest:
         _require_no_moment(query)
         records, cursor = reading.results.page(name, flow, place, limit)
@@ -139,7 +143,7 @@ def download(
     if query.limit is None:
         query = query.model_copy(update={"limit": settings.page_size_max})
     cursors = cursors.of_list(_RECORDS)
-    page = read(name, flow, controller, reading, settings, cursors, query)
+    page = read(name, flow, controller, reading, cursors, query)
     columns = [*controller.dataflow(name).flows()[flow].names]
     columns += [one for one in (page.items[0] if page.items else {}) if one not in columns]
     content = csv_text(columns, page.items) if query.format == "csv" else json_text(page.items)
@@ -187,14 +191,17 @@ def list_punctuations(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RangePageQuery, Query()],
 ) -> Page[PunctuationOut]:
     """List the punctuations that closed frames of a dataflow's flows, newest first."""
     store.dataflow(name)
     page = store.punctuations(
-        name, cursor=cursors.open(query.cursor), limit=page_size(settings, query)
+        name,
+        since=query.since,
+        until=query.until,
+        cursor=cursors.open(query.cursor),
+        limit=cursors.size(query),
     )
     flows = {one.flow for one in page.items if not one.input}
     inputs = {flow: controller.framed_inputs(name, flow) for flow in flows}
@@ -211,7 +218,5 @@ def _require_no_moment(query: MomentPageQuery) -> None:
 
 def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:
     return PunctuationOut.of(
-        one,
-        inputs=[one.input] if one.input else inputs,
-        closed_at=datetime.fromtimestamp(one.closed_ms / 1000, UTC),
+        one, inputs=[one.input] if one.input else inputs, closed_at=instant_of(one.closed_ms)
     )

@@ -13,26 +13,14 @@ from cbp.errors import NotFoundError
 from cbp.model.plan.increment_progress import CellStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.schemas import (
-    FileOut,
-    IncrementOut,
-    Model,
-    Page,
-    PageQuery,
-    Records,
-)
+from controller.api.answers.schemas import IncrementOut, Model, Page, PageQuery, Records
 from controller.api.figures.increment_grid import GridRow, increment_grid
 from controller.api.figures.rejected import rejected_of_increment
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    ReadingDep,
-    SettingsDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import IncrementRecord, StageRecord
 
@@ -52,15 +40,11 @@ class IncrementQuery(RangePageQuery):
 @read_anywhere
 @lasting
 def list_increments(
-    name: str,
-    store: StoreDep,
-    settings: SettingsDep,
-    cursors: CursorsDep,
-    query: Annotated[IncrementQuery, Query()],
+    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[IncrementQuery, Query()]
 ) -> Page[IncrementOut]:
     """List the increments of a dataflow."""
     store.dataflow(name)
-    limit = page_size(settings, query)
+    limit = cursors.size(query)
     page = store.increments(
         name,
         query.flow,
@@ -133,7 +117,6 @@ def grid(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[GridQuery, Query()],
 ) -> GridOut:
@@ -149,7 +132,7 @@ def grid(
     if flow not in flows:
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     members = controller.members(name)
-    limit = min(page_size(settings, query), GRID_ROWS_MAX)
+    limit = min(cursors.size(query), GRID_ROWS_MAX)
     made = increment_grid(
         store,
         dataflow,
@@ -170,11 +153,10 @@ def grid(
 
 
 def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
-    return GridStageOut(
+    return GridStageOut.of(
+        stage,
         name=stage.stage,
-        stages=list(members),
-        failures=stage.failures,
-        retry_at=stage.retry_at,
+        stages=members,
         stopped=stage.paused_because,
         paused_itself=stage.is_paused,
     )
@@ -182,13 +164,12 @@ def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
 
 def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
     increment = row.increment.increment
-    cells = [row.cells[name] for name in order]
     return GridRowOut.of(
         increment,
         created_at=row.increment.created_at,
         rejected=rejected_of_increment(row.increment),
         file=str(json_value(row.increment.file_names)),
-        cells=[GridCellOut.of(c) for c in cells],
+        cells=[row.cells[name] for name in order],
     )
 
 
@@ -231,7 +212,6 @@ def read(
     index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> IncrementRecords:
@@ -239,7 +219,7 @@ def read(
     schema = controller.dataflow(name).flows().get(flow)
     if schema is None:
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
-    offset, limit = cursors.number(query.cursor) or 0, page_size(settings, query)
+    offset, limit = cursors.number(query.cursor) or 0, cursors.size(query)
     records, behind = reading.read_increment(name, flow, index, offset, limit)
     return IncrementRecords(
         columns=[FlowColumnOut(name=field.name, type=str(field.type)) for field in schema.fields],
@@ -255,5 +235,4 @@ def _shown(record: IncrementRecord) -> IncrementOut:
         created_at=record.created_at,
         rejected=rejected_of_increment(record),
         origin=json_value(record.origin),
-        files=[FileOut.of(f) for f in increment.files],
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated, BinaryIO
 
-import anyio.to_thread
 from fastapi import Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
@@ -17,7 +15,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Model, Page
-from controller.api.requests.body import BodyStream
+from controller.api.requests.body import READ_BYTES, receive_file
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routes.records.claims import claim_out
 from controller.api.routing.cursors import CursorsDep
@@ -25,11 +23,10 @@ from controller.api.routing.dependencies import (
     CallerDep,
     ControllerDep,
     DropFolderDep,
-    SettingsDep,
     StoreDep,
     UploadLimiterDep,
 )
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.quarantine import Decided, refusal
 from controller.ingest.uploads import Author
@@ -37,7 +34,6 @@ from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 routes = router("quarantine")
 
-READ_BYTES = 1 << 20
 ClaimId = Annotated[str, Path(pattern="^[a-z0-9]{1,64}$")]
 
 
@@ -46,9 +42,7 @@ class DecisionQuery(Model):
 
     reason: str = Field(min_length=1, max_length=1000, description="Kept with the file.")
     by: str = Field(
-        "",
-        max_length=200,
-        description="Who asks for it; by default the name of the token.",
+        "", max_length=200, description="Who asks for it; by default the name of the token."
     )
 
 
@@ -101,7 +95,6 @@ def list_quarantine(
     source: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[ClaimOut]:
@@ -116,7 +109,7 @@ def list_quarantine(
         since=query.since,
         until=query.until,
         cursor=cursors.open(query.cursor),
-        limit=page_size(settings, query),
+        limit=cursors.size(query),
     )
     return Page(items=[claim_out(claim) for claim in page.items], cursor=cursors.seal(page.cursor))
 
@@ -141,9 +134,7 @@ def show(
         file_bytes=file.bytes,
         lines=[
             ExcerptLineOut(
-                number=line.number,
-                text=json_value(line.text),
-                mistakes=[json_value(one) for one in line.mistakes],
+                number=line.number, text=json_value(line.text), mistakes=json_value(line.mistakes)
             )
             for line in file.lines
         ],
@@ -211,18 +202,14 @@ async def readmit(
     The original file is kept with its reason and this decision. A request that is repeated admits
     nothing more: it gets the first answer, or 409 with the claim that was made.
     """
-    stream = BodyStream(request)
     author = Author(query.by or caller.actor, query.reason)
 
-    def act() -> Decided:
+    def act(body: BinaryIO) -> Decided:
         record, dataflow = store.dataflow(name), controller.dataflow(name)
-        if query.as_it_is:
-            return drop_folder.readmit(record, dataflow, source, claim, None, author)
-        with io.BufferedReader(stream, READ_BYTES) as reader:
-            mended = cast(BinaryIO, reader)
-            return drop_folder.readmit(record, dataflow, source, claim, mended, author)
+        mended = None if query.as_it_is else body
+        return drop_folder.readmit(record, dataflow, source, claim, mended, author)
 
-    return _decided(await anyio.to_thread.run_sync(act, limiter=limiter))
+    return _decided(await receive_file(request, limiter, act))
 
 
 @routes.post(

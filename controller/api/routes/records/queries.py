@@ -7,7 +7,7 @@ them. A query is one SELECT; `controller.query` says what it may read and take.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -16,21 +16,22 @@ from pydantic import Field
 
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
-from controller.api.answers.file_pages import NEXT_CURSOR, file_page
 from controller.api.answers.json_values import json_value
-from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER, csv_of_rows
+from controller.api.answers.record_files import (
+    CURSOR_HEADER,
+    NEXT_CURSOR,
+    TRUNCATED_HEADER,
+    csv_of_rows,
+    file_page,
+)
 from controller.api.answers.schemas import PAGE_SIZE_MAX, Model, PageQuery, Records
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key
 from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    QueriesDep,
-    SettingsDep,
-    SnapshotsDep,
-)
-from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
+from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
@@ -122,7 +123,7 @@ def query(
     return QueryOut.of(
         answer,
         dataflow=name,
-        at=_time(snapshot.at_ms),
+        at=instant_of(snapshot.at_ms),
         epochs=snapshot.epochs,
         columns=[ColumnOut(name=column, type=type_) for column, type_ in answer.columns],
         rows=rows,
@@ -201,7 +202,7 @@ def current(
     asked = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_") or AsOf()
     if limit is None and format_ == "csv":
         limit = settings.page_size_max
-    size, place = page_size(settings, PageQuery(limit=limit)), cursors.pair(cursor)
+    size, place = cursors.size(PageQuery(limit=limit)), cursors.pair(cursor)
     at_ms, offset = place or (None, 0)
     snapshot = _take(snapshots, name, asked if at_ms is None else AsOf(at_ms=at_ms))
     shown = {column: json_value(value) for column, value in where.items()}
@@ -231,7 +232,3 @@ def _json_row(row: Sequence[Any], whole: Sequence[bool]) -> list[Any]:
         int(value) if is_whole and isinstance(value, Decimal) else json_value(value)
         for value, is_whole in zip(row, whole, strict=True)
     ]
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

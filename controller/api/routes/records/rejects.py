@@ -13,8 +13,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ControllerDep, SettingsDep, StoreDep
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.dependencies import ControllerDep, StoreDep
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.rejects_table import Chosen, read_rejects
 
@@ -50,7 +50,6 @@ def list_rejects(
     source: str,
     store: StoreDep,
     controller: ControllerDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[RejectsQuery, Query()],
 ) -> Page[RejectedRecordOut]:
@@ -62,7 +61,7 @@ def list_rejects(
         record.folder,
         source,
         below=cursors.pair(query.cursor),
-        limit=page_size(settings, query),
+        limit=cursors.size(query),
         chosen=Chosen(query.code, query.increment, query.since, query.until),
     )
     items = [RejectedRecordOut.model_validate(row) for row in rows]

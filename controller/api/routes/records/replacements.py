@@ -5,10 +5,8 @@ Which stages can follow, and how, is decided by `cbp.model.dataflow.replacement`
 
 from __future__ import annotations
 
-import io
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated, BinaryIO
 
-import anyio.to_thread
 from fastapi import Query, Request
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
@@ -16,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
-from controller.api.requests.body import BodyStream
+from controller.api.requests.body import receive_file
 from controller.api.routes.records.claims import claim_out
 from controller.api.routes.records.sources import ANY_TYPE, UploadQuery
 from controller.api.routing.dependencies import (
@@ -32,8 +30,6 @@ from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, Uploaded
-
-READ_BYTES = 1 << 20
 
 routes = router("sources")
 
@@ -93,19 +89,16 @@ async def replace(
     records that are taken back. It is refused, and nothing changes, if a stage cannot follow
     (409, `replace_refused`), unless `rebuild` lets such stages wait for a rebuild.
     """
-    stream = BodyStream(request)
     key = idempotency_key or ""
 
-    def receive() -> Uploaded:
+    def receive(content: BinaryIO) -> Uploaded:
         record = _checked(controller, name, source, rebuild=query.rebuild)
+        given = (record, controller.dataflow(name), source, query.name)
         author = Author(query.by, query.reason)
-        with io.BufferedReader(stream, READ_BYTES) as reader:
-            content = cast(BinaryIO, reader)
-            given = (record, controller.dataflow(name), source, query.name)
-            return drop_folder.replacements.ask(*given, content, author, key)
+        return drop_folder.replacements.ask(*given, content, author, key)
 
     with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
-        done = await anyio.to_thread.run_sync(receive, limiter=limiter)
+        done = await receive_file(request, limiter, receive)
     return _answer(done)
 
 
@@ -125,16 +118,13 @@ async def preview_replacement(
     query: Annotated[CorrectionQuery, Query()],
 ) -> ComparedOut:
     """Return what a replacement would change, with the same refusals; changes nothing."""
-    stream = BodyStream(request)
 
-    def compare() -> Compared:
+    def compare(content: BinaryIO) -> Compared:
         record = _checked(controller, name, source, rebuild=query.rebuild)
-        with io.BufferedReader(stream, READ_BYTES) as reader:
-            content = cast(BinaryIO, reader)
-            dataflow = controller.dataflow(name)
-            return drop_folder.replacements.compare(record, dataflow, source, query.name, content)
+        given = (record, controller.dataflow(name), source, query.name)
+        return drop_folder.replacements.compare(*given, content)
 
-    return _compared(await anyio.to_thread.run_sync(compare, limiter=limiter))
+    return _compared(await receive_file(request, limiter, compare))
 
 
 @routes.post(
@@ -163,8 +153,7 @@ async def retract(
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/retractions/preview",
-    responses=problems(404, 409, 422),
+    "/dataflows/{name}/sources/{source}/retractions/preview", responses=problems(404, 409, 422)
 )
 @needs(Scope.OPERATOR, changes=False)
 async def preview_retraction(
@@ -178,9 +167,8 @@ async def preview_retraction(
 
     def compare() -> Compared:
         record = _checked(controller, name, source, rebuild=query.rebuild)
-        return drop_folder.replacements.compare(
-            record, controller.dataflow(name), source, query.name, None
-        )
+        given = (record, controller.dataflow(name), source, query.name)
+        return drop_folder.replacements.compare(*given, None)
 
     return _compared(await run_in_threadpool(compare))
 

@@ -12,7 +12,8 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.schemas import Model, Page
+from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -20,11 +21,10 @@ from controller.api.routing.dependencies import (
     IdempotencyKey,
     IdempotencyKeysDep,
     ReadingDep,
-    SettingsDep,
 )
-from controller.api.routing.routers import PREFIX, leader_only, page_size, problems, router
+from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.operations.give_back_jobs import GiveBackJob
+from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
@@ -88,16 +88,15 @@ def list_set_aside(
     stage: str,
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[SetAsideOut]:
     """List what a stage has set aside, in the order in which it is given back."""
     if stage not in controller.dataflow(name).stages:
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
-    left = [row for row in rows if (row["epoch"], row["number"]) > after]
-    shown = left[: page_size(settings, query)]
+    left = [row for row in rows if (row["epoch"], row["number"]) > after and _holds(query, row)]
+    shown = left[: cursors.size(query)]
     more = None
     if len(shown) < len(left):
         more = f"{shown[-1]['epoch']}/{shown[-1]['number']}"
@@ -173,6 +172,10 @@ def _shown(row: dict[str, Any]) -> SetAsideOut:
         name: None if row[name] is None else json.loads(row[name]) for name in ("key", "record")
     }
     return SetAsideOut.model_validate({**row, **parsed})
+
+
+def _holds(query: RefusalPageQuery, row: dict[str, Any]) -> bool:
+    return query.code in (None, row["code"]) and query.holds(row["set_aside_at"])
 
 
 def _place(cursor: str | None) -> tuple[int, int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.requests.moments import MomentQuery, as_of
@@ -51,19 +52,10 @@ def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query
     snapshot = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
     return SnapshotOut.of(
         snapshot,
-        at=_time(snapshot.at_ms),
-        readable_until=_time(snapshot.readable_until_ms),
+        at=instant_of(snapshot.at_ms),
+        readable_until=instant_of(snapshot.readable_until_ms),
         tables=[
-            TableOut(
-                table=table,
-                path=f"{snapshot.folder}/{table}",
-                version=shown.version,
-                epoch=shown.epoch,
-            )
+            TableOut.of(shown, table=table, path=f"{snapshot.folder}/{table}")
             for table, shown in snapshot.tables.items()
         ],
     )
-
-
-def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

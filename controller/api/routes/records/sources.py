@@ -7,10 +7,8 @@ Idempotency-Keys of uploads are checked in `controller.ingest.uploads`.
 
 from __future__ import annotations
 
-import io
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO
 
-import anyio.to_thread
 from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
 
@@ -19,7 +17,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
-from controller.api.requests.body import BodyStream
+from controller.api.requests.body import receive_file
 from controller.api.routes.records.claims import claim_out
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -34,8 +32,6 @@ from controller.api.routing.scopes import needs
 from controller.store.base import Uploaded
 
 NAME_BYTES_MAX = 200
-READ_BYTES = 1 << 20
-
 routes = router("sources")
 
 ANY_TYPE = {
@@ -134,22 +130,16 @@ async def upload(
     repeats an Idempotency-Key gets the first one's answer, also after a restart; with another file
     it gets 422.
     """
-    stream = BodyStream(request)
     key = idempotency_key or ""
 
-    def receive() -> Uploaded:
-        record = store.dataflow(name)
-        dataflow = controller.dataflow(name)
+    def receive(content: BinaryIO) -> Uploaded:
+        record, dataflow = store.dataflow(name), controller.dataflow(name)
         if source not in dataflow.sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
-        with io.BufferedReader(stream, READ_BYTES) as reader:
-            content = cast(BinaryIO, reader)
-            return drop_folder.upload(record, dataflow, source, query.name, content, key)
+        return drop_folder.upload(record, dataflow, source, query.name, content, key)
 
-    scope = f"{name}/{source}/{key}" if key else None
-    with idempotency_keys.busy(scope):
-        # Uploads have threads of their own: slow clients would otherwise block every route.
-        done = await anyio.to_thread.run_sync(receive, limiter=limiter)
+    with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
+        done = await receive_file(request, limiter, receive)
     if not done.same_request:
         raise IdempotencyKeyReusedError
     claim = done.answer

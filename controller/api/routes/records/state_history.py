@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
@@ -12,18 +12,14 @@ from pydantic import Field
 from cbp.engine.interface.readers import KeyChange
 from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation, home_of
+from cbp.model.instants import instant_of
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model
 from controller.api.figures.overview import members_of
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, second_key_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
-from controller.api.routing.dependencies import (
-    AmendmentsDep,
-    ControllerDep,
-    ReadingDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
@@ -134,7 +130,7 @@ class _Past:
         correction = self._corrections.get((change.epoch, change.generation))
         return KeyChangeOut.of(
             change,
-            at=datetime.fromtimestamp(change.at_ms / 1000, UTC),
+            at=instant_of(change.at_ms),
             before=json_value(change.before),
             after=json_value(change.after),
             undone=undone,

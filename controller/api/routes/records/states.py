@@ -19,9 +19,9 @@ from controller.api.answers.schemas import PAGE_SIZE_MAX, PageQuery, Records
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, second_key_of
 from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
-from controller.api.routing.dependencies import ControllerDep, ReadingDep, SettingsDep
+from controller.api.routing.dependencies import ControllerDep, ReadingDep
 from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
 routes = router("state")
@@ -44,7 +44,6 @@ def look_up(
     request: Request,
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     epoch: Annotated[int | None, Query(alias="_epoch", ge=0)] = None,
     epoch_of: Annotated[str | None, Query(alias="_stage", max_length=200)] = None,
@@ -66,7 +65,7 @@ def look_up(
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
     among = {column: value for column, value in given.items() if column not in key}
     cursors = cursors.about(*(f"{column}={text}" for column, text in sorted(pairs)))
-    size, place = page_size(settings, PageQuery(limit=limit)), cursors.open(cursor)
+    size, place = cursors.size(PageQuery(limit=limit)), cursors.open(cursor)
     records, behind = reading.page_key(name, stage, state, key, place, size, moment, among)
     if not records:
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in given.items())
@@ -83,7 +82,6 @@ def page(
     state: str,
     controller: ControllerDep,
     reading: ReadingDep,
-    settings: SettingsDep,
     cursors: CursorsDep,
     query: Annotated[MomentPageQuery, Query()],
 ) -> Records:
@@ -93,6 +91,6 @@ def page(
     runs continue.
     """
     schemas_of(controller.dataflow(name), stage, state)
-    limit, place = page_size(settings, query), cursors.open(query.cursor)
+    limit, place = cursors.size(query), cursors.open(query.cursor)
     records, cursor = reading.page_state(name, stage, state, place, limit, as_of(query))
     return Records(items=[json_value(record) for record in records], cursor=cursors.seal(cursor))

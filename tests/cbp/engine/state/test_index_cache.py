@@ -8,6 +8,7 @@ made again if it was; a map outlives its copy; what other boots left goes by age
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,11 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.state import index_cache as index
+from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.cache_eviction import BOOT_SECONDS_MAX, evict
 from cbp.engine.state.copies import dropped_copies, write_copy
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
+from cbp.engine.storage.file_names import bucket_file
 from cbp.errors import InvariantError
 from tests import machine
 from tests.fresh import run_bounded
@@ -413,6 +416,29 @@ other.put("id", "b", size=1 << 20, content=content)
 print(len(list(Path(folder).rglob("*.arrow"))))
 print(kept.equals(pa.record_batch({"_hash": np.arange(rows), "n": np.arange(rows)})))
 """
+
+
+def test_copies_of_superseded_files_are_unmapped(tmp_path: Path) -> None:
+    """A look at the newest files of a bucket unmaps the others; what is in use stays readable."""
+    cache = IndexCache(str(tmp_path / "cache"))
+    content = pa.table({"_hash": np.arange(ROWS), "n": np.arange(ROWS)})
+    files = [LiveFile(bucket_file(3, epoch, "run", 0), 1 << 20, ROWS) for epoch in range(4)]
+    other = LiveFile(bucket_file(2, 0, "run", 0), 1 << 20, ROWS)
+
+    def look(*live: LiveFile, bucket: int = 3) -> pa.RecordBatch:
+        state = BucketState(StateTable("gone", "id", {bucket: live}), cache, (bucket,))
+        return [state.whole(at).batch for at in range(len(live))][-1]
+
+    for file in (*files, other):
+        cache.put("id", file.path, size=file.size, content=content)
+    look(other, bucket=2)
+    kept = look(*files[:2])
+    for epoch in (2, 3):
+        look(files[epoch])
+    assert kept.column("n").to_numpy()[-1] == ROWS - 1
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    mapped = set(re.findall(r"_bucket=(\d)_(\d+)", maps))
+    assert {(int(bucket), int(epoch)) for bucket, epoch in mapped} == {(2, 0), (3, 1), (3, 3)}
 
 
 def test_what_boots_of_the_past_left_goes(tmp_path: Path) -> None:

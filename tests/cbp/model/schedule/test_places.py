@@ -56,14 +56,30 @@ def express(places: Places, running: dict[str, float], *waiting: str) -> str | N
 
 
 def test_one_small_run_at_a_time_has_a_place_beside_the_others() -> None:
-    """It is of a dataflow that has none; who waited longest comes first."""
-    assert express(Places(2), {"a.1": 1, "a.2": 1}, "a.3", "b.1", "c.1") == "b.1"
-    assert express(Places(2), {"a.1": 1, "a.2": 1}, "a.3") is None
-    assert express(Places(2), {"a.1": 1, "a.2": 1, "b.1": 1}, "c.1") is None
+    """A second one only of a dataflow that has none; the longest waiting run comes first."""
+    assert express(Places(2), {"a.1": 1, "a.2": 1}, "b.1", "a.3", "c.1") == "b.1"
+    assert express(Places(2), {"a.1": 1, "a.2": 1}, "a.3", "b.1", "c.1") == "a.3"
+    assert express(Places(2), {"a.1": 1, "a.2": 1, "b.1": 1}, "a.3", "b.2", "c.1") == "c.1"
+    assert express(Places(2), {"a.1": 1, "a.2": 1, "a.3": 1}, "a.4", "c.1") == "c.1"
+    assert express(Places(2), {"a.1": 1, "a.2": 1, "b.1": 1, "c.1": 1}, "d.1") is None
     assert express(Places(1), {"a.1": 1}, "b.1") == "b.1"
-    hung = {"a.1": SLOW, "a.2": SLOW, "b.1": 1, "c.1": 1}
+    hung = {"a.1": SLOW, "a.2": SLOW, "b.1": 1, "c.1": 1, "f.1": 1}
     assert express(Places(2, SLOW), hung, "d.1") == "d.1"
     assert express(Places(2, SLOW), hung | {"e.1": 1}, "d.1") is None
+
+
+def test_a_small_run_passes_long_runs_of_its_own_dataflow_only() -> None:
+    """Small runs of one dataflow take turns, and those that hang use up its share."""
+    assert express(Places(2), {"a.1": 0.1, "a.2": 0.1}, "a.3") is None
+    assert express(Places(2), {"a.1": 1, "a.2": 0.1}, "a.3") == "a.3"
+    assert express(Places(2), {"a.1": 1, "b.1": 0.1}, "a.2") == "a.2"
+    assert express(Places(2), {"a.1": 0.1, "b.1": 1}, "a.2") is None
+    active = [late(name, 0.1, read_bytes=2) for name in ("a.1", "a.2")]
+    assert Places(2, express_bytes=15).next_express(active, ["a"], NOW) == 0
+    assert Places(2, express_bytes=16).next_express(active, ["a"], NOW) is None
+    hung = {"a.1": SLOW, "a.2": SLOW, "a.3": SLOW}
+    assert express(Places(2, SLOW), hung, "a.4") is None
+    assert express(Places(2, SLOW), hung, "b.1") == "b.1"
 
 
 def test_who_is_slow_holds_no_place() -> None:

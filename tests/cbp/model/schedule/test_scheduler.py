@@ -84,7 +84,7 @@ def sized(dataflow: str, *sizes: int, running: bool = False) -> StageView:
 
 
 def test_a_run_that_reads_little_starts_beside_long_ones() -> None:
-    """What it reads counts, not what waits; it is of another dataflow, and one at a time."""
+    """What it reads counts, not what waits; one of its own dataflow waits for them a little."""
     long = [replace(view(stage, running=True), dataflow="long") for stage in ("a", "b")]
     places = Places(2, express_bytes=10)
 
@@ -95,8 +95,15 @@ def test_a_run_that_reads_little_starts_beside_long_ones() -> None:
     assert starts(sized("x", 5, 6)) == []
     assert starts(sized("x", 5, 6), sized("y", 1)) == ["y"]
     assert starts(sized("x", 1), sized("y", 1)) == ["x"]
-    assert starts(sized("x", 1, running=True), sized("y", 1)) == []
+    assert starts(sized("x", 1, running=True), sized("y", 1)) == ["y"]
+    assert starts(sized("x", 1, running=True), sized("z", 1, running=True), sized("y", 1)) == []
     assert starts(sized("long", 1)) == []
+    begun = NOW - timedelta(seconds=1)
+    long = [replace(one, work=ActiveRun("long", one.stage, begun)) for one in long]
+    assert starts(sized("long", 1)) == ["long"]
+    assert starts(sized("long", 11)) == []
+    long = [replace(one, work=ActiveRun("long", one.stage, NOW, read_bytes=11)) for one in long]
+    assert starts(sized("long", 1)) == ["long"]
     assert starts(sized("x", 1), places=Places(2)) == []
     assert starts(sized("x", 5, 6), sized("y", 1), places=Places(3, express_bytes=10)) == ["x", "y"]
 

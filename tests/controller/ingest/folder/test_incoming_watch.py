@@ -8,13 +8,16 @@ import queue
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from controller.ingest.folder.incoming_watch import IncomingWatch, has_every_event
+from controller.ingest.formats.content import never
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from tests.controller.ingest.harness import Drop, lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
@@ -78,6 +81,32 @@ def test_a_file_that_is_renamed_in_is_taken_at_once(drop: Drop) -> None:
         report = drop.scan()
     assert (report.accepted, report.waiting) == (1, 1)
     assert [row["id"] for row in drop.rows()] == [0, 1]
+
+
+@pytest.mark.parametrize(("waits", "accepted"), [(False, 4), (True, 3)])
+def test_a_backlog_lets_a_file_of_another_source_pass(
+    tmp_path: Path, waits: bool, accepted: int
+) -> None:
+    """A pass that has taken a part of its time ends once a file was renamed into another source."""
+    limits = IngestLimits(scan_seconds=20)
+    drop = Drop(tmp_path, SCHEMA, limits=limits, sources=("orders", "others"))
+
+    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+        drop.pass_seconds(3)
+        return read_files(request, stopping)
+
+    drop.start(reader=read)
+    drop.folder.prepare(drop.record, drop.dataflow)
+    for number in range(4):
+        drop.put(f"{number}", lines(1, start=number))
+    with watched(drop) as woken:
+        if waits:
+            drop.put("next", lines(1), source="others")
+            incoming = drop.place("incoming", "others")
+            (incoming / "next").rename(incoming / "renamed")
+            note(drop, woken)
+        report = drop.scan()
+    assert (report.accepted, report.ready) == (accepted, 2 if waits else 0)
 
 
 def test_a_name_that_is_no_text_is_a_name(drop: Drop) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -260,29 +258,6 @@ def test_going_back_needs_the_old_code(world: Beside) -> None:
     with pytest.raises(ChangeRefusedError, match="save the code of version 1 again"):
         world.controller.rebuild_jobs.back("d")
     assert world.store.dataflow("d").version == 2
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [(errno.EROFS, "operating_failure", "Read-only"), (errno.ENOSPC, "disk_full", "make room")],
-)
-def test_a_disk_that_cannot_be_written_is_named(
-    world: Beside, monkeypatch: pytest.MonkeyPatch, number: int, code: str, said: str
-) -> None:
-    """The rebuild fails with it; the tables of before stay, and it can begin again."""
-    world.controller.register(document())
-    arrive(world, 0, 2)
-    world.ticks()
-
-    def feed(_: Build) -> None:
-        raise OSError(number, os.strerror(number), "tables/x.parquet")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Build, "feed", feed)
-        job = world.shown(world.start(document()))
-    assert (job.status, job.error.code if job.error else "") == ("failed", code)
-    assert said in str(job.error)
-    assert world.swap(world.build(document())).status == "swapped"
 
 
 def test_only_a_swap_can_be_taken_back(world: Beside) -> None:

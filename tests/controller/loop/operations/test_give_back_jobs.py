@@ -13,7 +13,7 @@ from cbp.client.errors import ResourceMissingError
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DataflowBusyError, NotFoundError
 from controller.client.service_client import ServiceClient
-from controller.loop.operations.give_back_jobs import GiveBackJobs
+from controller.loop.operations.jobs import GiveBackJobs
 from controller.loop.runs.threads import Here
 from tests.controller.live import Live, live
 from tests.controller.loop.runs.test_set_aside import Fragile, aside, begin, mend, sums

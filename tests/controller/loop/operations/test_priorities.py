@@ -10,7 +10,7 @@ import pytest
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import NotFoundError
-from controller.loop.records.priority_file import path_of
+from controller.loop.operations.priorities import path_of
 from tests.controller.changing import Changing, document
 from tests.controller.world import DIAMOND, FUSED, Deferred, World
 from tests.planned_faults import Crash, PlannedFaults

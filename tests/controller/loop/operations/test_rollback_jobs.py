@@ -13,7 +13,7 @@ from cbp.client.errors import RequestRefusedError, ServiceProblemError
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DataflowBusyError, NotFoundError
 from controller.client.service_client import ServiceClient
-from controller.loop.operations.rollback_jobs import RollbackJobs
+from controller.loop.operations.jobs import RollbackJobs
 from controller.loop.runs.threads import Here
 from tests.controller.live import Live, live
 from tests.controller.rollbacks import play

@@ -186,7 +186,7 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
       ) : (
         <>
           <Text size="sm" role="status">
-            {stepInWords(job)}
+            {job.again_at === null ? stepInWords(job) : "The rebuild waits."}
           </Text>
           {job.share < 1 && (
             <Text size="sm">
@@ -194,8 +194,14 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
               {Math.round(job.seconds)} s so far were rests.
             </Text>
           )}
-          {job.anew !== "" && <Text size="sm">It began anew after a restart of the service: {job.anew}.</Text>}
-          <Progress value={job.total > 0 ? (100 * job.done) / job.total : 100} animated aria-label="Progress of the rebuild" />
+          {job.anew !== "" && <Text size="sm">It began anew: {job.anew}.</Text>}
+          {job.again_at === null ? (
+            <Progress value={job.total > 0 ? (100 * job.done) / job.total : 100} animated aria-label="Progress of the rebuild" />
+          ) : (
+            <Text size="sm">
+              It tries again <RelativeTime at={job.again_at} both />, and goes on with what it has built.
+            </Text>
+          )}
         </>
       )}
       {ready && (

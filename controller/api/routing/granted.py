@@ -1,4 +1,7 @@
-"""Runs that a caller may touch: routes of runs do not name the dataflow, but each run has one."""
+"""The dataflows and the runs that a request is about, of those that its caller may touch.
+
+Routes of runs do not name the dataflow, but each run has one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from fastapi import Depends
 from controller.api.routing.dependencies import ExchangeDep, StoreDep
 from controller.api.routing.scopes import require_granted, require_touchable
 from controller.api.security.exchange import Exchange
-from controller.store.base import RunRecord, Store
+from controller.store.base import DataflowRecord, RunRecord, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +24,7 @@ class GrantedRuns:
     exchange: Exchange
 
     def of(self, run: str) -> RunRecord:
-        """Return a run.
-
-        Raises:
-            DataflowNotGrantedError: If the caller may not touch its dataflow.
-            NotFoundError: If there is no such run.
-        """
+        """Return a run. Raises `DataflowNotGrantedError`, `NotFoundError`."""
         record = self.store.run(run)
         require_touchable(self.exchange, record.dataflow)
         return record
@@ -45,3 +43,18 @@ async def _granted_runs(store: StoreDep, exchange: ExchangeDep) -> GrantedRuns:
 GrantedRunDep = Annotated[RunRecord, Depends(_granted_run)]
 """The run that the path names, by `{run}`."""
 GrantedRunsDep = Annotated[GrantedRuns, Depends(_granted_runs)]
+
+
+def granted_dataflows(
+    store: Store, exchange: Exchange, dataflow: str | None
+) -> list[DataflowRecord]:
+    """Return the named dataflow; without a name, every one that the caller may touch.
+
+    Raises `DataflowNotGrantedError`, `NotFoundError`.
+    """
+    if dataflow is not None:
+        require_granted(exchange, dataflow)
+        return [store.dataflow(dataflow)]
+    caller = exchange.caller
+    assert caller is not None, "a route that is not public has a caller"
+    return [record for record in store.dataflows() if caller.may_touch(record.name)]

@@ -1,0 +1,98 @@
+"""Columns that join the schema of a source without a question (`options: {unknown: add}`).
+
+A file that has columns more waits, claimed, while a new version of its dataflow declares them; then
+it is read again. The columns become nullable, so older records have null in them, and no stage is
+changed. A document that is registered later need not name them: they are kept.
+
+Refused, so that the file goes to quarantine with the reason: a version that would change a stage,
+as where its code on disk is no longer the registered one, or that no version can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from cbp.errors import ChangeRefusedError, DefinitionError, Mistake
+from cbp.model.flow.schema import Schema
+from cbp.model.source.options import ADDS_COLUMNS
+from controller.loop.operations.version_change import Changed
+from controller.store.base import DataflowRecord
+
+
+class Changing(Protocol):
+    """What changes dataflows; `Controller.change` says more."""
+
+    def change(
+        self, document: Any, *, expected_version: int | None, dry_run: bool = False
+    ) -> Changed:
+        """Replace a dataflow by a new version, or return what that would do."""
+        ...
+
+
+def add_columns(
+    changing: Changing, record: DataflowRecord, source: str, columns: Sequence[str]
+) -> int:
+    """Declare columns of a source by a new version; return its number.
+
+    Args:
+        record: The dataflow, as it was when the file was read.
+        columns: As a schema spells them, such as `device STRING`; new ones.
+
+    Raises:
+        ChangeRefusedError: The version would change a stage, or is refused; nothing changed.
+        DataflowInvalidError: The document is wrong with these columns.
+        OperatingError: The dataflow cannot be changed now; to be tried again.
+    """
+    document = with_columns(record.document, source, columns)
+    planned = changing.change(document, expected_version=record.version, dry_run=True)
+    planned.require_allowed()
+    if others := [one for one in planned.plan.stages.values() if one.kind != "kept"]:
+        message = (
+            f"the new version would change this stage too ({others[0].kind}); register a version "
+            f"whose schema of {source!r} has {', '.join(columns)}, then admit the file again"
+        )
+        mistake = Mistake("columns_not_alone", f"stages.{others[0].name}", message)
+        raise ChangeRefusedError(record.name, [mistake])
+    return changing.change(document, expected_version=record.version).version
+
+
+def with_columns(
+    document: Mapping[str, Any], source: str, columns: Sequence[str]
+) -> dict[str, Any]:
+    """Return a document whose source has these columns too."""
+    declared = document["sources"][source]
+    changed = {**declared, "schema": ", ".join([declared["schema"], *columns])}
+    return {**document, "sources": {**document["sources"], source: changed}}
+
+
+def with_added_columns(registered: Mapping[str, Any], document: Any) -> Any:
+    """Return a new version's document with the columns that joined its sources before.
+
+    Args:
+        registered: The version that it replaces.
+        document: As it was sent, so it may be wrong in any way.
+    """
+    sources = document.get("sources") if isinstance(document, Mapping) else None
+    if not isinstance(sources, Mapping):
+        return document
+    for name in sources:
+        before = registered.get("sources", {}).get(name)
+        if before and (columns := _left_out(before, sources[name])):
+            document = with_columns(document, name, columns)
+    return document
+
+
+def _left_out(before: Mapping[str, Any], after: Any) -> list[str]:
+    """Return the nullable columns that a source adds by itself and its new document lacks."""
+    if not isinstance(after, Mapping) or not isinstance(options := after.get("options"), Mapping):
+        return []
+    if options.get("unknown") != ADDS_COLUMNS:
+        return []
+    try:
+        had, has = Schema.parse(before["schema"]), Schema.parse(after["schema"])
+    except (DefinitionError, KeyError, TypeError, AttributeError):
+        return []  # the check of the document says what is wrong
+    known = {name.lower() for name in has.names}
+    left_out = (one for one in had.fields if one.nullable and one.name.lower() not in known)
+    return [f"{one.name} {one.type}" for one in left_out]

@@ -1,0 +1,124 @@
+"""The links and scores of a graph, kept in memory from run to run, and brought up to date by each.
+
+    run -> HeldGraph -> out.remember ... tables.recall -> HeldGraph.change -> run
+
+A run that comes to most of a graph spends as long on reading and arranging its links as on all of
+its sweeps. What changed since is little, so it is laid beside what was arranged (`LinkSums.change`,
+`OutLinks.change`); once that is much, nothing is kept, and the next run that needs all links reads
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.fixpoint import LinkSums
+from stages.link_arrays import LinkChanges
+from stages.nodes import Nodes, order_of
+from stages.spanning_forest import spans
+
+__all__ = ["HeldGraph", "OutLinks"]
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+_CHANGED_SHARE = 8
+"""Once one link for so many has changed, or one node is gone, what was arranged is dropped."""
+
+
+class OutLinks:
+    """The links that lead away from nodes; those of a node that change are written at the end.
+
+    Args:
+        src: Number of the node where each link begins.
+        dst: Number of the node where it ends.
+        nodes: How many nodes there are.
+    """
+
+    def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
+        self._sizes = np.bincount(src, minlength=nodes)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        in_order = dst if np.all(src[1:] >= src[:-1]) else dst[order_of(src)]
+        self._other: Int32s = in_order.astype(np.int32)
+        self._used = len(self._other)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return int(self._other.nbytes + self._sizes.nbytes + self._starts.nbytes)
+
+    def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the links of some nodes: the index of each one's node in `numbers`, and its end.
+
+        Args:
+            numbers: The nodes, each once.
+        """
+        sizes = self._sizes[numbers]
+        links = spans(self._starts[numbers], sizes)
+        return np.repeat(np.arange(len(numbers)), sizes), self._other[links].astype(np.int64)
+
+    def change(self, new: LinkChanges, gone: LinkChanges, nodes: int) -> None:
+        """Take links that came and went.
+
+        Args:
+            nodes: How many nodes there are now.
+        """
+        more = np.zeros(nodes - len(self._sizes), np.int64)
+        self._sizes, self._starts = (
+            np.concatenate([one, more]) for one in (self._sizes, self._starts)
+        )
+        touched = np.unique(np.concatenate([new.node, gone.node]))
+        at, other = self.of(touched)
+        shift = nodes.bit_length()
+        codes = touched[at] << shift | other
+        stays = ~np.isin(codes, gone.node << shift | gone.other)
+        codes = np.concatenate([codes[stays], new.node << shift | new.other])
+        codes.sort()
+        sizes = np.bincount(np.searchsorted(touched, codes >> shift), minlength=len(touched))
+        if self._used + len(codes) > len(self._other):
+            room = np.empty(len(self._other) // _CHANGED_SHARE + 2 * len(codes), np.int32)
+            self._other = np.concatenate([self._other[: self._used], room])
+        self._other[self._used : self._used + len(codes)] = codes & ((1 << shift) - 1)
+        self._starts[touched] = self._used + np.cumsum(sizes) - sizes
+        self._sizes[touched] = sizes
+        self._used += len(codes)
+
+
+@dataclass
+class HeldGraph:
+    """A graph in memory; arrays are indexed by the number of a node.
+
+    Attributes:
+        nodes: The nodes; some may be gone.
+        rows: Columns of what is known of each node; 0 where it is gone.
+        sums: The links that lead to nodes.
+        out: The links that lead away from them.
+    """
+
+    nodes: Nodes
+    rows: npt.NDArray[Any]
+    sums: LinkSums
+    out: OutLinks
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        ids = 3 * self.nodes.ids.nbytes
+        return int(ids + self.rows.nbytes + self.sums.bytes + self.out.bytes)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether little has changed since it was arranged, so that it is worth keeping."""
+        there = int(np.count_nonzero(self.rows.any(axis=0)))
+        is_full = _CHANGED_SHARE * (len(self.nodes) - there) <= len(self.nodes)
+        return is_full and _CHANGED_SHARE * self.sums.changed <= self.sums.links
+
+    def change(self, new: LinkChanges, gone: LinkChanges) -> None:
+        """Take links that came and went."""
+        many = len(self.nodes)
+        self.sums.change((new.node, new.other), (gone.node, gone.other), many)
+        self.out.change(new, gone, many)
