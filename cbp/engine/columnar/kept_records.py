@@ -197,11 +197,7 @@ class KeptShape:
         return Bound(tuple(low)), Bound(tuple(high), behind=True)
 
     def typed(self, row: Row) -> Row:
-        """Return a record with every value in its declared type.
-
-        Raises:
-            TypeError: Names the first wrong column.
-        """
+        """Return a record with every value in its declared type."""
         return row if self._is_typed(row) else typed_row(row, self._record)
 
 

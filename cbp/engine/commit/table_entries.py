@@ -87,9 +87,6 @@ class Entry:
 
         Args:
             together: All entries of the publication; the entry names them.
-
-        Raises:
-            LogConflictError: If the table shows a later generation: a roll-back came between.
         """
         names = " ".join(name for entry in together for name in entry.app_ids)
         return table.publish(
@@ -235,9 +232,6 @@ def live_at(
 
     Args:
         intentions: Records of the table's stage after that snapshot, oldest first.
-
-    Raises:
-        InvariantError: If a change does not fit what was there before it.
     """
     changes = unpublished(snapshot.txns, table, intentions)
     touched = _touched(changes)

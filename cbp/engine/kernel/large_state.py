@@ -1,7 +1,7 @@
 """The state of one large group, which does not fit in memory: its diff, and its view's changes.
 
 The diff: records that the author was given and records that were emitted meanwhile cancel out
-chunk by chunk (`cbp.engine.state.multiset_diff`).
+chunk by chunk (`cbp.engine.state.multiset_difference`).
 
 Changes of a view: records that died and were born are spilled as the diff finds them, in any
 order; at the end they are sorted on disk and written as changes. The keys of what the author
@@ -25,7 +25,7 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.view_changes import SIDE, ViewChanges, second_keys
 from cbp.engine.kernel.window import Source
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
-from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.state.multiset_difference import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.spill_files import BatchFile

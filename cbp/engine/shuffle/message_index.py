@@ -55,11 +55,7 @@ class Receivers:
     hash_mask: int
 
     def of(self, table: pa.Table) -> Int64s:
-        """Return the bucket of each message.
-
-        Raises:
-            AuthorCodeError: The author's function failed.
-        """
+        """Return the bucket of each message."""
         assert self.spec.key is not None, "only groups get messages by bucket"
         types = [column.type for column in self.spec.key.fields]
         keys = key_of(table, self.spec, self.input, stage=self.stage)

@@ -101,11 +101,7 @@ class MappedCopy:
 
 
 def write_copy(path: Path, name: str, batch: pa.RecordBatch, *, limits: EngineLimits) -> None:
-    """Write a copy with its checksums; the caller renames the file to its final name.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a copy with its checksums; the caller renames the file to its final name."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     block = limits.copy_block_bytes

@@ -192,11 +192,7 @@ class IndexCache:
     def reader(
         self, table: str, table_id: str, path: str, *, size: int, rows: int, wanted: Int64s | None
     ) -> StateRows:
-        """Return the cheapest reader for one look-up of these hashes; see `choose_rows`.
-
-        Raises:
-            FileDamagedError: The data file is gone, damaged, or has another number of rows.
-        """
+        """Return the cheapest reader for one look-up of these hashes; see `choose_rows`."""
         file = _wanted(table, table_id, path, size=size, rows=rows)
         kept_rows = self._cached(file)
         if kept_rows is not None:
@@ -440,11 +436,7 @@ def _name(table_id: str, path: str, size: int) -> str:
 
 
 def _read(source: str, rows: int) -> pa.Table:
-    """Return a data file's rows.
-
-    Raises:
-        FileDamagedError: The file is gone or damaged, or has other rows than its log says.
-    """
+    """Return a data file's rows."""
     return _open_parquet(source, rows).read()
 
 

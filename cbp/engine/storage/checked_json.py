@@ -52,12 +52,7 @@ def record_numbers(names: Iterable[str]) -> list[int]:
 
 
 def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Record:
-    """Read a record and parse it; see `parsed`.
-
-    Raises:
-        NotFoundError: There is no such file.
-        FileDamagedError: The file is not what was written.
-    """
+    """Read a record and parse it; see `parsed`."""
     return parsed(files.read(path), path, parse)
 
 

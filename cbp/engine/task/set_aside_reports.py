@@ -41,11 +41,7 @@ class SetAsideReports:
         return max(0, self.most + 1 - self._records)
 
     def add(self, one: SetAside) -> None:
-        """Set one record aside.
-
-        Raises:
-            SetAsideFullError: Its task would set too many bytes aside.
-        """
+        """Set one record aside."""
         if not self.room:
             return
         self._records += 1

@@ -90,9 +90,6 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
     Args:
         emitted: The group's key in the record.
         called: The key of the group that emitted it; `None` if that is not known.
-
-    Raises:
-        AuthorMisuse: Always.
     """
     by = "" if called is None else f" by the group {called!r}"
     message = (
@@ -108,9 +105,6 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
 
     Args:
         key: Values of its key, in its order.
-
-    Raises:
-        AuthorMisuse: Always.
     """
     message = (
         f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit the "

@@ -155,11 +155,7 @@ class Emission:
             refuse_twice(view.name, tuple(key.values()))
 
     def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
-        """Return the group of each record, found by its key.
-
-        Raises:
-            AuthorMisuse: A key does not belong to a group of this call.
-        """
+        """Return the group of each record, found by its key."""
         keys = records.select(list(self._spec.key_of(state).names))
         group_indexes = group_numbers(self._keys, keys)
         unknown = np.flatnonzero(group_indexes < 0)

@@ -202,11 +202,7 @@ def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
 
 
 def as_table(value: Any) -> pa.Table:
-    """Return what an author emitted as an Arrow table.
-
-    Raises:
-        TypeError: The value is not a table.
-    """
+    """Return what an author emitted as an Arrow table."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):
