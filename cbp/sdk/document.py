@@ -231,12 +231,10 @@ class _Reader:
         given = self._mapping("publish", value, _PUBLISH)
         epochs = given.get("epochs", EPOCHS_MAX if "seconds" in given else 1)
         seconds = given.get("seconds", SECONDS_DEFAULT)
-        if not isinstance(epochs, int) or isinstance(epochs, bool):
-            self._note("publish_invalid", "publish.epochs", f"expected a number, got {epochs!r}")
-            epochs = 1
-        if not isinstance(seconds, int | float) or isinstance(seconds, bool):
-            self._note("publish_invalid", "publish.seconds", f"expected a number, got {seconds!r}")
-            seconds = SECONDS_DEFAULT
+        epochs = self._number("publish_invalid", "publish.epochs", epochs, 1)
+        seconds = self._number(
+            "publish_invalid", "publish.seconds", seconds, SECONDS_DEFAULT, float
+        )
         return PublishPolicy(epochs, float(seconds))
 
     def _source(self, name: str, value: Any) -> SourceNode | None:
@@ -260,7 +258,7 @@ class _Reader:
             location=self._location(f"{where}.location", node.get("location", "")),
             same_name=str(node.get("same_name", "quarantine")),
             unfinished=self._unfinished(f"{where}.unfinished", node.get("unfinished")),
-            nested=self._nested(f"{where}.nested", node.get("nested", False)),
+            nested=self._truth("nested_invalid", f"{where}.nested", node.get("nested", False)),
         )
         if parsed is None:  # the dataflow is checked without it
             self.note(source_mistakes(source, columns=False))
@@ -289,10 +287,17 @@ class _Reader:
             self._note("unfinished_invalid", where, str(exc))
             return UNFINISHED
 
-    def _nested(self, where: str, value: Any) -> bool:
-        if type(value) is not bool:
-            self._note("nested_invalid", where, f"expected true or false, got {value!r}")
-        return value is True
+    def _truth(self, code: str, where: str, value: Any, *, default: bool = False) -> bool:
+        if type(value) is bool:
+            return value
+        self._note(code, where, f"expected true or false, got {value!r}")
+        return default
+
+    def _number(self, code: str, where: str, value: Any, default: float, type_: type = int) -> Any:
+        if _is_number(value) if type_ is float else type(value) is int:
+            return value
+        self._note(code, where, f"expected a number, got {value!r}")
+        return default
 
     def _location(self, where: str, value: Any) -> str:
         if isinstance(value, str):
@@ -363,18 +368,10 @@ class _Reader:
         parameters = self._mapping(f"{where}.parameters", node.get("parameters", {}))
         wiring = self._mapping(f"{where}.inputs", node.get("inputs", {}))
         buckets = node.get("buckets", BUCKETS_DEFAULT)
-        if not isinstance(buckets, int) or isinstance(buckets, bool):
-            self._note("buckets_invalid", f"{where}.buckets", f"expected a number, got {buckets!r}")
-            buckets = BUCKETS_DEFAULT
-        fuse = node.get("fuse", True)
-        if not isinstance(fuse, bool):
-            self._note("fuse_invalid", f"{where}.fuse", f"expected true or false, got {fuse!r}")
-            fuse = True
+        buckets = self._number("buckets_invalid", f"{where}.buckets", buckets, BUCKETS_DEFAULT)
+        fuse = self._truth("fuse_invalid", f"{where}.fuse", node.get("fuse", True), default=True)
         any_order = node.get("any_order", False)
-        if not isinstance(any_order, bool):
-            message = f"expected true or false, got {any_order!r}"
-            self._note("any_order_invalid", f"{where}.any_order", message)
-            any_order = False
+        any_order = self._truth("any_order_invalid", f"{where}.any_order", any_order)
         rule = self._noted(lambda: read_rule(node.get("runnable"), f"{where}.runnable"))
         for input_, flow in wiring.items():
             if not isinstance(flow, str):

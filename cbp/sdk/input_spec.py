@@ -20,11 +20,7 @@ _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIM
 
 
 def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:
-    """Return the plain values of an input.
-
-    Raises:
-        DefinitionError: For its first mistake.
-    """
+    """Return the plain values of an input. Raises `DefinitionError`: for its first mistake."""
     schema = options.schema(name, declared.schema)
     changes = "" if isinstance(declared, Loopback) else declared.changes
     for code, message in changes_mistakes(changes, schema):

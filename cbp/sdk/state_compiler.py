@@ -28,11 +28,7 @@ class StateCompiler:
         self._options, self._form, self._key = options, form, key
 
     def spec(self, name: str, declared: State) -> StateSpec:
-        """Return the plain values of a state.
-
-        Raises:
-            DefinitionError: For its first mistake.
-        """
+        """Return the plain values of a state. Raises `DefinitionError`: for its first mistake."""
         if isinstance(declared, Timers):
             return self._timers(name, declared)
         schema = self._options.schema(name, declared.schema)

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.model.flow.schema import DataType, Schema
+
+Int64s = npt.NDArray[np.int64]
+"""Hashes, or numbers of rows, groups and files."""
 
 _ATOMS: dict[str, pa.DataType] = {
     "STRING": pa.string(),

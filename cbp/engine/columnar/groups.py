@@ -18,15 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.row_codec import Row, decode_columns, decode_lists
 from cbp.engine.columnar.values import unify
 from cbp.model.flow.schema import DataType
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,11 +197,7 @@ class KeptShape:
         return Bound(tuple(low)), Bound(tuple(high), behind=True)
 
     def typed(self, row: Row) -> Row:
-        """Return a record with every value in its declared type.
-
-        Raises:
-            TypeError: Names the first wrong column.
-        """
+        """Return a record with every value in its declared type."""
         return row if self._is_typed(row) else typed_row(row, self._record)
 
 
@@ -308,11 +304,7 @@ class KeptRecords:
         return self._reader.between(Bound(()), Bound((), behind=True))
 
     def __bool__(self) -> bool:
-        """Refuse a truth test, which would always be true.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a truth test, which would always be true."""
         name = self._shape.name
         message = (
             f"the state {name!r} is always true, with or without records; test for a record: "
@@ -321,11 +313,7 @@ class KeptRecords:
         raise TypeError(message)
 
     def __eq__(self, other: object) -> bool:
-        """Refuse a comparison, which would never be true.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a comparison, which would never be true."""
         message = f"the state {self._shape.name!r} cannot be compared; compare its records"
         raise TypeError(message)
 

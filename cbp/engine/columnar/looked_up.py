@@ -43,11 +43,7 @@ class LookedUp:
         return first[0] if first else None
 
     def __bool__(self) -> bool:
-        """Refuse a truth test, which would always be true.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a truth test, which would always be true."""
         message = (
             f"the look-up {self._name!r} is always true, with or without records; test for one: "
             f"group.{self._name}.one() is not None"
@@ -55,11 +51,7 @@ class LookedUp:
         raise TypeError(message)
 
     def __eq__(self, other: object) -> bool:
-        """Refuse a comparison, which would never be true.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a comparison, which would never be true."""
         message = f"the look-up {self._name!r} cannot be compared; compare its records"
         raise TypeError(message)
 

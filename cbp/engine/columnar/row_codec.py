@@ -149,9 +149,6 @@ def floats_rounder(schema: Schema) -> Callable[[list[Row]], list[Row]] | None:
 
     So a record that is emitted again with a computed number equals the stored one. `None` if there
     is no FLOAT column.
-
-    Raises:
-        OverflowError: By that function, if a number does not fit.
     """
     places = {at for at, field in enumerate(schema.fields) if field.type.kind == "FLOAT"}
     if not places:

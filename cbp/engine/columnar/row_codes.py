@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Int64s = npt.NDArray[np.int64]
+from cbp.engine.columnar.arrow_types import Int64s
 
 _FEW = 1_000
 """So few numbers are sorted as they are."""

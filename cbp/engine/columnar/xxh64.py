@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
+from cbp.engine.columnar.arrow_types import Int64s
+
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 P3 = np.uint64(0x165667B19E3779F9)
@@ -31,7 +33,6 @@ _ROWS_AT_ONCE = 16_384  # so that the columns of a step stay in the processor's 
 _LENGTH_MAX = 4096  # beyond it, the library's loop over one string is as fast
 
 Hashes = npt.NDArray[np.uint64]
-Int64s = npt.NDArray[np.int64]
 
 
 def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:

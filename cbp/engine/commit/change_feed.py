@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes
@@ -47,8 +47,6 @@ from cbp.errors import CbpError
 from cbp.model.flow.changes import CHANGE_TYPE, DELETE, INSERT, SIGN, UPDATE_AFTER, UPDATE_BEFORE
 
 _logger = logging.getLogger(__name__)
-
-Int64s = npt.NDArray[np.int64]
 
 _TYPE = "_change_type"
 _DELTAS_NAMES = {UPDATE_BEFORE: "update_preimage", UPDATE_AFTER: "update_postimage"}

@@ -161,9 +161,6 @@ class IntentionLog:
             position: A position of the newest generation.
             keep_seconds: Younger positions stay, up to `positions_kept`. The newest older one
                 stays too, so that the dataflow can be rolled back to epochs after it.
-
-        Returns:
-            The position that is durable.
         """
         folder = f"{self._base(self.generation)}/{_POSITIONS}"
         path = f"{folder}/{position.number:020d}.json"
@@ -280,9 +277,6 @@ class IntentionLog:
             epochs: Maps each stage to the first epoch whose record stays; a durable position
                 replaces the records before it. It must not exceed `unpublished_from` of the stage's
                 newest record, from where a restart publishes.
-
-        Returns:
-            How many records were removed.
         """
         return sum(self._remove_before(stage, epoch) for stage, epoch in epochs.items())
 
@@ -330,21 +324,13 @@ class IntentionLog:
         """Return when an epoch was published as a whole, in ms, from the tables.
 
         `None` if it is unknown.
-
-        Raises:
-            FileDamagedError: If the log of a table cannot be read.
         """
         dataflow = self._folder.rpartition("/")[0]
         generation = home_of(self.generations, stage, epoch)
         return applied_ms(dataflow, self._files, stage, epoch, generation)
 
     def require_shown(self, stage: str, epoch: int) -> None:
-        """Compare the tables with the record of a published epoch of the newest generation.
-
-        Raises:
-            FileLostError: If a table does not show the epoch.
-            FileDamagedError: If the log of a table cannot be read.
-        """
+        """Compare the tables with the record of a published epoch of the newest generation."""
         if self.generations and epoch < self.generations[-1].start(stage):
             return
         try:

@@ -87,9 +87,6 @@ class Entry:
 
         Args:
             together: All entries of the publication; the entry names them.
-
-        Raises:
-            LogConflictError: If the table shows a later generation: a roll-back came between.
         """
         names = " ".join(name for entry in together for name in entry.app_ids)
         return table.publish(
@@ -173,11 +170,7 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 
 
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
-    """Refuse a run's record whose generation is older than the table's: a roll-back came between.
-
-    Raises:
-        LogConflictError: If the table shows a later generation.
-    """
+    """Refuse a run's record of an older generation than the table's: a roll-back came between."""
     if shown_generation(txns) > intention.generation:
         raise LogConflictError(path)
 
@@ -239,9 +232,6 @@ def live_at(
 
     Args:
         intentions: Records of the table's stage after that snapshot, oldest first.
-
-    Raises:
-        InvariantError: If a change does not fit what was there before it.
     """
     changes = unpublished(snapshot.txns, table, intentions)
     touched = _touched(changes)

@@ -175,11 +175,7 @@ def z85_encode(data: bytes) -> str:
 
 
 def z85_decode(text: str) -> bytes:
-    """Return the bytes of a Z85 text, padding included.
-
-    Raises:
-        InvariantError: The text is not Z85.
-    """
+    """Return the bytes of a Z85 text, padding included."""
     try:
         digits = [_Z85_DIGITS[char] for char in text]
         words = []
@@ -266,12 +262,7 @@ class VectorCache:
         self._lock = threading.Lock()
 
     def read(self, table: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
-        """Return the dead rows that a descriptor names; the result must not be modified.
-
-        Raises:
-            FileDamagedError: As in `read_vector`.
-            FileLostError: The file is gone, and the vector is not cached.
-        """
+        """Return the dead rows that a descriptor names; the result must not be modified."""
         with self._lock:
             bits_cached = self._vectors.get((table, vector))
             if bits_cached is not None:

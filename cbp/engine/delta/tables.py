@@ -33,7 +33,6 @@ from cbp.engine.delta.actions import (
     Protocol,
     RemoveFile,
     Txn,
-    difference,
     encode,
 )
 from cbp.engine.delta.change_feed_settings import FEATURE, feed_flow
@@ -51,7 +50,7 @@ from cbp.engine.delta.foreign_writer_fence import (
     require_readable,
     require_same,
 )
-from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
+from cbp.engine.delta.log import DeltaLog, Snapshot
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import Exists, Files, Written, files_for
 from cbp.errors import (
@@ -215,7 +214,6 @@ class ManagedTable:
 
     def publish(
         self,
-        after: Mapping[str, AddFile] | None = None,
         *,
         app_id: str,
         version: int,
@@ -224,9 +222,7 @@ class ManagedTable:
         adds: Sequence[AddFile] = (),
         removes: Sequence[RemoveFile] = (),
         feed: Sequence[ChangeFile] = (),
-        based_on: int | None = None,
         operation: str = "CBP RUN",
-        data_change: bool = True,
         also: Sequence[str] = (),
         metadata: Metadata | None = None,
         marks: Mapping[str, int] | None = None,
@@ -235,18 +231,14 @@ class ManagedTable:
     ) -> int:
         """Make the table show a change, once; idempotent redo.
 
-        The change is either a whole live set (`after`) or actions (`adds`, `removes`).
         An empty change is published too: its transaction says up to where the table is published.
 
         Args:
-            after: Path to file: the live set that the table shall show.
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
             timestamp_ms: In-commit timestamp; raised if the table already has a later
-                one (see `next_timestamp`).
+                one.
             removes: Files to remove, or versions of files with their old vector.
-            based_on: Version that `after` was derived from; by default the newest one seen.
-            data_change: For `after`: False if the records stay the same.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.
@@ -257,25 +249,17 @@ class ManagedTable:
 
         Raises:
             ForeignWriterError: Another writer wrote since the last entry.
-            LogConflictError: Another controller wrote, so `after` is out of date.
             TableForeignError: The table was released meanwhile.
             InvariantError: Actions do not fit what the table shows, or some reader would
                 misread a file because of its path.
         """
         with self._lock:
-            known = self._snapshot.version if based_on is None else based_on
             while True:
                 self.refresh()
                 require(self._snapshot.txns)
                 if self._snapshot.txns.get(app_id, -1) >= version:
                     return self.version_of(app_id, version)
-                if after is None:
-                    change = self._checked(adds, removes)
-                else:
-                    self._require_unmoved(known, app_id)
-                    change = difference(
-                        self._snapshot.live, after, now_ms=timestamp_ms, data_change=data_change
-                    )
+                change = self._checked(adds, removes)
                 for action in change:
                     if isinstance(action, AddFile):
                         require_readable(self.path, action)
@@ -359,19 +343,6 @@ class ManagedTable:
                 # The entry is durable; the next entry tries the checkpoint again.
                 _logger.warning("no checkpoint of %s: %s", self.path, exc)
         return True
-
-    def _require_unmoved(self, known: int, app_id: str) -> None:
-        """Refuse a live set that does not include another publisher's entries."""
-        try:
-            moved = any(
-                written_by(actions, app_id) is None
-                for _, actions in self.log.entries_since(known)
-                if not all(isinstance(action, CommitInfo) for action in actions)
-            )
-        except NotFoundError:
-            moved = True
-        if moved:
-            raise LogConflictError(self.log.entry_path(self._snapshot.version))
 
     def _take(self, entries: list[tuple[int, list[Action]]]) -> None:
         if not entries:

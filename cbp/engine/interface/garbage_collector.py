@@ -82,9 +82,6 @@ class GarbageCollector(Protocol):
         Args:
             queued: Returns the paths, relative to `folder`, of all files that wait in connectors
                 or that unpublished records name. Called after the tables were listed.
-
-        Returns:
-            Table folder to what is removed.
         """
         ...
 

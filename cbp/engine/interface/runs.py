@@ -267,9 +267,6 @@ class RunPreparer(Protocol):
         Returns:
             The prepared run, whose outputs are empty, and the path of the file that holds the
             corrections, relative to the folder.
-
-        Raises:
-            CbpError: As in `prepare`.
         """
         ...
 

@@ -73,9 +73,6 @@ class TableAdministration(Protocol):
 
         Args:
             built: The folder with the tables that were built; all their runs are published.
-
-        Returns:
-            A change of every table of the stage.
         """
         ...
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.kernel.window import Source, Window
@@ -28,7 +29,6 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Buffers = Mapping[str, list[Any]]
 Ends = dict[str, list[int]]

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, union
+from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.groups import FlowRun, Ranges, union
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.large_groups import LargeGroup, large_groups, without

@@ -30,9 +30,9 @@ from operator import eq, itemgetter, ne
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
 from cbp.engine.columnar.row_codec import Row, decode_columns
 from cbp.engine.columnar.values import row_order
@@ -131,8 +131,6 @@ class WholeGroups:
 def _nothing(_: object) -> tuple[()]:
     return ()
 
-
-Int64s = npt.NDArray[np.int64]
 
 _CHUNK_ROWS_MIN, _CHUNK_ROWS_MAX = 32, 4_096
 """Rows of a file that an iteration reads at a time: few at first, since an author may stop."""

@@ -14,15 +14,13 @@ from operator import ne
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Deletion, KeptShape, changes_of
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import Place
 from cbp.engine.state.bucket_state import RecordPositions
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)

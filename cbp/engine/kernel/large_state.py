@@ -1,7 +1,7 @@
 """The state of one large group, which does not fit in memory: its diff, and its view's changes.
 
 The diff: records that the author was given and records that were emitted meanwhile cancel out
-chunk by chunk (`cbp.engine.state.multiset_diff`).
+chunk by chunk (`cbp.engine.state.multiset_difference`).
 
 Changes of a view: records that died and were born are spilled as the diff finds them, in any
 order; at the end they are sorted on disk and written as changes. The keys of what the author
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import first_twice, row_codes
@@ -25,12 +25,10 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.view_changes import SIDE, ViewChanges, second_keys
 from cbp.engine.kernel.window import Source
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
-from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.state.multiset_difference import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.spill_files import BatchFile
-
-Int64s = npt.NDArray[np.int64]
 
 
 class LargeView:
@@ -70,11 +68,7 @@ class LargeView:
         self._records.write(table.append_column(SIDE, sides).cast(self._schema))
 
     def finish(self) -> None:
-        """Write the changes.
-
-        Raises:
-            ValueError: A key was emitted twice.
-        """
+        """Write the changes. Raises `ValueError`: a key was emitted twice."""
         if self._emits_twice():
             message = f"view {self._changes.view.name!r}: two records of one key were emitted"
             raise ValueError(message)  # the caller calls the group again, to find the line

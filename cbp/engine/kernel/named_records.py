@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, arrow_type
 from cbp.engine.columnar.groups import FlowRun, Ranges
 from cbp.engine.columnar.kept_records import kept_shape, keys_reader
 from cbp.engine.columnar.row_codec import Row
@@ -27,8 +26,6 @@ from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.stage import InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
-
-Int64s = npt.NDArray[np.int64]
 
 Place = tuple[int, int]
 """The place of a record: index of the file, and row."""

@@ -14,13 +14,12 @@ from itertools import compress
 from operator import ne
 
 import numpy as np
-import numpy.typing as npt
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.window import Source
 from cbp.model.dataflow.equality import identity
 
-Int64s = npt.NDArray[np.int64]
 _NESTED = (list, tuple, dict)
 
 

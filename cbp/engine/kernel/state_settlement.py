@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.groups import Int64s, positive_zeros
+from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.columnar.row_codec import Row, encode_rows
 from cbp.engine.columnar.row_codes import row_codes

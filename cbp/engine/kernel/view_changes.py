@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.groups import Int64s, positive_zeros
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
+from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row, encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema
@@ -50,11 +50,7 @@ _INSERT, _BEFORE, _AFTER, _DELETE = range(4)
 
 
 def second_keys(view: StateSpec, rows: Sequence[Row]) -> pa.Table:
-    """Return the second keys of emitted records, as authors see them.
-
-    Raises:
-        pa.ArrowException, OverflowError, TypeError, ValueError: See `encode_rows`.
-    """
+    """Return the second keys of emitted records, as authors see them."""
     schema = view.schema.select(view.second_key)
     at = [view.schema.index(name) for name in view.second_key]
     columns = [
@@ -73,9 +69,6 @@ def require_single(
         groups: The groups that have new records; no other group can have two of one key.
         emitted: The emitted records, group after group.
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
-
-    Raises:
-        ValueError: The caller calls the groups again, to find the line.
     """
     stops = np.array(ends, np.int64)
     starts = np.concatenate([[0], stops[:-1]])

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
 from cbp.engine.columnar.groups import (
     FlowKeys,
     FlowRun,
-    Int64s,
     Ranges,
     group_keys,
     key_rows,

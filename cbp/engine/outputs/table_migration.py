@@ -313,9 +313,6 @@ def alter(
     Args:
         app_id: Application id of this change; unique to this table and version.
         epoch: The stage's next epoch; the entry says that the one before is published.
-
-    Returns:
-        The version that shows the change.
     """
     snapshot = table.refresh()
     data_change = change.data_change and bool(change.drops or change.adds)

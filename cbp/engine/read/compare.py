@@ -4,8 +4,8 @@ Tables are compared as `cbp.model.dataflow.equality` defines it: as multisets of
 a history with its epochs, an output without a key), or as views, by the last record per key.
 Both sides are read as streams, batch by batch.
 
-- A multiset is compared by `cbp.engine.state.multiset_diff`: equal records cancel out as they are
-  read; records that come in another order are spilled by hash.
+- A multiset is compared by `cbp.engine.state.multiset_difference`: equal records cancel out as they
+  are read; records that come in another order are spilled by hash.
 - A view is cut by the hash of its keys into parts of about `compared_rows` records, on disk; memory
   then holds the keys of one part.
 - Changes are cut by the hash of their record, and their signs are summed up.
@@ -32,7 +32,7 @@ import numpy as np
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.interface.readers import Contents
 from cbp.engine.state.bucket_state import RecordPositions
-from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.state.multiset_difference import Difference
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import BlockFile
 from cbp.model.dataflow.equality import (

@@ -100,9 +100,6 @@ class RecomputedEpochs:
             retained: What its inputs read before, as in `RunPlan`.
             gives_back: Whether the epoch reads, in place of inputs, what this folder's table of the
                 stage has set aside.
-
-        Raises:
-            CbpError: See `RunPreparer.prepare`.
         """
         run = f"{self.id}{epoch:08x}"
         self.before_run(run)

@@ -175,11 +175,7 @@ class Replay:
         self._close_inputs(punctuation.flow, [punctuation])
 
     def run_until_idle(self) -> None:
-        """Run stages until none may run.
-
-        Raises:
-            CbpError: See `RunPreparer.prepare`.
-        """
+        """Run stages until none may run."""
         while any([self._run(stage) for stage in self.units]):
             pass
 

@@ -142,11 +142,7 @@ class _Emitter:
             self._of_group(state.name, unify(values[:many])).append(Deletion(second))
 
     def _of_group(self, state: str, key: Row) -> list[Any]:
-        """Return what was emitted for a state of a group.
-
-        Raises:
-            AuthorMisuse: The call has no such group.
-        """
+        """Return what was emitted for a state of a group."""
         if key not in self.by_key:
             message = f"state {state!r}: a record was emitted for the key {key!r}"
             message += ", which no group of the call has"

@@ -113,11 +113,7 @@ class ReferenceEngine:
         return [typed_row(_by_position(r, schema), schema) for r in records]
 
     def close(self, source: str) -> None:
-        """Close the open frames of a source, as a punctuation at this point does.
-
-        Raises:
-            NotFoundError: There is no such source.
-        """
+        """Close the open frames of a source, as a punctuation at this point does."""
         if source not in self._dataflow.sources:
             raise NotFoundError(kind="source", name=source)
         for consumer in self._dataflow.consumers(source):
@@ -129,9 +125,6 @@ class ReferenceEngine:
         Args:
             limits: Maps a stage to the number of epochs after which it runs no more; `None` means
                 no limits.
-
-        Raises:
-            AuthorCodeError, DecisionInvalidError: See `run_until_idle`.
         """
         most = limits or {}
         return sum(
@@ -155,22 +148,14 @@ class ReferenceEngine:
         return epochs
 
     def outputs(self, flow: str) -> list[list[dict[str, Any]]]:
-        """Return a flow's records as dicts, per epoch; for a source, per fed increment.
-
-        Raises:
-            NotFoundError: There is no such flow.
-        """
+        """Return a flow's records as dicts, per epoch; for a source, per fed increment."""
         if flow not in self._schemas:
             raise NotFoundError(kind="flow", name=flow)
         schema = self._schemas[flow]
         return [[_as_dict(row, schema) for row in increment] for increment in self._contents[flow]]
 
     def state(self, stage: str, state: str) -> list[dict[str, Any]]:
-        """Return all records of a state as dicts, ordered by all columns, nulls first.
-
-        Raises:
-            NotFoundError: There is no such state.
-        """
+        """Return all records of a state as dicts, ordered by all columns, nulls first."""
         if stage not in self._stages or state not in self._stages[stage].state:
             raise NotFoundError(kind="state", name=f"{stage}.{state}")
         schema = self._dataflow.stages[stage].translator.state(state).schema
@@ -178,11 +163,7 @@ class ReferenceEngine:
         return [_as_dict(row, schema) for row in ordered_rows(rows, schema)]
 
     def figures(self, stage: str) -> list[Mapping[str, int]]:
-        """Return what each epoch of a stage counted; see `ReferenceStage.figures`.
-
-        Raises:
-            NotFoundError: There is no such stage.
-        """
+        """Return what each epoch of a stage counted; see `ReferenceStage.figures`."""
         if stage not in self._stages:
             raise NotFoundError(kind="stage", name=stage)
         return self._figures[stage]
@@ -192,9 +173,6 @@ class ReferenceEngine:
 
         Each has `input`, `key`, `record` and `code`, as in the stage's table
         (`cbp.model.dataflow.set_aside`), with the values of key and record by column.
-
-        Raises:
-            NotFoundError: There is no such stage.
         """
         if stage not in self._stages:
             raise NotFoundError(kind="stage", name=stage)
@@ -216,11 +194,7 @@ class ReferenceEngine:
             self._stages[name].spec = node.translator
 
     def give_back(self, stage: str) -> None:
-        """Read what a stage set aside again, as an epoch of its own.
-
-        Raises:
-            NotFoundError: There is no such stage.
-        """
+        """Read what a stage set aside again, as an epoch of its own."""
         waiting: dict[str, list[Row]] = {}
         if stage not in self._stages:
             raise NotFoundError(kind="stage", name=stage)

@@ -82,11 +82,7 @@ def route_records(
 
 
 def key_of(stage: str, spec: TranslatorSpec, input_: InputSpec, row: Row) -> list[Key]:
-    """Return the keys that a record of an input names.
-
-    Raises:
-        AuthorCodeError: See `route_records`.
-    """
+    """Return the keys that a record of an input names."""
     return _Router(stage, spec, {}).keys_of(input_, row)
 
 

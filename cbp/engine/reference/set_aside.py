@@ -54,11 +54,7 @@ class SetAside:
         return {one.key for one in self.before if one.key is not None}
 
     def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:
-        """Set a group's new records aside; without an error, after earlier ones.
-
-        Raises:
-            AuthorCodeError: The stage does not set records aside.
-        """
+        """Set a group's new records aside; without an error, after earlier ones."""
         if error is not None:
             self._fail(error)
         code = BEHIND_CODE if error is None else error.code
@@ -93,11 +89,7 @@ class SetAside:
                 self.new.append(Aside(input_, None, row, code, (self.epoch, number, place)))
 
     def after(self) -> list[Aside]:
-        """Return what is set aside after the epoch, in the order in which it is given back.
-
-        Raises:
-            AuthorCodeError: It is too much.
-        """
+        """Return what is set aside after the epoch, in the order in which it is given back."""
         every = [*self.before, *self.new]
         if self._error is not None and self.most is not None and len(every) > self.most:
             raise self._error

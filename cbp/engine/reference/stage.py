@@ -35,9 +35,9 @@ from cbp.engine.reference.call import (
     put_and_delete,
     record_type,
 )
-from cbp.engine.reference.loop import Aggregates, Superstep, run_supersteps
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, Routed, key_of, route_records
 from cbp.engine.reference.set_aside import Aside, SetAside, by_input
+from cbp.engine.reference.supersteps import Aggregates, Superstep, run_supersteps
 from cbp.engine.reference.views import group_changes
 from cbp.engine.reference.whole_run import call_run
 from cbp.errors import AuthorCodeError

@@ -93,11 +93,7 @@ class ViewKeys:
         self._seen: dict[str, set[Row]] = {name: set() for name in self._places}
 
     def take(self, view: str, row: Row) -> None:
-        """Note a record that was emitted.
-
-        Raises:
-            AuthorMisuse: Its key was emitted before.
-        """
+        """Note a record that was emitted. Raises `AuthorMisuse`: its key was emitted before."""
         if view not in self._places:
             return
         key = unify([row[place] for place in self._places[view]])

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.run.assembly import empty_outputs
-from cbp.engine.task.output_writer import Follower
+from cbp.engine.task.task_plan import Follower
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.fusion import split_phases
 

@@ -194,11 +194,7 @@ class Preparer:
         return replace(prepared, figures=figures), reported.next_phase
 
     def _job(self, part: RunPlan, task: TaskPlan, aside: SettingAside | None) -> list[TaskReport]:
-        """Execute a job, until no group fails that can be set aside.
-
-        Raises:
-            CbpError: The job failed.
-        """
+        """Execute a job, until no group fails that can be set aside."""
         self.faults("job.before")
         for tries in count():
             if aside is not None:

@@ -71,9 +71,6 @@ def refused_records(plan: RunPlan) -> Iterator[SetAside]:
     """Yield the records of a run's frames that have no framing key.
 
     Ends after one record more than the stage may set aside, which is enough to refuse the run.
-
-    Raises:
-        IncrementDamagedError: A file is missing or damaged.
     """
     most = plan.node.set_aside_max or 0
     left = most + 1
@@ -174,11 +171,7 @@ class SettingAside:
         return most
 
     def leave_out(self, groups: Sequence[GroupFailed]) -> None:
-        """Leave out groups that failed.
-
-        Raises:
-            SetAsideFullError: There are more than can be set aside.
-        """
+        """Leave out groups that failed."""
         self.failed.update((one.key, one.error) for one in groups)
         self._require_room(len(self.failed))
         self.again()

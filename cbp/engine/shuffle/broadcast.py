@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.destinations import destinations
@@ -32,7 +31,6 @@ from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.spool import Spool
 from cbp.model.dataflow.stage import TranslatorSpec
 
-Int64s = npt.NDArray[np.int64]
 ALL_REACHED, ALL_NAMED = "all_found.", "all_named."
 """Prefixes of the figures of an `ALL`: how many groups it reached, and how often it was named."""
 

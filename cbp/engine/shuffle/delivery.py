@@ -24,14 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
 from cbp.engine.columnar.groups import FlowKeys, FlowRun, Ranges
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.broadcast import Rows, Shared, SharedFlow, expand
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import TranslatorSpec
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Deliveries:

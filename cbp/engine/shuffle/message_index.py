@@ -23,11 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.arrow_types import Int64s, arrow_type
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.shuffle.routing_keys import key_of
 from cbp.engine.storage.engine_limits import EngineLimits
@@ -35,8 +34,6 @@ from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 _KEY = b"cbp.receivers"
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,7 @@ class Receivers:
     hash_mask: int
 
     def of(self, table: pa.Table) -> Int64s:
-        """Return the bucket of each message.
-
-        Raises:
-            AuthorCodeError: The author's function failed.
-        """
+        """Return the bucket of each message."""
         assert self.spec.key is not None, "only groups get messages by bucket"
         types = [column.type for column in self.spec.key.fields]
         keys = key_of(table, self.spec, self.input, stage=self.stage)

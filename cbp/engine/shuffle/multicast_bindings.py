@@ -58,11 +58,7 @@ def binding_schema(key: Schema) -> pa.Schema:
 
 
 def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a file, one row group at a time.
-
-    Raises:
-        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
-    """
+    """Yield the rows of a file, one row group at a time."""
     with reading_increment(file.path, file.rows):
         parquet = open_parquet(file.path)
         row_count = parquet.metadata.num_rows

@@ -125,9 +125,6 @@ def arrange_messages(
     Args:
         messages: In the order in which they were emitted; each has one receiver.
         buckets: Number of its buckets.
-
-    Raises:
-        AuthorCodeError: An author's function for a key, an order or a combiner failed.
     """
     route = partial(
         routed,
@@ -285,9 +282,6 @@ def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
     """Return the records of some files of an input, with `_seq`, their position.
 
     For messages that may have addresses, the column `EPOCH` has the epoch that wrote them.
-
-    Raises:
-        IncrementDamagedError: A file is missing, damaged, or has other records.
     """
     columns = file_columns(input_)
     if input_.has_several and input_.loopback:

@@ -176,11 +176,7 @@ def _first_wrong(
 
 
 def key_columns(keys: Sequence[Row], types: Sequence[DataType]) -> list[pa.Array]:
-    """Return keys, or `order_by` values, as columns.
-
-    Raises:
-        pa.ArrowException, OverflowError, TypeError, ValueError: Some value is not of its type.
-    """
+    """Return keys, or `order_by` values, as columns."""
     columns = zip(*keys, strict=True) if keys else ((),) * len(types)
     return list(map(encode_column, columns, types))
 

@@ -144,9 +144,6 @@ class SparkExecutor:
 
         Args:
             bodies: Runs the job; returns what its tasks reported, as JSON texts.
-
-        Raises:
-            CbpError: If the job failed, or the run was cancelled.
         """
         try:
             apart = self._variables.recomputing() if plan.recomputes else nullcontext()

@@ -28,14 +28,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.delta.actions import DeletionVector
 from cbp.engine.delta.deletion_vectors import bitmap_of, rows_of
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.pending_deletes import Deletes, read_deletes
-
-Int64s = npt.NDArray[np.int64]
 
 _STATE_RECORDS_PER_INPUT = 512
 """Number of state records that weigh as much as one arrived record, since most are not found. If

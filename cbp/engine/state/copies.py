@@ -41,6 +41,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.storage.engine_limits import EngineLimits
 
 NOTES_BYTES_MAX = 256 << 10
@@ -71,8 +72,6 @@ def dropped_copies(cache: Path) -> list[dict[str, Any]]:
     return notes
 
 
-Int64s = npt.NDArray[np.int64]
-
 ASKS_MAX = 32
 """After this many look-ups a copy is hot: all of it is checked, later look-ups check nothing."""
 
@@ -102,11 +101,7 @@ class MappedCopy:
 
 
 def write_copy(path: Path, name: str, batch: pa.RecordBatch, *, limits: EngineLimits) -> None:
-    """Write a copy with its checksums; the caller renames the file to its final name.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a copy with its checksums; the caller renames the file to its final name."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
     block = limits.copy_block_bytes

@@ -48,7 +48,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import as_type
+from cbp.engine.columnar.arrow_types import Int64s, as_type
 from cbp.engine.delta.deletion_vectors import VectorCache
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
 from cbp.engine.state.copies import (
@@ -60,7 +60,6 @@ from cbp.engine.state.copies import (
 )
 from cbp.engine.state.lookup import (
     IndexedFile,
-    Int64s,
     RowGroups,
     StateRows,
     ascending,
@@ -193,11 +192,7 @@ class IndexCache:
     def reader(
         self, table: str, table_id: str, path: str, *, size: int, rows: int, wanted: Int64s | None
     ) -> StateRows:
-        """Return the cheapest reader for one look-up of these hashes; see `choose_rows`.
-
-        Raises:
-            FileDamagedError: The data file is gone, damaged, or has another number of rows.
-        """
+        """Return the cheapest reader for one look-up of these hashes; see `choose_rows`."""
         file = _wanted(table, table_id, path, size=size, rows=rows)
         kept_rows = self._cached(file)
         if kept_rows is not None:
@@ -441,11 +436,7 @@ def _name(table_id: str, path: str, size: int) -> str:
 
 
 def _read(source: str, rows: int) -> pa.Table:
-    """Return a data file's rows.
-
-    Raises:
-        FileDamagedError: The file is gone or damaged, or has other rows than its log says.
-    """
+    """Return a data file's rows."""
     return _open_parquet(source, rows).read()
 
 

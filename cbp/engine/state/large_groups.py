@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.delta.deletion_vectors import live_in
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 
-Int64s = npt.NDArray[np.int64]
 _READ_BYTES = 16 << 20
 
 

@@ -37,11 +37,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import span_rows
 from cbp.engine.delta.deletion_vectors import live_in, rows_of
 from cbp.engine.state.copies import CopyDamagedError, Guard
@@ -84,9 +84,6 @@ def choose_search(*, rows: int, wanted: int) -> Literal["index", "scan"]:
 def is_small(*, rows: int, size: int, rows_max: int) -> bool:
     """Return whether reading a file is as fast as mapping a copy of it."""
     return rows <= rows_max and size <= SMALL_BYTES
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 class StateRows(Protocol):

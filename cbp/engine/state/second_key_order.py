@@ -22,12 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import as_type
+from cbp.engine.columnar.arrow_types import Int64s, as_type
 from cbp.engine.columnar.row_codec import times_of
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.flow.schema import DataType
 
-Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _INTEGERS = frozenset({"BIGINT", "INT", "SMALLINT", "TINYINT"})

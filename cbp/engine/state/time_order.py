@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from cbp.engine.columnar.arrow_types import Int64s
 
 _CHUNK_ROWS = 64
 

@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import union
 from cbp.engine.state.bucket_state import BucketState
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN
-
-Int64s = npt.NDArray[np.int64]
 
 _NEVER = np.iinfo(np.int64).max
 

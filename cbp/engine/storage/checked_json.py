@@ -52,12 +52,7 @@ def record_numbers(names: Iterable[str]) -> list[int]:
 
 
 def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Record:
-    """Read a record and parse it; see `parsed`.
-
-    Raises:
-        NotFoundError: There is no such file.
-        FileDamagedError: The file is not what was written.
-    """
+    """Read a record and parse it; see `parsed`."""
     return parsed(files.read(path), path, parse)
 
 
@@ -90,11 +85,7 @@ def parsed(
 
 
 def require_name(name: str, path: str, *, at: str = "") -> None:
-    """Refuse data that was written under another name; an empty `name` is accepted.
-
-    Raises:
-        FileDamagedError: The names differ.
-    """
+    """Refuse data that was written under another name; an empty `name` is accepted."""
     expected = own_name(path)
     if name and expected and name != expected:
         raise FileDamagedError(at or path, f"it is what was written as {name}")

@@ -135,11 +135,7 @@ def reading(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading_increment(path: str, expected: int) -> Iterator[None]:
-    """Turn whatever goes wrong while an increment's file is read into an error that names it.
-
-    Raises:
-        IncrementDamagedError: The file is missing, or not what was written.
-    """
+    """Turn whatever goes wrong while an increment's file is read into an error that names it."""
     try:
         with reading(path):
             yield

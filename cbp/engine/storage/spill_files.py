@@ -90,22 +90,14 @@ class BlockFile:
         self._file = _nameless()
 
     def add(self, block: list[Any]) -> int:
-        """Append a block and return its place.
-
-        Raises:
-            DiskFullError: The block does not fit.
-        """
+        """Append a block and return its place. Raises `DiskFullError`: the block does not fit."""
         with _room():
             place = int(self._file.seek(0, os.SEEK_END))
             pickle.dump(block, self._file, pickle.HIGHEST_PROTOCOL)
         return place
 
     def get(self, place: int) -> list[Any]:
-        """Return the block at a place.
-
-        Raises:
-            DiskFullError: Earlier blocks did not fit.
-        """
+        """Return the block at a place. Raises `DiskFullError`: earlier blocks did not fit."""
         with _room():
             self._file.seek(place)
             values: list[Any] = pickle.load(self._file)

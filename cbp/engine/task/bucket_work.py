@@ -28,7 +28,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.groups import FlowRun, Int64s, union
+from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.groups import FlowRun, union
 from cbp.engine.columnar.looked_up import WholeTable
 from cbp.engine.kernel.arrow.run import VectorisedRun
 from cbp.engine.kernel.author_call import Emitted

@@ -149,11 +149,7 @@ class _Flow:
         yield first, last
 
     def _pieces(self, first: int, stop: int, loose: list[pa.Table | None]) -> Iterator[pa.Table]:
-        """Yield the messages of a range of buckets in the order of their arrival.
-
-        Raises:
-            Misplaced: If a message belongs to another bucket.
-        """
+        """Yield the messages of a range of buckets in the order of their arrival."""
         for (file, start), index, rest in zip(self._files, self._indexes, loose, strict=True):
             if index is not None:
                 for table in self._of_blocks(file, start, index, first, stop):

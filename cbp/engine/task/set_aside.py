@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import FlowRun, union
 from cbp.engine.columnar.json_records import read_record, record_text
 from cbp.engine.columnar.key_hash import key_hash
@@ -38,8 +38,6 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass

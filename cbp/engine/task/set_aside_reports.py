@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.file_slices import Share
 from cbp.engine.shuffle.layout import SEQUENCE_BITS
 from cbp.engine.task.reports import SetAside
@@ -41,11 +41,7 @@ class SetAsideReports:
         return max(0, self.most + 1 - self._records)
 
     def add(self, one: SetAside) -> None:
-        """Set one record aside.
-
-        Raises:
-            SetAsideFullError: Its task would set too many bytes aside.
-        """
+        """Set one record aside."""
         if not self.room:
             return
         self._records += 1
@@ -84,9 +80,6 @@ def find_failing(
             half = len(part) // 2
             parts += [part[half:], part[:half]]
     return found
-
-
-Int64s = npt.NDArray[np.int64]
 
 
 def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int64s:

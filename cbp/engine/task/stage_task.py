@@ -23,8 +23,9 @@ from itertools import chain
 
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.file_slices import InputShare, Share
-from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.replicated_read import Routing, arrange
 from cbp.engine.shuffle.spool import Spool

@@ -22,9 +22,22 @@ from cbp.engine.shuffle.replicated_read import InputFile, Replicate
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A record-wise stage that runs in the task of the stage whose output it reads.
+
+    Attributes:
+        flow: The flow that it reads, as `stage.output`.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    flow: str
+    context: RunContext = NO_RUN
 
 
 @dataclass(frozen=True, slots=True)

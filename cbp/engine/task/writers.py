@@ -136,18 +136,7 @@ class TaskWriters:
             written=self._written,
             counts=self.counts,
         )
-        self._outputs = TaskOutputs(
-            plan.stage,
-            plan.spec,
-            plan.followers,
-            folder=plan.folder,
-            epoch=plan.epoch,
-            part=self._number,
-            suffix=f"{plan.run}-{self.attempt}",
-            faults=plan.faults,
-            limits=plan.limits,
-            receivers=plan.receivers(self.part),
-        )
+        self._outputs = TaskOutputs(plan, self.part, self.attempt)
 
     def _fresh_instances(self) -> list[Fresh]:
         """Give this task its own translator instances, since its process may run other tasks."""

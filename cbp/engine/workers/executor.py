@@ -88,11 +88,7 @@ class _Worker(WorkerProcess):
         self.send(pickle.dumps((path, logging.getLogger().getEffectiveLevel())))
 
     def do(self, request: bytes) -> Answer:
-        """Let it do one request.
-
-        Raises:
-            _Ended: If the process ended.
-        """
+        """Let it do one request."""
         self.send(request)
         try:
             while isinstance(message := pickle.loads(self.receive()), LogLine):

@@ -62,11 +62,7 @@ class WorkerProcess:
             self._link.send_bytes(message)
 
     def receive(self) -> bytes:
-        """Wait for the next message.
-
-        Raises:
-            EOFError, OSError: If the process ended.
-        """
+        """Wait for the next message. Raises `EOFError` or `OSError` if the process ended."""
         # A process that the author's code forked may hold the pipe open beyond the worker's end.
         while not self._link.poll(POLL_SECONDS):
             if self.ended and not self._link.poll(0):

@@ -73,11 +73,7 @@ class Once:
         return any(record == one for one in self)
 
     def __bool__(self) -> bool:
-        """Refuse a truth test, which would always be true.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a truth test, which would always be true."""
         message = (
             f"the flow {self._flow!r} is an iterator, which is always true, with or without "
             f"records; read its records: rows = list(group.{self._flow})"
@@ -85,11 +81,7 @@ class Once:
         raise TypeError(message)
 
     def __eq__(self, other: object) -> bool:
-        """Refuse a comparison, which would never be true.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a comparison, which would never be true."""
         message = (
             f"the flow {self._flow!r} is an iterator and cannot be compared; compare its records: "
             f"rows = list(group.{self._flow})"

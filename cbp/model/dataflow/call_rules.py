@@ -29,11 +29,7 @@ _SHOWN_CHARACTERS = 200
 
 
 def refuse_returned(value: object) -> None:
-    """Refuse a value that a `translate` returned, since it would be lost.
-
-    Raises:
-        AuthorMisuse: The value is not `None`.
-    """
+    """Refuse a value that a `translate` returned, since it would be lost."""
     if value is not None:
         shown = text_of(value, repr)[:_SHOWN_CHARACTERS]
         message = f"it returned {shown}, which is lost: emit each record with out.<output>(...)"
@@ -41,11 +37,7 @@ def refuse_returned(value: object) -> None:
 
 
 def refuse_foreign(state: str, emitted: object, called: object) -> None:
-    """Refuse local state of a key other than the key of the emitting group.
-
-    Raises:
-        AuthorMisuse: The keys differ.
-    """
+    """Refuse local state of a key other than the key of the emitting group."""
     if emitted != called:
         message = (
             f"state {state!r}: a record of the key {emitted!r} was emitted by the group "
@@ -56,11 +48,7 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 
 
 def refuse_remote(state: str, *_: object, **__: object) -> None:
-    """Refuse a remote write to a kept state, to which only its own group puts records.
-
-    Raises:
-        AuthorMisuse: Always.
-    """
+    """Refuse a remote write to a kept state, to which only its own group puts records."""
     message = (
         f"state {state!r} is kept (keep=True): only the group of a key puts and deletes its "
         f"records, since no two may have the same key; send the key a message (Loopback), and "
@@ -70,11 +58,7 @@ def refuse_remote(state: str, *_: object, **__: object) -> None:
 
 
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
-    """Refuse a remote write to a state that expires: its group would have no age.
-
-    Raises:
-        AuthorMisuse: Always.
-    """
+    """Refuse a remote write to a state that expires: its group would have no age."""
     message = (
         f"state {state!r} expires: only a call of the group of a key writes its records, and sets "
         f"their age; send the key a message (Loopback), and call out.{state}(...) there"
@@ -83,11 +67,7 @@ def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
 
 
 def refuse_view_row(view: str, *_: object, **__: object) -> None:
-    """Refuse a record of a view that the group of its key did not emit.
-
-    Raises:
-        AuthorMisuse: Always.
-    """
+    """Refuse a record of a view that the group of its key did not emit."""
     message = (
         f"view {view!r}: only the group of a key emits its record, without .remote; send the group "
         "a message (a Loopback), and let it emit the record"
@@ -96,11 +76,7 @@ def refuse_view_row(view: str, *_: object, **__: object) -> None:
 
 
 def refuse_twice(view: str, key: object) -> NoReturn:
-    """Refuse the second record of one key of a view, or of a kept state in SQL.
-
-    Raises:
-        AuthorMisuse: Always.
-    """
+    """Refuse the second record of one key of a view, or of a kept state in SQL."""
     message = (
         f"{view!r}: a group emitted two records of the key {key!r}; emit one of them, or "
         "declare a key that distinguishes them"
@@ -114,9 +90,6 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
     Args:
         emitted: The group's key in the record.
         called: The key of the group that emitted it; `None` if that is not known.
-
-    Raises:
-        AuthorMisuse: Always.
     """
     by = "" if called is None else f" by the group {called!r}"
     message = (
@@ -132,9 +105,6 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
 
     Args:
         key: Values of its key, in its order.
-
-    Raises:
-        AuthorMisuse: Always.
     """
     message = (
         f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit the "
@@ -194,10 +164,6 @@ class Watches:
         return watch.function
 
     def check(self) -> None:
-        """Check that no object was changed by its calls.
-
-        Raises:
-            AuthorStateError: An object was changed.
-        """
+        """Check that no object was changed by its calls."""
         for watch in self._by_function.values():
             watch.check()

@@ -146,11 +146,7 @@ class Decision:
     late: tuple[str, str] | None = None
 
     def increments(self, connector: Connector) -> tuple[Increment, ...]:
-        """Return what is read of an input, in order.
-
-        Raises:
-            InvariantError: An increment is not queued.
-        """
+        """Return what is read of an input, in order."""
         found = tuple(connector.find(index) for index in self.read.get(connector.input, ()))
         if self.late is None:
             return found

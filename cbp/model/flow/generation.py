@@ -105,11 +105,7 @@ class Generation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Generation:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: The format is unknown to this release.
-        """
+        """Read what `to_json` wrote."""
         if value.get("format") != FORMAT:
             msg = f"generation has format {value.get('format')}, expected {FORMAT}"
             raise InvariantError(msg)

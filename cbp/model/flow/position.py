@@ -102,11 +102,7 @@ class Position:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Position:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: The format is unknown to this release.
-        """
+        """Read what `to_json` wrote."""
         if value.get("format") != FORMAT:
             msg = f"position has format {value.get('format')}, expected {FORMAT}"
             raise InvariantError(msg)

@@ -199,9 +199,6 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
 
     Args:
         leaders: The leaders of its physical stages, as chosen at registration.
-
-    Raises:
-        InvariantError: These cannot be the leaders of this dataflow.
     """
     cycles = dataflow.cycles()
     units = []

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
@@ -26,8 +26,6 @@ from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_twice
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
-
-Int64s = npt.NDArray[np.int64]
 
 
 class Emission:
@@ -137,21 +135,13 @@ class Emission:
         self._kept[state.name].append(KeptOperations(second, groups))
 
     def check_views(self) -> None:
-        """Check that no two emissions gave records of one key of a view that is not kept.
-
-        Raises:
-            AuthorMisuse: A key was emitted twice.
-        """
+        """Check that no two emissions gave records of one key of a view that is not kept."""
         for view in self._spec.keyed_views:
             if not view.keep and len(self._state[view.name]) > 1:
                 self._require_single(view, *self.state(view.name))
 
     def check_puts(self) -> None:
-        """Check that no table puts two records of one key into a kept state: only one can count.
-
-        Raises:
-            AuthorMisuse: A key is put twice.
-        """
+        """Check that no table puts two records of one key into a kept state: only one can count."""
         for state in self._spec.kept:
             for one in self._kept[state.name]:
                 if one.puts is not None:
@@ -165,11 +155,7 @@ class Emission:
             refuse_twice(view.name, tuple(key.values()))
 
     def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
-        """Return the group of each record, found by its key.
-
-        Raises:
-            AuthorMisuse: A key does not belong to a group of this call.
-        """
+        """Return the group of each record, found by its key."""
         keys = records.select(list(self._spec.key_of(state).names))
         group_indexes = group_numbers(self._keys, keys)
         unknown = np.flatnonzero(group_indexes < 0)

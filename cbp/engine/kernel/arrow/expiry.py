@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.expiry import Timers, settled_timers
@@ -20,7 +21,6 @@ from cbp.engine.state.timers import Woken, is_due
 from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 

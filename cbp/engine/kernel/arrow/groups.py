@@ -18,13 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.arrow_types import Int64s, arrow_type
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.model.dataflow.call_rules import nothing_is_kept
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.flow.schema import Schema
-
-Int64s = npt.NDArray[np.int64]
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _INT64_END = float(1 << 63)
@@ -204,11 +202,7 @@ def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
 
 
 def as_table(value: Any) -> pa.Table:
-    """Return what an author emitted as an Arrow table.
-
-    Raises:
-        TypeError: The value is not a table.
-    """
+    """Return what an author emitted as an Arrow table."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
@@ -28,8 +28,6 @@ from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
-
-Int64s = npt.NDArray[np.int64]
 
 _GROUP = "_group"
 

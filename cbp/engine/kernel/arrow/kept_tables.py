@@ -113,9 +113,6 @@ class ReachedTables:
 
         Returns:
             The rows of `keys` whose record exists, ascending, and these records, in this order.
-
-        Raises:
-            TypeError: The columns or their types are others.
         """
         return self._reader.find(keys_of(f"tables.{self._name}.find", keys, self._key))
 
@@ -151,11 +148,7 @@ def kept_key(spec: TranslatorSpec, state: StateSpec) -> Schema:
 
 
 def keys_of(function: str, given: Any, key: Schema) -> pa.Table:
-    """Return the keys that an author passed to a function, in the order and types of the key.
-
-    Raises:
-        TypeError: The columns or their types are others.
-    """
+    """Return the keys that an author passed to a function, in the order and types of the key."""
     try:
         return conform(as_table(given), key)
     except (TypeError, pa.ArrowException) as exc:

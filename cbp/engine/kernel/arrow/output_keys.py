@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.groups import Int64s
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers

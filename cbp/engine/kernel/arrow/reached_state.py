@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema
@@ -29,8 +29,6 @@ from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.errors import RunTooLargeError
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
-
-Int64s = npt.NDArray[np.int64]
 
 Halves = tuple[BucketState, BucketState]
 """The buckets whose hashes are not below zero, and those whose hashes are."""

@@ -13,10 +13,10 @@ from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import (
     FlowKeys,
     FlowRun,
@@ -36,8 +36,6 @@ from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.timers import Woken, is_due
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.expiry import CallExpiry

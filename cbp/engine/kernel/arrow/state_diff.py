@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.row_codes import column_codes, row_codes
 
-Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 

@@ -43,9 +43,6 @@ _CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
 def conform(table: pa.Table, schema: Schema) -> pa.Table:
     """Return a table with exactly the declared columns, in their order and types.
 
-    Returns:
-        A table of `author_schema(schema)`.
-
     Raises:
         TypeError: Names the first wrong column, what came, and what is declared.
     """

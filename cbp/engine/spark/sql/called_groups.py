@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.groups import Int64s
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.arrow.reader import Call
 from cbp.engine.spark.sql.scratch_files import ScratchFile, read_scratch

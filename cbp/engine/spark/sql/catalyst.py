@@ -65,11 +65,7 @@ def fields_of(node: Any) -> list[str]:
 
 
 def copied(node: Any, **changes: Any) -> Any:
-    """Return a copy of a node or an expression with other values of some fields.
-
-    Raises:
-        AttributeError: If there is no field of such a name.
-    """
+    """Return a copy of a node or an expression with other values of some fields."""
     names = fields_of(node)
     if unknown := changes.keys() - set(names):
         message = f"{kind_of(node)} has no field {', '.join(sorted(unknown))}"

@@ -140,11 +140,7 @@ class _Namespace:
 
 
 def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
-    """Return the declared columns, in their order.
-
-    Raises:
-        TypeError: If columns or types are not the declared ones.
-    """
+    """Return the declared columns, in their order."""
     if sorted(frame.columns) != sorted(schema.names):
         came = ", ".join(frame.columns)
         message = f"out.{flow}: the columns are {', '.join(schema.names)}; got {came}"

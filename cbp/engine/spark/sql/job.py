@@ -249,11 +249,7 @@ class _Part:
     job: str
 
     def bodies(self, going: Callable[[], None]) -> list[str]:
-        """Make the plan, or take the cached one of an earlier run, and run it.
-
-        Returns:
-            What its settling tasks reported, as JSON texts.
-        """
+        """Make the plan, or take the cached one of an earlier run, and run it."""
         for setting, value in self._settings().items():  # some are read while a plan runs
             self.session.spark.conf.set(setting, value)
         if self.part is None:

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.groups import author_schema

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.state.lookup import IndexedFile, Int64s, StateRows
+from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.task.stage_task import StageTask
 
 __all__ = ["ScanTask"]

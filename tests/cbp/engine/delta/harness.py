@@ -21,6 +21,7 @@ from cbp.engine.delta.foreign_writer_fence import NULL_PARTITION
 from cbp.engine.delta.tables import ManagedTable, create_table
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.flow.schema import Schema
+from tests.cbp.engine.delta.commits import change
 
 STATE = Schema.parse("url STRING, n BIGINT")
 STATE_EXTRA = (("_hash", "BIGINT"), ("_bucket", "INT"))
@@ -112,15 +113,16 @@ class StateTable:
         """Take a file out of the live set."""
         del self.live[path]
 
-    def publish(self, **more: Any) -> int:
+    def publish(self, *, data_change: bool = True, **more: Any) -> int:
         """Publish the live set as the next epoch, a second after the last one."""
         self.epoch += 1
+        at_ms = self.start_ms + self.epoch * 1_000
         return self.table.publish(
-            self.live,
+            **change(self.table, self.live, now_ms=at_ms, data_change=data_change),
             app_id="cbp/d/s",
             version=self.epoch,
             intention_id=f"d/s/{self.epoch}",
-            timestamp_ms=self.start_ms + self.epoch * 1_000,
+            timestamp_ms=at_ms,
             **more,
         )
 

@@ -34,7 +34,6 @@ from cbp.errors import (
     CbpError,
     ForeignWriterError,
     InvariantError,
-    LogConflictError,
     NotFoundError,
     PlacementDiffersError,
     TableFeatureError,
@@ -257,24 +256,28 @@ def test_an_entry_of_nothing_but_commit_info_is_stepped_over(tmp_path: Path) -> 
     assert open_table(str(tmp_path), LocalFiles()).snapshot.version == 3
 
 
-def test_a_live_set_from_before_another_publisher_is_out_of_date(tmp_path: Path) -> None:
-    """Publishing it would take back what the other one published."""
+def test_a_change_from_before_another_publisher_does_not_fit(tmp_path: Path) -> None:
+    """Publishing it would remove again what the other one has removed."""
     stale, other = make_state(str(tmp_path)), make_state(str(tmp_path))
     publish(other, 1, "a", app="other")
-    with pytest.raises(LogConflictError):
-        publish(stale, 1, "b")
-    assert set(stale.snapshot.live) == set(files("a"))
+    stale.refresh()
+    publish(other, 2, "b", app="other")
+    with pytest.raises(InvariantError):
+        publish(stale, 1, "c")
+    assert set(stale.snapshot.live) == set(files("b"))
 
 
 def test_a_publisher_far_behind_a_cleaned_log_stops(tmp_path: Path) -> None:
     """Entries that it never saw are gone: it neither writes at an old version nor guesses."""
     zombie, leader = make_state(str(tmp_path)), make_state(str(tmp_path))
-    for epoch in range(1, 6):
-        publish(leader, epoch, "a", app="new")
+    publish(leader, 1, "a", app="new")
+    zombie.refresh()
+    for epoch in range(2, 6):
+        publish(leader, epoch, "b", app="new")
     leader.checkpoint()
     leader.clean_before(leader.snapshot.version)
-    with pytest.raises(LogConflictError):
-        publish(zombie, 1, "b")
+    with pytest.raises(InvariantError):
+        publish(zombie, 1, "c")
     assert leader.refresh().version == 5
 
 

@@ -21,7 +21,7 @@ import pytest
 from cbp.engine.read.compare import compare_views
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import RecordPositions
-from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.state.multiset_difference import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.errors import DiskFullError

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.state import multiset_diff as difference
+from cbp.engine.state import multiset_difference as difference
 from cbp.engine.state.bucket_state import RecordPositions
-from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.state.multiset_difference import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.equality import identity
 from tests.sampling import examples
