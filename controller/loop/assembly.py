@@ -43,14 +43,14 @@ from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
-from controller.loop.housekeeping.scrubber import Scrubbing, Scrubs
+from controller.loop.housekeeping.scrubbing import Scrubbing, Scrubs
 from controller.loop.leadership.terms import CurrentTerm, Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.version_change import Changes
+from controller.loop.operations.versions import Arrivals, Versions
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
