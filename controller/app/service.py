@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -183,12 +183,9 @@ class Service:
         """Tokens, sessions and the audit log; made, with the token file, when first needed."""
         return Access(self.settings, self.store)
 
-    def lifespan(self, _app: Any) -> AbstractAsyncContextManager[None]:
-        """Return the context in which an ASGI server runs the service."""
-        return self._lifespan()
-
     @asynccontextmanager
-    async def _lifespan(self) -> AsyncIterator[None]:
+    async def lifespan(self, _app: Any) -> AsyncIterator[None]:
+        """The context in which an ASGI server runs the service."""
         # Both calls block for as long as recovery and runs under way take.
         await run_in_threadpool(self.start)
         try:

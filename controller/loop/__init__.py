@@ -3,7 +3,7 @@
 from controller.loop.assembly import DEFAULT_LOOP_LIMITS, Environment, LoopLimits, Parts
 from controller.loop.controller import Controller
 from controller.loop.leadership.lease_keeper import Fence, LeaseKeeper
-from controller.loop.operations.registration import Arrivals
+from controller.loop.operations.versions import Arrivals
 from controller.loop.runs.failures import RetryPolicy
 
 __all__ = [

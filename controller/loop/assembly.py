@@ -43,14 +43,14 @@ from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
-from controller.loop.housekeeping.scrubber import Scrubbing, Scrubs
+from controller.loop.housekeeping.scrubbing import Scrubbing, Scrubs
 from controller.loop.leadership.terms import CurrentTerm, Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.version_change import Changes
+from controller.loop.operations.versions import Arrivals, Versions
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
@@ -75,15 +75,13 @@ from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.runner import Runner
 from controller.loop.runs.threads import Here
-from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.input_framing import InputFraming
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_ids import RunIds
-from controller.loop.tick.run_starts import RunStarts
+from controller.loop.tick.run_starts import RunIds, RunStarts
 from controller.loop.tick.stage_views import StageViews
-from controller.loop.tick.ticker import Ticker, TickSteps
+from controller.loop.tick.ticker import Decisions, Ticker, TickSteps
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry

@@ -30,8 +30,8 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
 from controller.loop.counts.run_counts import Counts
-from controller.loop.operations.registration import rebuild_missing
 from controller.loop.operations.version_change import Changed
+from controller.loop.operations.versions import rebuild_missing
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
 from controller.loop.reading.recovery_preview import RecoveryPreview, preview_recovery
@@ -473,7 +473,7 @@ class Controller:
         self.verifications.stop()
         self.rebuild_jobs.stop()
 
-    def drain(self, timeout: float, *, cancel_seconds: float = DRAIN_CANCEL_SECONDS) -> bool:
+    def drain(self, timeout: float) -> bool:
         """Start no more runs and wait for those under way; cancel what takes longer.
 
         Finally publishes what is finished.
@@ -486,7 +486,7 @@ class Controller:
         self._parts.answers.stop()
         ended = self._parts.in_flight.wait(timeout=timeout)
         if not ended:
-            self.retire(cancel_seconds)
+            self.retire(DRAIN_CANCEL_SECONDS)
         for record in self._store.dataflows():
             publish = partial(self._parts.finisher.publish, record)
             self.isolation.attempt(record.name, PUBLISHED, publish)
@@ -498,7 +498,6 @@ class Controller:
         From time to time, preferably when no run starts, also collect garbage.
         """
         self._parts.versions.finish_late()
-        ticker = self._parts.ticker
         ticker = self._parts.ticker
         schedule = self._parts.run_counts.tick(ticker.tick, lambda: ticker.looked.values())
         if not (self.problem or ticker.stopping):

@@ -93,9 +93,9 @@ class AddressRules:
         return cls(frozenset(host.strip().lower().rstrip(".") for host in hosts), resolve=resolve)
 
     @classmethod
-    def of_operator(cls, *, resolve: Resolve = resolve_name) -> AddressRules:
+    def of_operator(cls) -> AddressRules:
         """Return the rules for addresses in the settings of the service."""
-        return cls(internal=True, resolve=resolve)
+        return cls(internal=True)
 
     def addresses(self, host: str, port: int) -> list[str]:
         """Return the addresses to connect to, in order.

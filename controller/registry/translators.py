@@ -33,7 +33,6 @@ from cbp.sdk.translate import Declared, spec_of
 from controller.registry import ready_dataflows
 from controller.registry.loaded import LoadedFiles
 from controller.registry.ready_dataflows import ReadyDataflow, load_ready
-from controller.registry.text import parse_document
 from controller.registry.translator_files import (
     TranslatorFiles,
     author_of,
@@ -265,12 +264,6 @@ class Registry:
             if {mistake.code for mistake in error.mistakes}.isdisjoint(LATER_RULES):
                 raise
             return dataflow_from_document(document, self.resolve, without=LATER_RULES)
-
-    def parse_document(
-        self, text: str, content_type: str
-    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Read the text of a document; see `controller.registry.text.parse_document`."""
-        return parse_document(text, content_type)
 
     def _load(self, name: str) -> tuple[Callable[..., Any], str]:
         """Return what makes the translator of this name, and its package or file."""

@@ -73,32 +73,26 @@ _NEVER: tuple[int, tuple[str, ...]] = (-1, ())
 MakeTarget = Callable[[DataflowRecord, Dataflow, SinkNode, str], Target]
 
 
+@dataclass(kw_only=True, eq=False)
 class SinkPublishing:
     """Publishes; different threads may call it for different sinks."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        catalog: Catalog,
-        increments: IncrementReader,
-        open_log: Callable[[str], IntentionLog],
-        exclusion: DataflowLocks,
-        notes: SinkNotes,
-        make_target: MakeTarget,
-        mirrors: Mirrors,
-        clock: Callable[[], datetime],
-        pass_seconds: float = PASS_SECONDS,
-        seconds: Callable[[], float] = MACHINE.seconds,
-        draw: Callable[[], float] = random.random,
-        random_hex: Callable[[int], str] = secrets.token_hex,
-    ) -> None:
-        self._store, self._catalog, self._open_log = store, catalog, open_log
-        self._reader, self._exclusion, self._notes = increments, exclusion, notes
-        self._increments = FlowIncrements(store, increments)
-        self._make_target, self._mirrors, self._clock = make_target, mirrors, clock
-        self._seconds = seconds
-        self._pass_seconds, self._draw, self._random_hex = pass_seconds, draw, random_hex
+    store: Store
+    catalog: Catalog
+    increments: IncrementReader
+    open_log: Callable[[str], IntentionLog]
+    exclusion: DataflowLocks
+    notes: SinkNotes
+    make_target: MakeTarget
+    mirrors: Mirrors
+    clock: Callable[[], datetime]
+    pass_seconds: float = PASS_SECONDS
+    seconds: Callable[[], float] = MACHINE.seconds
+    draw: Callable[[], float] = random.random
+    random_hex: Callable[[int], str] = secrets.token_hex
+
+    def __post_init__(self) -> None:
+        self._of_flow = FlowIncrements(self.store, self.increments)
         self._revisions: Mapping[str, int] = {}
         self._declared: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._passed: dict[tuple[str, str], int] = {}
@@ -109,10 +103,10 @@ class SinkPublishing:
 
         Rows of sinks that are no longer in any document are removed; their notes stay.
         """
-        rows = self._store.sinks()
+        rows = self.store.sinks()
         return [
             (record.name, sink)
-            for record in self._store.dataflows()
+            for record in self.store.dataflows()
             for sink in self._sinks_of(record, rows) or ()
         ]
 
@@ -122,9 +116,9 @@ class SinkPublishing:
         A sink is done with a revision of its dataflow once a pass had nothing left to publish. One
         that failed is due when it is tried again. Of the others some have their turn each time.
         """
-        revisions, rows = self._store.revisions(), self._store.sinks()
+        revisions, rows = self.store.revisions(), self.store.sinks()
         if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):
-            for record in self._store.dataflows():
+            for record in self.store.dataflows():
                 revision = revisions.get(record.name)
                 if revision is None or self._declared.get(record.name, _NEVER)[0] == revision:
                     continue
@@ -147,7 +141,7 @@ class SinkPublishing:
         if row is None:
             return True
         if row.desired != "paused" and (standing := standing_of(row)).error is not None:
-            return int(self._clock().timestamp() * 1000) >= standing.retry_ms
+            return int(self.clock().timestamp() * 1000) >= standing.retry_ms
         return self._passed.get(pair) != self._revisions[pair[0]]
 
     def _sinks_of(
@@ -158,11 +152,11 @@ class SinkPublishing:
         if not (mine or record.document.get("sinks")):
             return ()
         try:
-            sinks = self._catalog.compiled(record).sinks
+            sinks = self.catalog.compiled(record).sinks
         except CbpError:
             return None
         if not sinks.keys() >= mine:
-            self._store.forget_sinks(record.name, keep=tuple(sinks))
+            self.store.forget_sinks(record.name, keep=tuple(sinks))
         return tuple(sinks)
 
     def publish(
@@ -171,7 +165,7 @@ class SinkPublishing:
         """Make one pass over a sink; return whether more waits. Raises `LeaseLostError`."""
         # Of before the pass: what changes while it goes on is looked at by the next one.
         revision = self._revisions.get(dataflow)
-        record, compiled = self._catalog.find(dataflow)
+        record, compiled = self.catalog.find(dataflow)
         node = compiled.sinks.get(sink)
         if node is None:
             return False
@@ -210,13 +204,13 @@ class SinkPublishing:
         row: SinkRecord,
         stopping: Callable[[], bool],
     ) -> bool:
-        log = self._open_log(record.folder)
+        log = self.open_log(record.folder)
         if log.generation != record.generation:
             return False  # a roll-back is being finished
-        note = self._notes.load(record.folder, node.name, row.identity)
+        note = self.notes.load(record.folder, node.name, row.identity)
         if note is None:
             raise NotFoundError(kind="note of sink", name=f"{record.name}.{node.name}")
-        target = self._make_target(record, compiled, node, row.choice)
+        target = self.make_target(record, compiled, node, row.choice)
         work = SinkWork(record, compiled, node, row, note, target, log.generations)
         self._keep(work, target.claim(note))
         self._set_right(work)
@@ -231,10 +225,10 @@ class SinkPublishing:
         note, choice, name = work.note, work.row.choice, work.node.name
         newest = work.record.generation
         first = note.position.rolled_back_to(work.node.reads, self._undoing(work))
-        bounds = self._increments.bounds(work.record, work.flows, work.node.reads)
+        bounds = self._of_flow.bounds(work.record, work.flows, work.node.reads)
         if isinstance(work.target, DeltaMirror):
             anew = first is not None or note.next < bounds.start or choice == "rewrite"
-            mirrored = self._mirrors.set_right(
+            mirrored = self.mirrors.set_right(
                 work.record, work.flows, work.node, note, work.target, anew=anew
             )
             self._keep(work, replace(mirrored, generation=newest))
@@ -260,10 +254,10 @@ class SinkPublishing:
 
     def _publish_waiting(self, work: SinkWork, stopping: Callable[[], bool]) -> bool:
         """Publish increment after increment until none waits or the time is up."""
-        until, flow = self._seconds() + self._pass_seconds, work.node.reads
+        until, flow = self.seconds() + self.pass_seconds, work.node.reads
         end, reached = work.row.end, work.note.next
-        while reached < end and self._seconds() < until and not stopping():
-            increment = self._increments.get(work.record, flow, reached)
+        while reached < end and self.seconds() < until and not stopping():
+            increment = self._of_flow.get(work.record, flow, reached)
             reached += 1
             if not increment.records:
                 continue
@@ -276,10 +270,12 @@ class SinkPublishing:
                 increment.records,
                 self._came(work.record, flow, increment.index),
             )
-            batches = self._reader.batches(work.record.folder, increment, work.flows.flows()[flow])
+            batches = self.increments.batches(
+                work.record.folder, increment, work.flows.flows()[flow]
+            )
             note = work.target.publish(work.note, shipment, batches)
             self._keep(work, replace(note, next=reached))
-            now_ms = int(self._clock().timestamp() * 1000)
+            now_ms = int(self.clock().timestamp() * 1000)
             self._move(work, standing_of(work.row).published(increment.records, now_ms))
         if reached > work.note.next:
             self._keep(work, replace(work.note, next=reached))
@@ -288,9 +284,9 @@ class SinkPublishing:
 
     def _is_current(self, record: DataflowRecord) -> bool:
         """Return whether a dataflow is still what this pass began with."""
-        now = self._store.dataflow(record.name)
+        now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
-        return same and self._open_log(record.folder).generation == record.generation
+        return same and self.open_log(record.folder).generation == record.generation
 
     def _undoing(self, work: SinkWork) -> Sequence[Generation]:
         """Return the roll-backs that concern the flow: what arrived at a source stays."""
@@ -303,31 +299,31 @@ class SinkPublishing:
 
     def _came(self, record: DataflowRecord, flow: str, index: int) -> datetime | None:
         try:
-            return self._store.increment(record.name, flow, index).created_at
+            return self.store.increment(record.name, flow, index).created_at
         except NotFoundError:  # its row was forgotten
             return None
 
     def _row(self, record: DataflowRecord, node: SinkNode) -> SinkRecord | None:
         """Return the row of a sink; make it, and its note, when the sink is first seen."""
         identity = identity_of(record.name, node)
-        rows = {row.sink: row for row in self._store.sinks(record.name)}
+        rows = {row.sink: row for row in self.store.sinks(record.name)}
         row = rows.get(node.name)
         if row is not None and row.identity == identity:
             return row
         # While a backlog is read, listings have the lock but for moments, which a mere try misses.
-        with self._exclusion.attempt(
-            record.name, "has a sink begun", seconds=self._pass_seconds
+        with self.exclusion.attempt(
+            record.name, "has a sink begun", seconds=self.pass_seconds
         ) as free:
-            if not free or self._store.dataflow(record.name) != record:
+            if not free or self.store.dataflow(record.name) != record:
                 return None
-            note = self._notes.load(record.folder, node.name, identity)
+            note = self.notes.load(record.folder, node.name, identity)
             if note is None:
                 note = self._first_note(record, node)
-                self._notes.make_folder(record.folder)
-                self._notes.save(record.folder, node.name, identity, note)
+                self.notes.make_folder(record.folder)
+                self.notes.save(record.folder, node.name, identity, note)
                 _log.info("sink.begun", dataflow=record.name, sink=node.name, first=note.next)
             standing = Standing(first=note.first).to_json()
-            self._store.put_sink(
+            self.store.put_sink(
                 SinkRecord(
                     record.name,
                     node.name,
@@ -340,18 +336,18 @@ class SinkPublishing:
                     standing,
                 )
             )
-        return next(one for one in self._store.sinks(record.name) if one.sink == node.name)
+        return next(one for one in self.store.sinks(record.name) if one.sink == node.name)
 
     def _first_note(self, record: DataflowRecord, node: SinkNode) -> SinkNote:
-        bounds = self._increments.bounds(record, self._catalog.compiled(record), node.reads)
+        bounds = self._of_flow.bounds(record, self.catalog.compiled(record), node.reads)
         first = bounds.stop if node.begin == "now" else bounds.start
-        return SinkNote(self._random_hex(16), first, record.generation, first)
+        return SinkNote(self.random_hex(16), first, record.generation, first)
 
     def _keep(self, work: SinkWork, note: SinkNote) -> None:
         """Write the note, unless it says the same."""
         if note != work.note:
             name, identity = work.node.name, work.row.identity
-            self._notes.save(work.record.folder, name, identity, note)
+            self.notes.save(work.record.folder, name, identity, note)
             work.note = note
 
     def _move(self, work: SinkWork, standing: Standing) -> None:
@@ -361,27 +357,27 @@ class SinkPublishing:
             work.row, generation=note.generation, next=note.next, standing=standing.to_json()
         )
         if moved != work.row or work.row.choice:
-            self._store.move_sink(moved, chosen=work.row.choice or None)
+            self.store.move_sink(moved, chosen=work.row.choice or None)
             work.row = replace(moved, choice="")
 
     def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
         """Return whether nothing is to be done, or a failed sink is not tried again yet."""
         standing = standing_of(row)
         if standing.error is not None:
-            return int(self._clock().timestamp() * 1000) < standing.retry_ms
+            return int(self.clock().timestamp() * 1000) < standing.retry_ms
         same = row.generation == record.generation and not row.choice
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
         """Store a failure, so that it is shown, and when the sink is tried again."""
-        row = next((one for one in self._store.sinks(dataflow) if one.sink == sink), None)
+        row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return
         standing = standing_of(row)
         if (standing.error or {}).get("message") != error.message:
             _log.warning("sink.not_published", dataflow=dataflow, sink=sink, error=error.as_dict())
-        now_ms = int(self._clock().timestamp() * 1000)
-        failed = standing.failed(error, now_ms, self._draw())
+        now_ms = int(self.clock().timestamp() * 1000)
+        failed = standing.failed(error, now_ms, self.draw())
         # A choice that did not help is taken back; another failure does not take it back.
         chosen = row.choice if row.choice and error.code in CHOOSING else None
-        self._store.move_sink(replace(row, standing=failed.to_json()), chosen=chosen)
+        self.store.move_sink(replace(row, standing=failed.to_json()), chosen=chosen)

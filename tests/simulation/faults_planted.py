@@ -44,7 +44,7 @@ from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.registration import Versions
+from controller.loop.operations.versions import Versions
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery import rollback
 from controller.loop.recovery.redo import Recovery

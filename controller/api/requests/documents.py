@@ -16,7 +16,7 @@ from fastapi import Request
 from cbp.errors import DataflowInvalidError, Mistake
 from controller.api.answers.request_errors import MediaTypeError
 from controller.api.requests.body import read_body
-from controller.registry import Registry
+from controller.registry import parse_document
 from controller.registry.text_positions import add_positions
 
 _JSON_TYPES = ("application/json",)
@@ -48,14 +48,14 @@ async def read_document_body(request: Request) -> bytes:
 
 
 @contextmanager
-def parsed(registry: Registry, body: bytes, content_type: str) -> Iterator[Document]:
+def parsed(body: bytes, content_type: str) -> Iterator[Document]:
     """Read a document; mistakes that are raised meanwhile get their line and column.
 
     Raises `DataflowInvalidError`.
     """
     text = _text(body)
     try:
-        values, duplicates = registry.parse_document(text, content_type)
+        values, duplicates = parse_document(text, content_type)
         yield Document(values, duplicates, text, content_type)
     except DataflowInvalidError as error:
         add_positions(error, text, content_type)

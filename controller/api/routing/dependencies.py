@@ -31,7 +31,7 @@ from controller.ingest.drop_folder import DropFolder
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector
-from controller.loop.housekeeping.scrubber import Scrubs
+from controller.loop.housekeeping.scrubbing import Scrubs
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.reading.explain import Explaining

@@ -23,8 +23,8 @@ from controller.loop.beside.build_beside import hindrances_of_build
 from controller.loop.beside.build_order import BuildOrder
 from controller.loop.beside.rebuild_job import Planned
 from controller.loop.beside.seeds import Seeds
-from controller.loop.operations.registration import Versions
 from controller.loop.operations.version_change import Changed
+from controller.loop.operations.versions import Versions
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
 

@@ -76,8 +76,8 @@ from controller.loop.beside.rebuild_job import (
     error_of,
     passes,
 )
-from controller.loop.operations.registration import Versions
 from controller.loop.operations.version_change import Changed
+from controller.loop.operations.versions import Versions
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions

@@ -33,7 +33,7 @@ from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.housekeeping.input_retention import Inputs
-from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.records.catalog import Catalog

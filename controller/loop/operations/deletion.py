@@ -29,7 +29,7 @@ from controller.loop.runs.finisher import PUBLISHED, Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
-from controller.loop.tick.run_ids import RunIds
+from controller.loop.tick.run_starts import RunIds
 from controller.store.base import Store
 
 _log = structlog.get_logger(__name__)

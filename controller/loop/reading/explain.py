@@ -92,15 +92,11 @@ class Explaining:
         wanted = takewhile(lambda one: since is None or one.at >= since, early)
         return list(islice(wanted, limit))
 
-    def left(self, name: str) -> dict[str, str]:
-        """Return the stages that can still do something without new arrivals, and what it is."""
-        return self._left(name, None)
+    def left(self, name: str, waits: Mapping[str, Wait] | None = None) -> dict[str, str]:
+        """Return the stages that can still do something without new arrivals, and what it is.
 
-    def left_by(self, name: str, waits: Mapping[str, Wait]) -> dict[str, str]:
-        """Return what `left` does, without a call of an author's function."""
-        return self._left(name, waits)
-
-    def _left(self, name: str, waits: Mapping[str, Wait] | None) -> dict[str, str]:
+        With the `waits` of the last tick no function of an author is called.
+        """
         units = self.catalog.units(self.store.dataflow(name))
         running = {stage for dataflow, stage in self.in_flight.busy() if dataflow == name and stage}
         # Those that another instance runs.

@@ -113,7 +113,7 @@ class Publisher:
         at_once: bool = False,
     ) -> Publication | None:
         """Return the publication that is due."""
-        waiting = self._waiting(record.name)
+        waiting = self.records(record.name)
         for stage in without:
             waiting.pop(stage, None)
         return due(self._policy(record), waiting, now_ms=now_ms, at_once=at_once)
@@ -151,7 +151,7 @@ class Publisher:
         The garbage collection must not remove them. Call this after reading the tables: then a file
         that is published in between is not missed by both.
         """
-        waiting = self._waiting(dataflow)
+        waiting = self.records(dataflow)
         return files_named(one for records in waiting.values() for one in records)
 
     def unpublished_dataflows(self) -> list[str]:
@@ -162,11 +162,14 @@ class Publisher:
 
     def unpublished(self, dataflow: str) -> Mapping[str, int]:
         """Return, by stage, how many epochs readers of its tables do not see yet."""
-        return {stage: len(records) for stage, records in self._waiting(dataflow).items()}
+        return {stage: len(records) for stage, records in self.records(dataflow).items()}
 
-    def records(self, dataflow: str) -> Mapping[str, tuple[Intention, ...]]:
-        """Return, by stage, the records that readers of its tables do not see yet, oldest first."""
-        return self._waiting(dataflow)
+    def records(self, dataflow: str) -> dict[str, tuple[Intention, ...]]:
+        """Return, by stage, the records that readers of its tables do not see yet, oldest first.
+
+        Does not wait for a publication under way.
+        """
+        return dict(self._of(dataflow).waiting)
 
     def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
         """Drop the records of a dataflow that was deleted, rolled back or changed.
@@ -187,10 +190,6 @@ class Publisher:
     def _of(self, dataflow: str) -> _Unpublished:
         with self._lock:
             return self._waiting_by_dataflow[dataflow]
-
-    def _waiting(self, dataflow: str) -> dict[str, tuple[Intention, ...]]:
-        """Return a copy; does not wait for a publication under way."""
-        return dict(self._of(dataflow).waiting)
 
     def _policy(self, record: DataflowRecord) -> PublishPolicy:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -18,7 +18,6 @@ from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.runner import Runner
-from controller.loop.tick.run_ids import RunIds
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 
@@ -120,3 +119,33 @@ def _as_before(start: Start, stage: StageRecord, last: RunRecord) -> Start:
     if last.error is None or start.decision.memo != stage.memo:
         return start
     return replace(start, decision=start.decision.as_before(last.read, last.remove))
+
+
+_TIME_DIGITS = 12
+"""Milliseconds since 1970 in hexadecimal; 12 digits last 8000 years."""
+
+
+@dataclass
+class RunIds:
+    """Gives ids, which sort by time, over restarts too; used under the lock of the tick.
+
+    Attributes:
+        random_hex: Returns so many random bytes in hexadecimal.
+    """
+
+    store: Store
+    clock: Callable[[], datetime]
+    random_hex: Callable[[int], str]
+    _last_id_ms: int = field(init=False, default=0)
+
+    def new_id(self) -> str:
+        """Return an id that sorts by time, also within a millisecond.
+
+        It sorts after the ids of the previous process, even if the clock was set back:
+        attempts and failures are counted in this order.
+        """
+        if not self._last_id_ms:
+            newest = self.store.runs(limit=1).items
+            self._last_id_ms = int(newest[0].id[:_TIME_DIGITS], 16) if newest else 0
+        self._last_id_ms = max(int(self.clock().timestamp() * 1000), self._last_id_ms + 1)
+        return f"{self._last_id_ms:0{_TIME_DIGITS}x}{self.random_hex(4)}"

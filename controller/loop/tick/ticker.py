@@ -21,15 +21,15 @@ from typing import TypeVar
 import structlog
 
 from cbp.errors import CbpError
-from cbp.model.schedule.places import ActiveRun
+from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.rest import rests_until
-from cbp.model.schedule.scheduler import Schedule, Start
+from cbp.model.schedule.scheduler import Schedule, Start, decide
 from cbp.model.schedule.waiting import Wait
+from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
-from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.input_framing import InputFraming
@@ -37,7 +37,48 @@ from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
-from controller.store.base import DataflowRecord
+from controller.store.base import DataflowRecord, Store
+
+
+@dataclass
+class Decisions:
+    """Decides about the stages of some dataflows.
+
+    Attributes:
+        turns_max: Epochs without new input after which a cycle is reported as not draining.
+    """
+
+    store: Store
+    isolation: Isolation
+    answers: RunnableAnswers
+    places: Places
+    turns_max: int
+
+    def keep_time(self) -> None:
+        """Give up Runnables that take too long."""
+        self.answers.keep_time()
+
+    def decide(
+        self, views: Mapping[StageId, ViewedStage], now: datetime, dataflows: Collection[str]
+    ) -> Schedule:
+        """Return what starts, and why the rest waits."""
+        chosen = {key: one for key, one in views.items() if key[0] in dataflows}
+        answered = self.answers.given(
+            (one.view, (one.record.version, one.record.generation))
+            for one in chosen.values()
+            if one.view.may_start(now)
+        )
+        chosen_views = (answered.get(key, one.view) for key, one in chosen.items())
+        return decide(chosen_views, now=now, places=self.places, turns_max=self.turns_max)
+
+    def stop_failed(self, schedule: Schedule) -> None:
+        """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""
+        for (dataflow, stage), failure in schedule.failed.items():
+            details = failure.as_dict()
+            _log.warning("runnable.failed", dataflow=dataflow, error=details)
+            stop = partial(self.store.pause_stage, dataflow, stage, failure.message, details)
+            self.isolation.attempt(dataflow, "stopped", stop)
+
 
 LOOKED_AT, DECIDED = "looked at", "decided about"
 
@@ -148,8 +189,8 @@ class Ticker:
             for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
                 views[key] = viewed
         now = self._clock()
-        decide = partial(self.steps.decisions.decide, views, now)
-        schedule = self._isolation.together((name for name, _ in views), DECIDED, decide)
+        choose = partial(self.steps.decisions.decide, views, now)
+        schedule = self._isolation.together((name for name, _ in views), DECIDED, choose)
         waits = {**schedule.waits, **broken}
         for key, never in self.steps.views.never_run(views).items():
             if key in waits and waits[key].kind == "input":

@@ -34,10 +34,7 @@ class NoExplaining:
     def versions(self, name: str, *, below: int, limit: int, **times: Any) -> list[Any]:
         return []
 
-    def left(self, name: str) -> Mapping[str, str]:
-        return {}
-
-    def left_by(self, name: str, waits: object) -> Mapping[str, str]:
+    def left(self, name: str, waits: object = None) -> Mapping[str, str]:
         return {}
 
     def run(self, run_id: str) -> Any:

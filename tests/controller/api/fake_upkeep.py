@@ -8,7 +8,7 @@ from typing import Any
 from cbp.engine.interface.garbage_collector import Dead, Kept, TablePlan
 from cbp.model.flow.retention import Expiry, Held
 from controller.loop.housekeeping.collector import Garbage, LastCollection
-from controller.loop.housekeeping.scrubber import Scrub
+from controller.loop.housekeeping.scrubbing import Scrub
 from controller.loop.reading.reach import Reach, SourceReach
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_store import FakeStore

@@ -117,8 +117,8 @@ def test_a_clock_that_is_set_back_delays_no_file(duties: LeaderDuties) -> None:
 def test_no_pass_is_asked_for_where_no_sink_is(duties: LeaderDuties) -> None:
     """No dataflow is read that has not changed."""
     duties._ask_sinks()
-    counting: Any = Counting(duties._sinks._store)
-    duties._sinks._store = counting
+    counting: Any = Counting(duties._sinks.store)
+    duties._sinks.store = counting
     duties._ask_sinks()
     assert counting.calls == {"revisions": 1, "sinks": 1}
 

@@ -91,20 +91,20 @@ def test_a_sink_that_failed_is_due_when_it_is_tried_again(world: World) -> None:
     sinks = sunk.sinks_of(world)
     passed(sinks)
     quiet(sinks)
-    make = sinks._make_target
+    make = sinks.make_target
 
     def fails(*_: Any) -> Any:
         message = "the target is away"
         raise OSError(message)
 
-    sinks._make_target = fails
+    sinks.make_target = fails
     world.arrive("one", "a", ("x", 1))
     world.ticks()
     assert passed(sinks) == ALL
     passed(sinks)
     assert len(passed(sinks)) <= 1
     world.clock.advance(3600)
-    sinks._make_target = make
+    sinks.make_target = make
     assert passed(sinks) == ALL
     quiet(sinks)
     world.close()

@@ -333,7 +333,7 @@ def _register(
     *,
     repeatable: bool,
 ) -> DataflowDetail:
-    with parsed(controller.registry, body, content_type) as document:
+    with parsed(body, content_type) as document:
         # The address of the request does not name what it is about; the audit log needs it.
         exchange.dataflow = str(document.values.get("name", ""))
         try:
@@ -361,7 +361,7 @@ def _change(
     query: ChangeQuery,
     by: str,
 ) -> ChangeOut:
-    with parsed(controller.registry, body, content_type) as document:
+    with parsed(body, content_type) as document:
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
@@ -417,5 +417,5 @@ def _same(store: Store, document: Mapping[str, Any]) -> DataflowRecord | None:
 
 
 def _validate(controller: Controller, body: bytes, content_type: str) -> Dataflow:
-    with parsed(controller.registry, body, content_type) as document:
+    with parsed(body, content_type) as document:
         return controller.validate(document.values, document.duplicates)

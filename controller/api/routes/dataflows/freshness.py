@@ -81,7 +81,7 @@ class FreshnessFigures:
         }
         try:
             quiet = self._is_quiet(record.name, dataflow)
-            left = {} if quiet else self.controller.explaining.left_by(record.name, waits)
+            left = {} if quiet else self.controller.explaining.left(record.name, waits)
         except NotFoundError:
             raise
         except CbpError as error:

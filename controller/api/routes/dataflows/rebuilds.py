@@ -197,7 +197,7 @@ def _start(
     jobs = controller.rebuild_jobs
     if not body:
         return _job(jobs.start_present(name, **choices))
-    with parsed(controller.registry, body, content_type) as document:
+    with parsed(body, content_type) as document:
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])

@@ -15,7 +15,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.errors import FileDamagedError, FileLostError
 from controller.cli import main
 from controller.client.service_client import ServiceClient
-from controller.loop.housekeeping.scrubber import DAMAGES_MAX, Scrubbing
+from controller.loop.housekeeping.scrubbing import DAMAGES_MAX, Scrubbing
 from tests.controller.damaging import flip, the_last
 from tests.controller.live import Live, live
 from tests.controller.world import ONE, Deferred

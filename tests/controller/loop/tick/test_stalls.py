@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from controller.loop.operations import registration as versions
+from controller.loop.operations import versions
 from controller.loop.runs.threads import Threads
 from tests.controller.retained import TINY
 from tests.controller.world import ONE, World, only_stage, until
