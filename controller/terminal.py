@@ -4,8 +4,6 @@ Everything that comes from outside (names, messages, records) is printed literal
 not interpreted in it, and its control characters are escaped.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -23,7 +21,7 @@ from cbp.errors.counts import format_count
 
 _SECONDS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _WHOLE_MAX = 29
-"""Cells of up to so many characters are not wrapped, such as a time with its zone, or an id."""
+"""Cells of up to this many characters are not wrapped, such as a time with its zone, or an id."""
 
 _PROSE_MIN = 16
 """Sentences in a narrower column are hard to read."""

@@ -22,8 +22,6 @@ faster way to the same result. No value is rounded, truncated, wrapped or guesse
 A converter raises `ValueError` with a text that says what was expected and what came.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import decimal

@@ -35,14 +35,14 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CALL_ROWS = 4_000
-"""A look-up costs as much as reading so many records of a state in a row."""
+"""A look-up costs as much as reading this many records of a state in a row."""
 
 _KEY_ROWS = 8
-"""A key of a look-up costs as much as reading so many records."""
+"""A key of a look-up costs as much as reading this many records."""
 
 
 _WHOLE_SHARE = 16
-"""From one edge for so many records of links on, reading all of them costs less than looking up."""
+"""From one edge for this many records of links on, reading all costs less than looking up."""
 
 WAYS = (
     f"by what changed: reads what it comes to, by key; from one edge for {_WHOLE_SHARE} records of "

@@ -10,8 +10,6 @@ names, else from a default:
 Guaranteed: it finds what `controller.settings` finds (tests/controller/client/test_address.py).
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ Guaranteed: each field is one of the service's, with its type
 (tests/controller/client/test_answers.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Common parts of the client's methods: lists page by page, values, moments."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Mapping

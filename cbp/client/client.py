@@ -1,7 +1,5 @@
 """The client: every method of the parts, on one connection."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import httpx

@@ -1,7 +1,5 @@
 """Methods of the client: dataflows, the files that come in, and waiting until they are applied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal

@@ -13,8 +13,6 @@ StagesStoppedError             what was waited for does not come: its stages do 
 WaitEndedError                 what was waited for did not come in time
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Guaranteed: no error quotes a file's text, which may hold secrets.
 Absent on purpose: which files these are; see `address`, and `controller.settings`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import tomllib

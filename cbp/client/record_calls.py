@@ -1,7 +1,5 @@
 """Methods of the client: records of flows and states, queries, and snapshots."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ names, and never to a proxy. A request is repeated only if a repetition changes 
 request with an idempotency key.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """Methods of the client: runs, and jobs: roll-backs, give-backs, verifications, rebuilds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar

@@ -3,8 +3,6 @@
 They return what the service says, as its OpenAPI document describes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 

@@ -6,8 +6,6 @@ record has its columns as attributes. Each entry below is for a whole class of e
 Guaranteed: each entry is reached by a mistake that authors make (tests/cbp/sdk/test_commonest.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Inexact

@@ -5,8 +5,6 @@ error has a value that `keep_secret` was given (tests/security/test_canary.py).
 Not guaranteed: attributes other than `message` and `details`; they are lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ Guaranteed: every exception that an author's code raises is the author's fault, 
 The exceptions: the end of the process, an interrupt from outside, and a planned crash of a test.
 """
 
-from __future__ import annotations
-
 import dis
 import linecache
 import signal

@@ -1,7 +1,5 @@
 """Numbers with their nouns, for messages: "1 file", "3 files", "once", "3 times"."""
 
-from __future__ import annotations
-
 
 def format_count(number: int, noun: str, nouns: str = "") -> str:
     """Return a number and what it counts.

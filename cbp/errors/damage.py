@@ -10,8 +10,6 @@ stage, since a disk that returned wrong data once will do so again, and no recor
 Absent on purpose: how damage is found (`cbp.engine.read.scrub`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ document reports at most `MISTAKES_MAX` mistakes, each shortened
 Absent on purpose: the rules themselves; each rule is in the module of what it checks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@
 's3a://user:********@bucket/x?sig=********'
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any

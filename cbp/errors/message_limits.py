@@ -7,8 +7,6 @@ Guaranteed: `shortened` returns at most `most` characters
 (tests/controller/registry/test_documents.py).
 """
 
-from __future__ import annotations
-
 MISTAKES_MAX = 100
 """Mistakes that one error reports; a check stops once it has found one more."""
 

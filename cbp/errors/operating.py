@@ -4,8 +4,6 @@ Guaranteed: `retryable` says whether the same call can succeed later.
 Absent on purpose: errors about tables; see `tables`.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Mapping, Sequence

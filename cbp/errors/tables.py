@@ -5,8 +5,6 @@ does not repair itself.
 Absent on purpose: conflicts between controllers that write one log; see `operating`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cbp.errors.masks import mask_credentials

@@ -1,7 +1,5 @@
 """The access side of a service as one value, and what it does by the clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 

@@ -6,8 +6,6 @@ requests are only counted, so that nobody can fill the store from outside: per m
 each actor, address, action and error, at most `KINDS_MAX`. An entry has no body and no secret.
 """
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from collections import Counter

@@ -6,8 +6,6 @@ that a client with many requests costs few look-ups. If this instance ends a tok
 is refused at once; if another instance ends it, at the latest after that time.
 """
 
-from __future__ import annotations
-
 import hmac
 import threading
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Refusals of callers, and of what they want to make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

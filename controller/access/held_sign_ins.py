@@ -8,8 +8,6 @@ Guaranteed: of two callers one takes a held code; there are never more than `HEL
 (tests/controller/access/test_held_sign_ins.py).
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The caller of a request, as its credential shows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

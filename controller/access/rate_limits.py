@@ -1,7 +1,5 @@
 """Limits: how many wrong codes and tokens an address may send, how many requests a caller."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import OrderedDict
@@ -44,7 +42,7 @@ class Attempts:
 
 
 BURST_SECONDS = 2.0
-"""A caller that was silent may send the requests of so long at once."""
+"""A caller that was silent may send the requests of this time at once."""
 
 _CALLERS_MAX = 1_000
 

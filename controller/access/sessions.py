@@ -4,8 +4,6 @@ While the disk of the database is full, both are held in the memory of this proc
 (`held_sign_ins.py`), and the sessions are stored once there is room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The service's own process ends them, and counts. Processes that only read rememb
 forget them when the count has changed; a message would come too late for the next request.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

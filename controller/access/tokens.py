@@ -1,7 +1,5 @@
 """Named tokens: made, listed, rotated, revoked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -15,8 +15,6 @@ links to others. FastAPI's documentation pages are off, since they load scripts 
 the OpenAPI document is served.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator

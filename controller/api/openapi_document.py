@@ -5,8 +5,6 @@
 The text depends on the routes alone: its keys are sorted, and the package's version is left out.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

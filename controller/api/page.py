@@ -6,8 +6,6 @@ holds a digest of its content and is cached for good; `index.html` is never cach
 nonce in each response, the only way for a style element to pass the policy.
 """
 
-from __future__ import annotations
-
 import mimetypes
 import re
 import secrets

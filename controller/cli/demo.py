@@ -1,7 +1,5 @@
 """The command `cbp demo`: the main job on real input; see `controller.demo`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

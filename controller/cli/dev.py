@@ -4,8 +4,6 @@ The service is that of `cbp serve`, without Spark. A thread beside it looks at t
 files and at the documents, and registers what was saved through REST, as `cbp register` does.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path

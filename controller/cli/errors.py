@@ -1,7 +1,5 @@
 """Errors that end a command, and that are not the service's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command `cbp help`: the guides that the package carries; it needs no service."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -9,8 +9,6 @@ An error of the product ends a command with status 1 and one panel on stderr, or
 with `--json`, with its error document on stdout. A wrong call ends with status 2.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence

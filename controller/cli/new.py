@@ -1,7 +1,5 @@
 """The command `cbp new`: a starter project in a folder of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -4,8 +4,6 @@ A file shows no hint that more follows, so a command that writes one reads page 
 `--limit` it writes one page, and what that leaves out is said on stderr.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Annotated, TypeVar
 

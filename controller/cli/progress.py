@@ -1,7 +1,5 @@
 """The progress of a job of the service, on a terminal only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """How far back one can go with what is kept, as commands show it before they ask for something."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

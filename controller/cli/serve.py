@@ -1,7 +1,5 @@
 """The command `cbp serve`: starts the service."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """What commands share: the session (settings, connection), and the options of several commands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Whose translators a command knows: the option `--translators`, and the project in this folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

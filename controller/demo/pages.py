@@ -11,8 +11,6 @@ Absent on purpose: test suites (a third of all modules, which nobody imports), a
 source.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import sysconfig

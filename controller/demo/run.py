@@ -9,8 +9,6 @@ Guaranteed: the service is stopped and the folder removed whatever happens, with
 show why; `root` keeps the folder of a call that ended well, and `keep` the service too.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import io
 import json

@@ -4,8 +4,6 @@ Guaranteed: a difference of one record is found (tests/controller/demo/test_tabl
 that the service keeps for itself (`_bucket`, `_hash`) are not compared.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import Counter

@@ -4,8 +4,6 @@ Guaranteed: it reads only files below the folders of these tables, writes nothin
 network; settings can no longer be changed. A view reads only the columns that a query names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Why a query got no answer."""
 
-from __future__ import annotations
-
 from cbp.errors import CbpError, OperatingError
 
 NOT_HELD = "an answer cannot hold {}; cast it in the query, such as: CAST(x AS VARCHAR)"

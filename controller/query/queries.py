@@ -5,8 +5,6 @@ It reads the versions of one snapshot. Garbage collection leaves their files alo
 `readable_until`; a query may not last longer than that.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

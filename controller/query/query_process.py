@@ -7,8 +7,6 @@ The parent ends it when it takes too long: a query engine can't be trusted to lo
 signal of its own ends it too, should the parent be gone.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import signal

@@ -1,7 +1,5 @@
 """What a query may read and take, as it is handed to its process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Names in SQL of columns' types, and quoted names. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -6,8 +6,6 @@ that makes a table than those in `TABLE_FUNCTIONS`. The database behind it has n
 network either (`controller.query.database`): each of the two would do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 

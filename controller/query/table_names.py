@@ -8,8 +8,6 @@ The schema is the stage. The full name in quotes, `"count.counts"`, is a name of
 stage may have a name that SQL takes for something else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 CHANGES = "_changes"

@@ -7,8 +7,6 @@ the one that has waited longest for a head is closed. So complete requests are s
 clients send halves. Only if all connections are being served, a new one is answered with 503.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

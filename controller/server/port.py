@@ -1,7 +1,5 @@
 """The port of the service: checked before anything is started."""
 
-from __future__ import annotations
-
 import socket
 
 from cbp.errors import OperatingError

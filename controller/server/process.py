@@ -3,8 +3,6 @@
 Guaranteed: a service that was asked to stop ends, whatever hangs in it (tests/system/test_stop.py).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -8,8 +8,6 @@ Guaranteed: a key that other users may read is refused, as is a pair that no cli
 (tests/controller/server/test_tls.py).
 """
 
-from __future__ import annotations
-
 import os
 import ssl
 import stat

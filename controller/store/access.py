@@ -4,8 +4,6 @@ No secret is here: of tokens, sessions and sign-in codes only the SHA-256 digest
 not name the lease, since every instance signs people in and writes down what it did.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

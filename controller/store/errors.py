@@ -12,8 +12,6 @@
 No error carries a URL's password.
 """
 
-from __future__ import annotations
-
 from cbp.errors import OperatingError
 
 

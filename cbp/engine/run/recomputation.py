@@ -301,7 +301,7 @@ def _row_groups(share: Share) -> Iterator[tuple[_Read, Collection[str]]]:
 
 
 def _gathered(parts: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Yield tables of at least so many rows each, but for the last."""
+    """Yield tables of at least this many rows each, but for the last."""
     waiting: list[pa.Table] = []
     for part in parts:
         waiting.append(part)

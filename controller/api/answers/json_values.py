@@ -5,8 +5,6 @@ cannot hold becomes the string `NaN`, `Infinity` or `-Infinity`. Half of a surro
 occurs in file names that are not UTF-8, becomes U+FFFD.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ Every error class of the product is in `STATUS` (tests/controller/api/answers/te
 A code that is missing there is answered with 500 and logged, never guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any

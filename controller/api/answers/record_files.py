@@ -5,8 +5,6 @@ value, such as an array, is JSON in one cell. A value is written as it is: a tex
 would take for a formula is not changed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

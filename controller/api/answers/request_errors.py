@@ -3,8 +3,6 @@
 `problems.py` says with which status each is answered.
 """
 
-from __future__ import annotations
-
 import errno
 from typing import ClassVar
 

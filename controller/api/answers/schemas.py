@@ -4,8 +4,6 @@ Times are UTC in ISO 8601; sizes are in bytes, durations in seconds. Every listi
 `cursor` fetches the next part, and is `null` at the end.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Generic, Literal, Self, TypeVar
 

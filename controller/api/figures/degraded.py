@@ -6,8 +6,6 @@ read, each dataflow takes one more.
 Absent on purpose: queues and tables. `overview` has the figures of one dataflow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 

@@ -7,8 +7,6 @@ Guaranteed: one answer examines at most `EXAMINED_MAX` increments, and reads at 
 of each stage. An increment that was applied by an older run is shown as applied, without its run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

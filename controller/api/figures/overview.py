@@ -6,8 +6,6 @@ the other, so a run that commits in between may show in only some of them. The f
 people; no decision depends on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

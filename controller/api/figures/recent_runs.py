@@ -1,7 +1,5 @@
 """The last runs of a dataflow, and what fails in it: since when, with which error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 

@@ -8,8 +8,6 @@ a retention never shortens; it lacks an increment until the pass ends that took 
 All of it is on disk, so a restart, or a rebuilt store, changes no figure.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

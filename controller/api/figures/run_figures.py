@@ -4,8 +4,6 @@ What a page of runs needs of the store is read for the whole page at once. The f
 people; no decision depends on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

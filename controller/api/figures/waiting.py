@@ -4,8 +4,6 @@ The decision may be older than the queues that are shown with it. The figures ar
 decision depends on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

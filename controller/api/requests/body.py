@@ -4,8 +4,6 @@
 is never held in memory, and the client is slowed down to the speed of the disk.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncIterator, Callable
 from typing import Any, BinaryIO, TypeVar, cast

@@ -9,8 +9,6 @@ for ever: its request is ended. The time that the route takes between two pieces
 Guaranteed: tests/controller/api/requests/test_bounds.py, in simulated seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Guaranteed: every mistake that is raised inside `parsed` gets the line and the c
 (tests/controller/api/routes/test_dataflows.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ other examples speak of the two. A test sends each in this order, and then asks 
 reads with the examples of its parameters (tests/controller/api/test_examples.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any

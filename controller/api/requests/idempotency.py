@@ -10,8 +10,6 @@ served.
 Source: draft-ietf-httpapi-idempotency-key-header-06.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections import OrderedDict

@@ -5,8 +5,6 @@ dataflow, and what only the memory of the service knows. What changes by itself,
 not kept (tests/controller/api/figures/test_overview.py).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Hashable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Invariant: a value of a key column that the API returns (`controller.api.answers
 parsed to the same value (tests/controller/api/requests/test_keys.py).
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from datetime import UTC

@@ -1,7 +1,5 @@
 """What metrics are made of, and the figures among it that cost too much for every scrape."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ The answer's records are those of the versions that `GET /dataflows/{name}/snaps
 the same parameters, so that requests for several tables agree.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated
 

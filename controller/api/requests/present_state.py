@@ -5,8 +5,6 @@ Figures of dataflows and runs ask for it by `PresentState`. In the service's own
 it: the answer is never older than the request.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

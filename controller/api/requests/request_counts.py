@@ -4,8 +4,6 @@ A route is its template below `/api/v1` (`/runs/{run}`), so that the number of l
 requests that met no route are counted together.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter, defaultdict

@@ -3,8 +3,6 @@
 Routes of runs do not name the dataflow, but each run has one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -6,8 +6,6 @@ what was decided last), except for what `PresentState` asks for. So a route is s
 it says so, with `@read_anywhere`; a new route is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

@@ -8,8 +8,6 @@ leader's memory (`leader_only`), and a route marked `any_instance`. All other ro
 leader's; another instance answers 421 with the leader's address.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, TypeVar

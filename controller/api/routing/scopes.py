@@ -9,8 +9,6 @@ check comes before the body is read, and before anything else of the route. `dep
 why a route needs what it needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ An answer to a request that changed something leaves after its entry is stored, 
 the answer finds the entry. Refused requests (401, 403, 429) are only counted.
 """
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool

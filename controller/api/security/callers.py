@@ -6,8 +6,6 @@ counts only where the browser does not say that another page asks, and with the 
 origin cannot either, since this service grants no CORS.
 """
 
-from __future__ import annotations
-
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import Scope as AsgiScope

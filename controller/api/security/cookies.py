@@ -4,8 +4,6 @@ A browser sends a cookie to every port of a host. The name has the port that was
 two services on one host do not sign each other's users out.
 """
 
-from __future__ import annotations
-
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import Response

@@ -1,7 +1,5 @@
 """What is known about a request besides what it says: its id, its caller, what it is about."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command `cbp audit`: who changed what, and how many requests were refused."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

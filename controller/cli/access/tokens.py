@@ -1,7 +1,5 @@
 """The commands `cbp tokens list`, `new`, `rotate`, `revoke` and `sessions`, and `cbp link`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

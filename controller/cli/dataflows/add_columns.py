@@ -7,8 +7,6 @@ A new version of the same document declares them, and the files are admitted aga
 All other rules of a new version hold (`controller.loop.operations.version_change`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

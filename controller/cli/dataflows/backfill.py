@@ -8,8 +8,6 @@ new version of the same document that builds the stage's state again. So it has 
 version change, and it is refused if some of the stage's input is gone.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """The commands that steer a dataflow: pause, drain, resume, priority, retry, close, delete."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

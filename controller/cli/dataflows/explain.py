@@ -1,7 +1,5 @@
 """The command `cbp explain`: the plan of a dataflow, or an explanation of one run."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import typer

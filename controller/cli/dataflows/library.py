@@ -8,8 +8,6 @@ cbp examples crawl_queue         a ready dataflow as YAML, to begin with
 cbp versions clicks --diff       what each version of a dataflow changed
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path

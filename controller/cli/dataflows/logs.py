@@ -1,7 +1,5 @@
 """The command `cbp logs`: the log of a run, or of the newest run of a stage or dataflow."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Annotated, Any

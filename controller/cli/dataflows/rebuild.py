@@ -12,8 +12,6 @@ cbp rebuild clicks --list
 The service does the work: `controller.loop.beside.build_beside`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

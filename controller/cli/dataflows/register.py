@@ -1,7 +1,5 @@
 """The commands `cbp register` and `cbp validate`: a document becomes a dataflow, or is checked."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

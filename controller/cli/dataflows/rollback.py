@@ -10,8 +10,6 @@ cbp rollback clicks --list
 The service does the work: `controller.loop.recovery.rollback`.
 """
 
-from __future__ import annotations
-
 import getpass
 from typing import Annotated, Any
 

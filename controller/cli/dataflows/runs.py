@@ -1,7 +1,5 @@
 """The commands `cbp runs` and `cbp cancel`: the runs of all dataflows, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The command `cbp stage`: one stage, its queues, its state and its latest runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

@@ -1,7 +1,5 @@
 """The commands `cbp status` and `cbp waiting`: how dataflows are doing, and why a stage waits."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -3,8 +3,6 @@
 One request a tick. Without a terminal, or with `--once`, it is printed once.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import select
@@ -76,7 +74,7 @@ def refresh(
 
     Args:
         look: Returns the activity; its errors are shown, and it is asked again.
-        wait_for_key: Waits for so many seconds; returns the pressed key, or `""`.
+        wait_for_key: Waits for this many seconds; returns the pressed key, or `""`.
         every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.
     """

@@ -6,8 +6,6 @@ cbp verifications clicks       the last ones, newest first
 cbp differences v0123456789ab  record by record, value by value
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal
 

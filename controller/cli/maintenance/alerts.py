@@ -4,8 +4,6 @@ cbp alerts           firing alerts, and the last tries to send them
 cbp alerts --test    send a test notice by every channel
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ Each check answers `ok`, `warn` (it works, with a drawback) or `fail`, and says 
 to do. A check changes nothing permanently; a probe file is removed again.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

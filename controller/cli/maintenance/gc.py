@@ -5,8 +5,6 @@ cbp gc clicks
 cbp gc clicks --reach
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -4,8 +4,6 @@ A probe returns what it found as a sentence, or raises `OSError`, `LookupError` 
 `RuntimeError`, whose text says what is wrong.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import os

@@ -14,8 +14,6 @@ The commands `cbp intentions` and `cbp recoveries`: what is open, and what recov
 `cbp recover` shows what a service that does not run would have to recover.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ cbp repair TABLE     undo what they wrote, and restore the fence
 cbp release TABLE    leave the table to them, for good
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -8,8 +8,6 @@ Otherwise, and with `--rate`, this command reads the folders, and changes nothin
 scrubs by itself, slowly (`scrub_days`). `cbp help damage` explains each damage and its repair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command `cbp settings`: what the running service has set."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

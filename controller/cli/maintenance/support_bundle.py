@@ -12,8 +12,6 @@ Guaranteed: every text passes the masks before it is written (tests/controller/c
 test_support_bundle.py plants secrets everywhere).
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import platform

@@ -5,8 +5,6 @@ read first, so that the remaining work includes what they queued. This also wait
 from elsewhere in the meantime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any

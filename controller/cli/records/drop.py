@@ -14,8 +14,6 @@ cbp replace clicks urls tuesday.jsonl right.jsonl --reason "a bad clock"
 cbp retract clicks urls tuesday.jsonl --reason "a test"
 """
 
-from __future__ import annotations
-
 import getpass
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches

@@ -7,8 +7,6 @@ cbp edit clicks count.counts url=a --set n=5 --dry-run
 cbp edit clicks --list
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands `cbp increments` and `cbp records`: what flows hold."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ cbp infer visits.csv
 cbp infer visits.csv --name visits >>clicks.yaml
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

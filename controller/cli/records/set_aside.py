@@ -6,8 +6,6 @@ cbp give-back clicks count --dry-run
 cbp give-back clicks count --reason "null hours are counted as 0"
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 from collections.abc import Mapping

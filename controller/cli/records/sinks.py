@@ -5,8 +5,6 @@ cbp sinks show clicks totals
 cbp sinks resume clicks totals --rewrite
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import typer

@@ -1,7 +1,5 @@
 """The command `cbp snapshot`: versions of all tables that belong together, and how to read them."""
 
-from __future__ import annotations
-
 import keyword
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """The commands `cbp claims` and `cbp sources`: files in drop folders, and why one was refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The commands `cbp sql` and `cbp last`: a query over a snapshot, and current records by key."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

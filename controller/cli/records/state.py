@@ -1,7 +1,5 @@
 """The commands `cbp state` and `cbp history`: state records by key, and what changed them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -15,7 +15,7 @@ class RunIds:
     """Gives ids; used under the lock of the tick.
 
     Args:
-        random_hex: Returns so many random bytes in hexadecimal.
+        random_hex: Returns this many random bytes in hexadecimal.
     """
 
     def __init__(

@@ -209,7 +209,7 @@ class Repetition:
             if record is None:
                 why = f"the record of epoch {epoch} is no longer kept"
             elif record.correction is not None and not record.correction.gives_back:
-                why = f"epoch {epoch} is a correction, and nothing came since"
+                why = f"epoch {epoch} is a correction, and no run followed it"
             elif not self._same_code(unit, record):
                 why = f"epoch {epoch} ran with different code"
             elif (gone := self._gone(unit, record)) is not None:

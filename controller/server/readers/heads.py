@@ -7,8 +7,6 @@ bytes. So two processes, which parse HTTP by two libraries, never read one reque
 Every head is read in time that grows with its length alone: its sender may be anybody.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

@@ -11,8 +11,6 @@ So requests are neither forwarded nor rewritten: the process that serves one has
 own bytes and address, and a stream or an upload never goes through another process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable

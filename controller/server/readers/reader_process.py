@@ -9,8 +9,6 @@ attempts, and an error is answered by the one that knows all.
     end       on SIGTERM it answers what it serves; if the service is gone, it ends at once
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -11,8 +11,6 @@ Guaranteed: a reader ends with the service, also if that is killed, since the ke
 the pipe `alive` is closed (tests/system/test_readers.py).
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import pickle

@@ -20,8 +20,6 @@ answers nothing is given up after `ANSWER_SECONDS` (`postgres_timeouts.py`). In 
 transaction a wait for another transaction's lock ends after `LOCK_SECONDS`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -5,8 +5,6 @@ it is renamed, with its write-ahead log, and a new one is filled (`cbp recover -
 renamed files stay, for people who want to read the lists of runs and claims in them.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from contextlib import closing, suppress

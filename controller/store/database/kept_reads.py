@@ -11,8 +11,6 @@ Invariant: what `get` returns is as new as what a read would have seen that bega
 (tests/controller/store/database/test_kept_reads.py).
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable

@@ -5,8 +5,6 @@ upgrades and the other waits; a database of a newer version is left untouched.
 Absent on purpose: downgrades; restore a backup instead.
 """
 
-from __future__ import annotations
-
 import threading
 from functools import cache
 

@@ -9,8 +9,6 @@ Not guaranteed: that the statement did not take effect. Not limited: an answer t
 however long it is. The driver may not be installed: import this module only where it is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any

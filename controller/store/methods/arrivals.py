@@ -1,7 +1,5 @@
 """Store methods for claims of files, and for increments."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Store methods for tokens, sessions and sign-in codes; none of these rows has a secret."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -182,7 +180,7 @@ class AuditLog:
         """Remove the oldest entries, at most some thousand; return how many.
 
         Args:
-            rows_max: Only so many of the others stay, the newest.
+            rows_max: Only this many of the others stay, the newest.
         """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
         with self._database.write(fenced=False) as connection:

@@ -5,8 +5,6 @@ change that did not happen, and none is lost. Ids rise in the order of the commi
 how, and why a reader that goes on after the newest id it saw misses nothing.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -81,7 +79,7 @@ class Events:
 
         Args:
             cursor: A place in the stream.
-            limit: Return at most so many (>= 1).
+            limit: Return at most this many (>= 1).
 
         Returns:
             `None` if the event at the cursor is no longer stored, or never was: events after

@@ -3,8 +3,6 @@
 Increments that wait in a queue and runs under way always stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -18,8 +18,6 @@ to be applied (`frames`). A restored store knows the count, and only the rows of
 its position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime

@@ -4,8 +4,6 @@ For metrics, which are asked for every few seconds. `controller.api.figures.over
 figures of one dataflow, with a dozen statements each.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime

@@ -16,8 +16,6 @@ is current for as long as its revision is, whichever instance writes
 (tests/conformance/test_store_model.py).
 """
 
-from __future__ import annotations
-
 from sqlalchemy import (
     BigInteger,
     ColumnElement,

@@ -5,8 +5,6 @@ pages are neither repeated nor do they hide others. A cursor is bound to its kin
 to what is listed, such as a dataflow, and opaque: clients keep it as text.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ restored dataflow has the increments in its queues, the last increment of each f
 sources' logs brought; older increments are read from their tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType

@@ -10,8 +10,6 @@ and indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`
 an increment must never look like a shorter queue.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ there before. So it works for a store of the old version, and for a lost store t
 new one.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Store methods for runs: from intended to committed or failed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime

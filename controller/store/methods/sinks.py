@@ -4,8 +4,6 @@ The folders of the dataflows have the truth (`controller.sinks.notes`): a lost d
 again from there. Only pauses and choices of operators are lost with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Store methods for results of verifications; no folder has them, so a lost database loses them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sqlalchemy import Row, insert, select

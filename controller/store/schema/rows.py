@@ -1,7 +1,5 @@
 """Conversion of records to database rows and back, both directions side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any

@@ -20,8 +20,6 @@ migrations create the deployed schema; a test compares it with this module
 (tests/conformance/test_migrations.py).
 """
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

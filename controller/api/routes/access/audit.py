@@ -1,7 +1,5 @@
 """The audit log: who changed what, when, and with which outcome."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

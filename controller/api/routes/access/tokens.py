@@ -1,7 +1,5 @@
 """Named tokens: list, make, rotate, revoke. A secret is in one answer only."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ The state of dataflows and their stages, the runs under way with their phases, a
 failures: what `cbp top` shows, with one request a tick.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

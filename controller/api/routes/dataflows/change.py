@@ -1,7 +1,5 @@
 """What a new version changes in a dataflow, as the API shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any

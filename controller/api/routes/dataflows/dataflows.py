@@ -1,7 +1,5 @@
 """Dataflows: register, check, change, list, show, steer, delete."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Explanations: the physical plan of a dataflow, and what a run did and why."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

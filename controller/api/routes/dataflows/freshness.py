@@ -1,7 +1,5 @@
 """Freshness: whether everything that was delivered is applied, for one dataflow or for all."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Rebuilds beside: build all tables of a version anew, see what differs, swap them in, or back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Roll-backs: show what one would do, do it, list past ones with their reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime

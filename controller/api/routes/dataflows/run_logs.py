@@ -1,7 +1,5 @@
 """The log of a run: its lines, oldest first, and those that come."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any
 

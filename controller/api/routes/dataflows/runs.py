@@ -4,8 +4,6 @@ A request for many runs is answered with 207 and a report for each of them: some
 others are refused. It can be repeated: what was done already is refused then, and changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

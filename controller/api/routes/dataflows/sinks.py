@@ -3,8 +3,6 @@
 What an operator wants is written to the store; the instance that leads sees it within a second.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit

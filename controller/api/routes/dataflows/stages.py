@@ -1,7 +1,5 @@
 """Stages: what one waits for, its queues and their limits, its code; the size of its state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Verifications: start one, show its progress, cancel it."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """The versions of a dataflow, each with its document and what differs from the one before."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Alerts: what is wrong now, which channels are notified, what became of it, and a test."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Disk use of a dataflow, by table."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from pydantic import Field

@@ -11,8 +11,6 @@ Guaranteed: a stream ends within a heartbeat after its token was revoked or its 
 at most `CBP_EVENT_STREAMS_MAX` in 15 seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """The guides that the package carries, taken apart for the page."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

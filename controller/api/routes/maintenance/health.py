@@ -1,7 +1,5 @@
 """Health: whether the process lives, whether the service can work, and which instance leads."""
 
-from __future__ import annotations
-
 from cbp.errors import EngineStartingError
 from cbp.model.schedule.lease import Role
 from controller.access.scopes import Scope

@@ -1,7 +1,5 @@
 """Metrics in Prometheus' text format."""
 
-from __future__ import annotations
-
 from fastapi import Response
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST

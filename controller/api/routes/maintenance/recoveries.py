@@ -1,7 +1,5 @@
 """Recovery: what is committed and not yet published, and what the last recoveries did."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Literal

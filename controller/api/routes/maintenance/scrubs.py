@@ -1,7 +1,5 @@
 """Scrubs: read everything that a dataflow has on disk, and report damage."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Literal
 

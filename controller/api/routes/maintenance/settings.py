@@ -1,7 +1,5 @@
 """The effective settings, with secrets masked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controller.access.scopes import Scope

@@ -1,7 +1,5 @@
 """Translators that a document may name, and ready dataflows to begin with."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from controller.access.scopes import Scope

@@ -1,7 +1,5 @@
 """Claims: files that arrived in a drop folder, including those in quarantine."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import Query

@@ -4,8 +4,6 @@ The body is JSON. Values are written as in the records that the service returns:
 lacks the type (decimals, dates, times, base64). Numbers and booleans may also be given as text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any

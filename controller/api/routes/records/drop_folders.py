@@ -1,7 +1,5 @@
 """Drop folders: what is in each source's folder, what became of files, and why some stay."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

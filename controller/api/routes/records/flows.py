@@ -1,7 +1,5 @@
 """Flows: pages of records, as JSON or as a file; sizes over epochs; close open frames."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Increments of a dataflow's flows, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated

@@ -4,8 +4,6 @@ Both read versions of all tables that belong together, as `GET /dataflows/{name}
 them. A query is one SELECT; `controller.query` says what it may read and take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Records that were put aside while the others of their file were taken in."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What a stage has set aside, and how it is given back."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Snapshots: the versions of all tables of a dataflow that belong together."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The history of a key of a state: which epochs changed it, and what it was before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -6,8 +6,6 @@ with `_`, which no column does: `_null`, `_epoch`, `_stage`, `_at`, `_limit`, `_
 The history of one key is `controller.api.routes.records.state_history`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import Query, Request
