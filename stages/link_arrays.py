@@ -146,7 +146,7 @@ class LinkChanges:
     had_theirs: Int32s
 
     def at(self, chosen: Any) -> LinkChanges:
-        """Return some of them."""
+        """Return the changes that a mask chooses."""
         if chosen.all():
             return self
         edge = tuple(one.filter(pa.array(chosen)) for one in self.edge)
@@ -166,7 +166,7 @@ class _Links:
     counts: Int32s
 
     def at(self, chosen: Any) -> _Links:
-        """Return some of them, by their places, or by a mask."""
+        """Return the links at some places, or those that a mask chooses."""
         if chosen.dtype == np.bool_ and chosen.all():
             return self
         places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
@@ -174,7 +174,7 @@ class _Links:
         return _Links(self.node[places], self.other[places], edge, self.counts[:, places])
 
     def but(self, places: Int64s) -> _Links:
-        """Return all others."""
+        """Return all links but those at some places."""
         stays = np.ones(len(self.node), np.bool_)
         stays[places] = False
         return self.at(stays)

@@ -431,7 +431,9 @@ class Compiler:
                 )
                 self._note("route_by_missing", name, message)
         if self._stage.key is not None:
-            message = f"key is {self._stage.key!r}, but no input has route_by to give its values"
+            message = (
+                f"key is {self._stage.key!r}, but no input says by route_by what its values are"
+            )
             self._note("route_by_missing", "key", message)
 
     def _check_route(self, spec: InputSpec, key: Schema) -> None:

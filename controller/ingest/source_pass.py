@@ -94,7 +94,7 @@ class Tally:
         self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
 
     def is_over(self, now: datetime) -> bool:
-        """Return whether no other file is begun; at least one is."""
+        """Return whether to begin no more files; a pass takes in at least one."""
         late = now >= self.until or (now >= self.early and self._others_wait())
         return bool(self.done) and late
 

@@ -183,9 +183,9 @@ class Repetition:
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
-        """Return the first epoch since a version changed a stage, and that time; or epoch 0.
+        """Return the epoch and the time at which a version changed a stage; else epoch 0.
 
-        The last value says whether the stage began with nothing then.
+        The last value says whether the stage had no tables then.
         """
         leader = unit.leader.name
         before = self.descriptions.before(self.subject.record)

@@ -19,7 +19,7 @@ class AlertOut(Model):
     kind: str = Field(
         description="`stopped`, `broken`, `retrying`, `late`, `quarantine` or `set_aside`."
     )
-    severity: str = Field(description="`critical` is sent at once, `warning` once it has held.")
+    severity: str = Field(description="`critical` is sent at once, `warning` after a while.")
     dataflow: str
     summary: str
     detail: str = Field(description="The reason, as the service gives it.")
