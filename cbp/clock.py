@@ -7,8 +7,6 @@ clock of its own, whose waits take no time (tests/simulated_time.py).
 Asynchronous code has a port already, the clock of its event loop.
 """
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 

@@ -5,8 +5,6 @@ a path outside of these folders is refused at registration, and again whenever i
 symbolic link may lead out of them by then.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ Guaranteed (tests/controller/loop/runs/test_clock.py): no moment is before an ea
 after a correction by over a day; safe to use from several threads.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta

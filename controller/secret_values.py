@@ -9,8 +9,6 @@ environment and a file of credentials where no setting names a key:
 Absent on purpose: secrets that a role of a machine gets over the network; they are never in a file.
 """
 
-from __future__ import annotations
-
 import configparser
 from collections.abc import Iterator, Mapping
 from pathlib import Path

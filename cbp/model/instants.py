@@ -3,8 +3,6 @@
 A time without a zone is in UTC, for whatever it is given: that is one rule.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

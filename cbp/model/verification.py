@@ -35,8 +35,6 @@ Invariant: every table of a dataflow is compared, or has a reason why not
 (tests/cbp/model/test_verification.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -10,8 +10,6 @@ A flow can be wired by name (`items="split.words"`) before its stage exists, so 
 special form. `build` raises one error that lists every mistake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType

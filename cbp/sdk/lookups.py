@@ -7,8 +7,6 @@ groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
 `cbp.engine.task.writers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 A mistake names the class, the attribute and the place (`file.py:12`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn, cast

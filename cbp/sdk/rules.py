@@ -5,8 +5,6 @@ defines the names; the arguments are those of its classes. A rule inside a rule 
 `static_table`) is written the same way.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Mapping

@@ -37,8 +37,6 @@ No engine detects the following mistakes:
 Source: CBP (SoCC'10), section 2.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar

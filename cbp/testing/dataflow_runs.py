@@ -1,7 +1,5 @@
 """Run a whole dataflow in memory, increment by increment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -7,8 +7,6 @@ under two splits of a dataflow's input is what `cbp verify` cannot compare eithe
 (`cbp.model.verification`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

@@ -13,8 +13,6 @@ Addresses come from the settings of the service, never from a request. One that 
 metadata service is refused all the same.
 """
 
-from __future__ import annotations
-
 import smtplib
 import ssl
 from collections.abc import Sequence

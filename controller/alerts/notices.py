@@ -7,8 +7,6 @@ Invariants (tests/controller/alerts/test_notices.py): what was never sent is nev
 two notices of an alert that does not get worse `repeat_seconds` pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta

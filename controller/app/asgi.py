@@ -1,7 +1,5 @@
 """The service as an ASGI application, which a server of HTTP runs."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Constructs the drop folder and the controller's environment from the settings of a service."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace

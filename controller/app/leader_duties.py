@@ -26,8 +26,6 @@ under way. The work of one dataflow never runs twice at a time, the one that wai
 and `ask` never blocks (tests/controller/app/test_background_rounds.py).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor

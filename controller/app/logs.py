@@ -1,7 +1,5 @@
 """Where the logs of this process go, and in which form."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import MutableMapping

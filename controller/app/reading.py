@@ -5,8 +5,6 @@ no engine that runs, no lease. Whatever would be durable is refused, except that
 or a session is noted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from urllib.parse import urlsplit
 

@@ -9,8 +9,6 @@ Guaranteed (tests/controller/client/test_drop_folder.py): no reader sees half of
 waits is never replaced; nothing is left behind.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

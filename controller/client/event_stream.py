@@ -3,8 +3,6 @@
 Source: the HTML standard, section 9.2, "Server-sent events".
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The HTTP client of the commands: the public one, at the address that the settings name."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

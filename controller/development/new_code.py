@@ -9,8 +9,6 @@ second mechanism: each is the choice that an author would give to `cbp register`
 document adds reads the retained input too if the choice is `rebuild`, where that can be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal

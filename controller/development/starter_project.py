@@ -5,8 +5,6 @@ with `cbp.testing`. It needs no installation: `cbp serve` in its folder reads it
 (`controller.registry.translator_files`). `pip install .` makes a package of it, for production.
 """
 
-from __future__ import annotations
-
 import keyword
 from collections.abc import Mapping
 from string import Template

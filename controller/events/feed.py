@@ -14,8 +14,6 @@ Guaranteed: each client gets every event once, in order, or learns that some are
 Absent on purpose: threads; the feed lives in the event loop of the server.
 """
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterator

@@ -1,7 +1,5 @@
 """Which guides there are, in the order in which they are listed, and their texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ stress and links. Anything else is refused, so that a guide cannot lose a part o
 page (tests/controller/guides/test_markdown_blocks.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ that `take` answers for are settled; it answers for the first ones, and for none
 has to be taken in by itself (`intake`). `take_whole` answers for all or for none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -33,8 +33,6 @@ Not guaranteed: order between files of different listings, other than that of th
 anything about files outside `incoming`.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ looks again. An object that is gone or has changed ends only its own fetch: the 
 what is there by then. No message has a credential.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

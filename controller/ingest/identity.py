@@ -18,8 +18,6 @@ files are kept in the source's log, and in the store, its index; so none is forg
 Absent on purpose: the key of an upload, which identifies its request (`uploads`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -10,8 +10,6 @@ once for a group of files, since each costs a sync of the disk or two. The sourc
 of acceptance, of all files of a group at once. A file is accepted whole or not at all.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ the file. Disk is bounded by `file_bytes_max` and `decompressed_bytes_max`. The 
 `memory_bytes_max` hold only in a separate process (`reader_pool`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _MIB = 1 << 20

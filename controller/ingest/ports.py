@@ -1,7 +1,5 @@
 """Ports of ingestion to the outside; a simulation passes others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime

@@ -25,8 +25,6 @@ restored: claims of files that their producer took away (`file_gone`), since no 
 claims of duplicates; the order relative to accepted files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

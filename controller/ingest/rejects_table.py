@@ -10,8 +10,6 @@ between the put of an entry and the end of the same pass; after a crash, until t
 Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

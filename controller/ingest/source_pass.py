@@ -13,8 +13,6 @@ its time is over or when the service stops; the next one continues, also with it
 200,000 names takes seconds, so a listing that has files left is used again for some time.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

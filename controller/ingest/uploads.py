@@ -8,8 +8,6 @@ key is kept in the claim and in the source's log. So a restart forgets no key, a
 database forgets no key of an accepted file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -7,8 +7,6 @@ Guaranteed: a connection is made only to an address that `AddressRules` has judg
 the URL; the certificate is checked for that name (tests/controller/outbound).
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 from typing import Any

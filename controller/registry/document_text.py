@@ -5,8 +5,6 @@ Guaranteed: `parse_document` reads the text back as the same values
 comments are lost.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Translators and ready dataflows in plain JSON values, as REST and the commands show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cbp.errors import CbpError

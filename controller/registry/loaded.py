@@ -11,8 +11,6 @@ checked.
 A touched file is distinguished from an edited file by its content, if the content was noted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

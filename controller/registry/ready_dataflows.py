@@ -9,8 +9,6 @@ An entry point names a function without arguments that returns a document. As wi
 only packages on the operator's list are imported.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable, Mapping

@@ -18,8 +18,6 @@ Guaranteed, whatever the input (tests/controller/registry/test_registry.py, test
 - Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has `NAME_MAX`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

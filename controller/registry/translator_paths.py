@@ -3,8 +3,6 @@
 Guaranteed: nothing is imported here (tests/controller/registry/test_translator_files.py).
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

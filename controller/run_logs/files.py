@@ -8,8 +8,6 @@ Not guaranteed: that the last lines before a loss of power are there; nothing is
 for people, and no decision depends on it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

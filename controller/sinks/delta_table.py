@@ -18,8 +18,6 @@ Guaranteed: a commit is on the disk before the note names it. Not guaranteed: th
 in the middle of a commit leaves a table that can be read; delta-rs does not sync files.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -13,8 +13,6 @@ OperatingError
 '- SinkFailedError        an unexpected error
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

@@ -11,8 +11,6 @@ the file is another one.
 Memory holds one batch of records.
 """
 
-from __future__ import annotations
-
 import filecmp
 import json
 import os

@@ -11,8 +11,6 @@ The records are those of one version of the view's table. The changes after the 
 version shows come next, so none is lost, and none counts twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@
 (`controller.outbound`).
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Targets of sinks: what each of them does, and the increments that it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

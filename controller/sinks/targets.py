@@ -1,7 +1,5 @@
 """Makes the target of a sink, after checking that its place is allowed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from threading import Lock
 

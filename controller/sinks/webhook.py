@@ -17,8 +17,6 @@ can let it go: a dead letter, which is counted. Everything else is tried again w
 The address is judged when it is dialled (`controller.outbound`); an error never has its path.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

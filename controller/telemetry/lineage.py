@@ -9,8 +9,6 @@ stages look up. The run's id is a UUID made of ours, so that an event that is se
 run. A failed run has the code of its error, and not its message, which can have values of records.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from datetime import datetime

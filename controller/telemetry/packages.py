@@ -1,7 +1,5 @@
 """The error of a setting that needs packages which are not installed."""
 
-from __future__ import annotations
-
 from cbp.errors import OperatingError
 
 

@@ -5,8 +5,6 @@ started, or while another instance led. An exporter that fails loses that run: t
 holds a run up, and is never tried so often that it would.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

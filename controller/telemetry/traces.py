@@ -9,8 +9,6 @@ wait, and later ones are dropped (both by the SDK). `OTEL_*` variables of the en
 example `OTEL_EXPORTER_OTLP_HEADERS` for a key.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -8,8 +8,6 @@ the bundle's folder, for the service to show. A wheel or an archive of the sourc
 page. `CBP_UI=off` leaves it out of all of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

@@ -4,8 +4,6 @@ The text leaves out what does not change behaviour: line numbers, file names, co
 and the order of a set of constants, which depends on the hash seed of the process.
 """
 
-from __future__ import annotations
-
 import dis
 from collections.abc import Iterator
 from functools import lru_cache

@@ -14,8 +14,6 @@ Guaranteed (tests/cbp/sdk/test_author_decimals.py): a result that would lose a d
         price = round(price, 2)
 """
 
-from __future__ import annotations
-
 import decimal
 from contextlib import AbstractContextManager
 

@@ -1,7 +1,5 @@
 """Memos: the JSON values that a Runnable or a FrameBy function keeps between its calls."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

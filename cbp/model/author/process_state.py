@@ -22,8 +22,6 @@ once, as by code that loads something at its first call.
 Absent on purpose: values inside of objects of other packages, such as the options of a library.
 """
 
-from __future__ import annotations
-
 import decimal
 import locale
 import os

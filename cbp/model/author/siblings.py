@@ -10,8 +10,6 @@ Guaranteed: nothing is imported to find out.
 Absent on purpose: namespace packages, which are spread over many folders.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

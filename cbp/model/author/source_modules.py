@@ -19,8 +19,6 @@ stays loaded.
 Absent on purpose: reading files; the caller passes a function that does.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -16,8 +16,6 @@ changes.
 Absent on purpose: globals of modules, and closures. The test kit finds those by running twice.
 """
 
-from __future__ import annotations
-
 import array
 import dis
 import functools

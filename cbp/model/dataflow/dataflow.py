@@ -8,8 +8,6 @@ Invariant: a `Dataflow` that passed `check` has every input of every stage wired
 to exactly one existing flow of the same schema (tests/cbp/model/dataflow/test_dataflow.py).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace

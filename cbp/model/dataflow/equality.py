@@ -22,8 +22,6 @@ Guaranteed: the order of records never matters; NaN equals NaN, 0.0 equals -0.0.
 Source: ours; it defines the promise "incremental equals from scratch".
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -14,8 +14,6 @@ Invariant: a group that has records of the state has a timer, and that is not be
 passed since its last call (tests/cbp/engine/test_expiry.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

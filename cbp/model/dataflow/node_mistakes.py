@@ -19,8 +19,6 @@ delta        those of the table, and the columns that options name
 others       any
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

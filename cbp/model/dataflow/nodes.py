@@ -3,8 +3,6 @@
 `cbp.model.dataflow.dataflow` puts them together and checks them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType

@@ -21,8 +21,6 @@ publishes increment after increment what comes of them. There a run reads one in
 elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from cbp.model.dataflow.nodes import SourceNode, StageNode

@@ -15,8 +15,6 @@ that it wrote can be replaced. `hindrances` says what of this a stage lacks.
 Later stages read the changes of views, as always.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

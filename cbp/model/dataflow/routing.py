@@ -65,8 +65,6 @@ called with groups.
 Source: CBP (SoCC'10), sections 2.1, 2.3, 4.5.1 and 4.5.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any

@@ -14,8 +14,6 @@ Absent on purpose: clocks. A rule sees what waits, never the time.
 Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows: ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import accumulate, islice, pairwise, takewhile

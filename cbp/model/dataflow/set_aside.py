@@ -23,8 +23,6 @@ which they are given back. A group that failed when a timer woke it, with no new
 without a record: what is given back is the call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from cbp.errors import Mistake

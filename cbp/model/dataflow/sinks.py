@@ -8,8 +8,6 @@ reads increments that runs have recorded, and writes outside of the dataflow's f
 `controller.sinks` publishes; here is what a document may say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit

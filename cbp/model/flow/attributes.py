@@ -9,8 +9,6 @@ files.
     links(from_='/a', n=1)
 """
 
-from __future__ import annotations
-
 import keyword
 from collections import namedtuple
 from collections.abc import Sequence

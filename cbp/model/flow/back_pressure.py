@@ -21,8 +21,6 @@ at the sources (tests/cbp/model/test_simulation.py).
 Source: CBP (SoCC'10), section 4.2; limits and hunger are ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -19,8 +19,6 @@ Each of them was the new record of its key, so a reader of new records (`AFTER`)
 reader of signed records never does (`cbp.model.version.flow_life`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -15,8 +15,6 @@ Invariant: whatever is needed stays; what is left and not needed fits the retent
 (tests/cbp/model/flow/test_retention.py).
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -12,8 +12,6 @@ Absent on purpose: renamed columns; defaults; changes inside arrays, maps and st
 (`cbp.engine.outputs.table_migration`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@ skew      records of the fullest bucket, divided by the mean: 1.0 is even
 histogram bins of equal width from 0 to the fullest bucket, and how many buckets are in each
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ ends with `None` (tests/cbp/model/flow/test_snapshot.py). The versions as of a w
 record up to it and none after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -17,8 +17,6 @@ Sources: Tarjan, "Depth-first search and linear graph algorithms" (1972); Kahn, 
 of large networks" (1962), with a heap of names.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from collections.abc import Iterator, Mapping

@@ -32,8 +32,6 @@ physical stage; all but the leader have one input, from an earlier member.
 Source: ours; the idea is from Dryad and FlumeJava, the limits come from increments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

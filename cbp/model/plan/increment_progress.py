@@ -14,8 +14,6 @@ round of a loop.
     none        the stage does not get it
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -6,8 +6,6 @@
 A run has one job per phase, so it can take several lanes. `lanes_of` reads them from its figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -15,8 +15,6 @@ Guaranteed: the same graph gives the same text. Every flow with readers has one 
 one column share no line (tests/cbp/model/plan/test_picture.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain

@@ -5,8 +5,6 @@ The size of a replaced file is in the record of the run that wrote it, so it is 
 record is among those that are looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

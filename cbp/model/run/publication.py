@@ -19,8 +19,6 @@ the log entries of the tables.
 Source: ours; publishing less often than running is the idea of group commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ can go through plan, job and assemble twice.
 The time that a run gives to its author's code is `Intention.time_ms` (`cbp.model.run.intention`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

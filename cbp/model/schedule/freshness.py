@@ -12,8 +12,6 @@ what a stage set aside until it is given back.
 A snapshot for people and scripts; no decision depends on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal

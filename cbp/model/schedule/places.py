@@ -47,8 +47,6 @@ tests/cbp/model/test_simulation.py).
 Source: ours; the fifth rule: Corbato et al., "An Experimental Time-Sharing System" (1962).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

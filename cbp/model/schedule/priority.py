@@ -22,8 +22,6 @@ Guaranteed: among equal priorities the order is that of the waiting times alone
 Source: ours; ageing: Corbato et al., "An Experimental Time-Sharing System" (1962).
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 

@@ -9,8 +9,6 @@ Invariant: with nothing left, and without arrivals, closes, changes or due timer
 anything (tests/cbp/model/schedule/test_quiescence.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from cbp.errors import CbpError

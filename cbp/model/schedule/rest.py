@@ -9,8 +9,6 @@ is still looked at in turn (`next_in_turn`), so that a change without a notifica
 Pure.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -14,8 +14,6 @@ A violation is a coded error that names the stage, the function and its file and
 Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

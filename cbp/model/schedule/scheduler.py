@@ -19,8 +19,6 @@ Absent on purpose: clocks, threads and stores. `now` is an argument.
 Source: CBP (SoCC'10), section 4.2, "Scheduling with bottleneck detection".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

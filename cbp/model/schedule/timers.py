@@ -13,8 +13,6 @@ records is later than its own, unless the author's code set a timer in the past.
 for ever for its timers (tests/cbp/model/schedule/test_timers.py, tests/simulation).
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -18,8 +18,6 @@ values.
 Source: ours; eligibility of frames: CBP (SoCC'10), section 4.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime

@@ -13,8 +13,6 @@ count unless a source gives its own list, which then takes their place:
 A hidden name (one that begins with `.`) is never taken, whatever a source says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

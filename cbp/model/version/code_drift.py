@@ -13,8 +13,6 @@ document is registered again, where the change is planned and decided like any o
 Invariant (tests/cbp/model/version/test_code_drift.py): a version has not drifted from itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

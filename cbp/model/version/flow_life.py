@@ -10,8 +10,6 @@ became a view that was filled, its changes begin later (`signed`) and do not add
 records with which the view began never came as changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 

@@ -16,8 +16,6 @@ reason. Whether the flow still has all of its records is asked where tables are 
 (`controller.loop.operations.version_change`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Literal
 

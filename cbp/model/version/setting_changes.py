@@ -11,8 +11,6 @@ Invariant: a document that only writes a default out changes no setting
 (tests/cbp/model/version/test_setting_changes.py).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

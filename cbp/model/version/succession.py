@@ -27,8 +27,6 @@ Invariant (tests/cbp/model/version/test_succession.py): a plan that keeps everyt
 position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

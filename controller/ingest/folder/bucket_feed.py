@@ -20,8 +20,6 @@ fill the disk: fetching waits while many files wait in `claimed` (`FetchLimits`)
 costs one block, and all blocks are of one version of the object.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

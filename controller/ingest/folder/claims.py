@@ -13,8 +13,6 @@ these places:
     nowhere              its producer took it away: settled as `file_gone`
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

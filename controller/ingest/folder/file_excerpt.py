@@ -5,8 +5,6 @@ lines of `LINE_CHARACTERS_MAX` characters. The text is evidence: bytes that are 
 as `\xff`. A compressed file and Parquet have no lines to show.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

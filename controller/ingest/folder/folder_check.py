@@ -12,8 +12,6 @@ system takes `Orders` and `orders` for one name. Two sources would then take eac
 one real folder belongs to one source: to the one that was looked at first, while it stays there.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

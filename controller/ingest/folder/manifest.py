@@ -11,8 +11,6 @@ its checksums.
 Names are only compared with names in the listing; none is ever joined to a path.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -8,8 +8,6 @@ a scanner's bytes and a request that timed out are facts of the log, not mistake
 lines are skipped. A line of any other form is wrong, with the part that was expected.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone

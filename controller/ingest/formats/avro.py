@@ -13,8 +13,6 @@ snappy or bzip2; otherwise only what cannot be decoded is seen as damage.
 Memory holds one block, at most `row_group_bytes`, and one batch of records.
 """
 
-from __future__ import annotations
-
 import bz2
 import json
 import zlib

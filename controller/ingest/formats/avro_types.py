@@ -5,8 +5,6 @@ text's UTF-8. What the specification leaves out is an error, never a guess. A ty
 not have, such as a union of two kinds, can be decoded, so that a source can ignore the column.
 """
 
-from __future__ import annotations
-
 import decimal
 import struct
 from collections.abc import Callable, Mapping, Sequence

@@ -9,8 +9,6 @@ A source can also have wrong records put aside (`cbp.model.source.bad_records`).
 are yielded, and those that were put aside are kept with their text, up to the source's limits.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

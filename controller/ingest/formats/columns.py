@@ -11,8 +11,6 @@ schema lacks is rejected unless the source ignores these. Anything else is rejec
 and the row.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

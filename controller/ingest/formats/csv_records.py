@@ -26,8 +26,6 @@ All cells are read as text, since Arrow takes more for a number than we do (0x1f
 `tests/controller/ingest/formats/test_csv_columns.py` has each of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 

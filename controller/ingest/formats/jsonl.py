@@ -24,8 +24,6 @@ line, which names the line. So is a block of which Arrow cannot promise the same
 `tests/controller/ingest/formats/test_jsonl.py` has each of them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, DecimalException

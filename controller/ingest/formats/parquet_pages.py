@@ -8,8 +8,6 @@ Guaranteed: memory of some kilobytes beside the footer; time in proportion to th
 Source: parquet-format (`parquet.thrift`), Thrift's compact protocol.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -1,7 +1,5 @@
 """Selects the reader for a claimed file by the format that its source declares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa

@@ -10,8 +10,6 @@ is rejected, unless the source says that its files have none, since a file that 
 same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -10,8 +10,6 @@ absent, or has `nil="true"`, is null; an empty element is an empty text.
 Memory holds one batch of records and one piece of markup, each within limits.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn

@@ -17,8 +17,6 @@ it raises, `PartNames.discard` removes what it left. No part is visible or durab
 syncs it and gives it its name.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping

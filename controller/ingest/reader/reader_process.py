@@ -13,8 +13,6 @@ It ends with the service: the kernel signals it when the other end of a pipe is 
 while a file holds the interpreter.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -5,8 +5,6 @@ guess that could be another one is shown. The suggestion is tried: the service's
 the sample by it, and what it refuses is shown. Nothing is registered.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -14,8 +14,6 @@ Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function
 stops its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor

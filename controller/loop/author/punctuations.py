@@ -14,8 +14,6 @@ Guaranteed: a second request with the same key makes no second punctuation, also
 before the newest position are forgotten.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import defaultdict

@@ -14,8 +14,6 @@ stage only, and the error names its line; no tick waits for it twice; an answer 
 question starts nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ an answer calls `wanted` first (tests/controller/loop/author/test_answers.py).
 Absent on purpose: calls of translators in runs; `in_flight.py` limits the time of runs.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future

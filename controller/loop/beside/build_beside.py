@@ -20,8 +20,6 @@ A build keeps how far it has come (`checkpoint.py`), and the next leader goes on
 of increments of outputs go on, so what was built is in none: its records have epochs below 0.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

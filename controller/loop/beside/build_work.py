@@ -9,8 +9,6 @@ Guaranteed: what is gone on with is what was built from the same input by the sa
 (tests/controller/loop/beside/test_build_after_restart.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

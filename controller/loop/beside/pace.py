@@ -13,8 +13,6 @@ Not guaranteed: anything within a unit. A run of a large increment takes what it
 of the engine's slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

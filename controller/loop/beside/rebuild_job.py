@@ -7,8 +7,6 @@
 `rebuild_jobs.py` carries it out. A job that waits is `building`, with the error and `again_at`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace

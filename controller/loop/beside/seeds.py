@@ -10,8 +10,6 @@ Guaranteed: a path outside of the allowed folders, and columns that do not fit, 
 anything is built (tests/controller/loop/beside/test_seeds.py).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Counts of runs and ticks since this process started; for metrics."""
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict

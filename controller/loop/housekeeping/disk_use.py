@@ -4,8 +4,6 @@ A measurement walks the dataflow's folder. It is kept for `FRESH_SECONDS`, so th
 again and again costs one walk a minute, however many readers it has.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

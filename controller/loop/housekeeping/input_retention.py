@@ -12,8 +12,6 @@ Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a qu
 needs stays, wherever a crash happens; a flow is read from the oldest increment that exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -12,8 +12,6 @@ time that the lease was granted for; the store is fenced with the epoch from the
 term until no work of that term is under way.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import secrets

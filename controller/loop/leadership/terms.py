@@ -22,8 +22,6 @@ own. Not guaranteed: anything about records of runs; the first one put counts
 (controller/loop/README.md, "A zombie's record counts if it was first").
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -8,8 +8,6 @@ Refused, so that the file goes to quarantine with the reason: a version that wou
 as where its code on disk is no longer the registered one, or that no version can be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

@@ -10,8 +10,6 @@ finished, the dataflow stays held, and its stages show the reason, until `resume
 finishes it (tests/controller/loop/recovery/test_rollback_crashes.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime

@@ -14,8 +14,6 @@ Guaranteed: one job of a kind at a time per dataflow, and one per request, howev
 for (tests/controller/loop/operations/test_rollback_jobs.py, test_give_back_jobs.py).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from abc import ABC, abstractmethod

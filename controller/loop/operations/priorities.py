@@ -14,8 +14,6 @@ Guaranteed: both agree after `set_priority` and after `bring`, unless the file i
 (tests/controller/loop/operations/test_priorities.py).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at 
 leads to the old version or to the new one; kept stages lose and repeat no increment.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Increments of a flow as a reader finds them: in the store, or else in the flow's table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -9,8 +9,6 @@ written is not searched for (`RUNS_SEARCHED`).
 What is sent to an OpenLineage service is made by `controller.telemetry.lineage`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

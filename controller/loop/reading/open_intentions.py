@@ -5,8 +5,6 @@ dataflow's policy may put off (`publish:`), or after a failure, once finishing i
 Only the instance that leads knows which records its tables lack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

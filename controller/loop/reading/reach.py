@@ -5,8 +5,6 @@ all tables: none of them works once the first increment is gone. A roll-back nee
 positions and versions of tables. Nothing of this is stored; all of it is found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime

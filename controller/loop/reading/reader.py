@@ -15,8 +15,6 @@ Invariants: pages of any size, put together, are the flow
 (tests/controller/loop/reading/test_consistent_reads.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Limits: an increment counts as read once a frame has taken it up. A stage that r
 another rebuilt one has no count of its own; it is named as long as that one has increments left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -10,8 +10,6 @@ Guaranteed: reads only, and lists names of files instead of reading them where t
 Not guaranteed: that the result still holds a moment later, if a service is at work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

@@ -7,8 +7,6 @@ Figures of a column are computed from records that are read when they are asked 
 at most `RECORDS_MAX` records; what it did not read is said by `read`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ A table is published after the run that changed it was committed. Counts are kep
 those that the newest run of the stage has in its figures; until then they are read again.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 

@@ -9,8 +9,6 @@ Invariant: no snapshot shows a part of a publication, whatever is published mean
 however publications die (tests/controller/loop/reading/test_snapshots.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ The size comes from the log of the table, so that it costs as much as the table 
 record is read. Reads only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ A note is written by redo after its run's record and before the epoch is committ
 the record is removed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Invariant: a folder is used only if it is empty or describes exactly the registe
 (tests/controller/loop/operations/test_registration.py).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

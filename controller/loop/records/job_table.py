@@ -9,8 +9,6 @@ Guaranteed: an ended job no longer changes, and only the newest jobs are remembe
 (tests/controller/loop/records/test_job_table.py).
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable

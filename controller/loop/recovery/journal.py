@@ -11,8 +11,6 @@ Not guaranteed: that a note outlives a crash during its recovery; the next recov
 is left to do.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence

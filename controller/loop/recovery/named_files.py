@@ -8,8 +8,6 @@ Guaranteed: an increment is left out only if no run that stays has read it, at a
 (tests/controller/loop/recovery/test_rollback_without.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile

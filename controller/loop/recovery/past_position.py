@@ -17,8 +17,6 @@ own store and files are only read. Not guaranteed: that the past is still kept;
 `RollbackImpossibleError` says what is missing.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing

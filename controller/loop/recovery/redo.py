@@ -17,8 +17,6 @@ Invariant: after `recover` every INTENDED run is being executed, or has a record
 finished yet; its stage then says so (tests/controller/loop/recovery/test_recovery.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial

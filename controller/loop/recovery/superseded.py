@@ -8,8 +8,6 @@ Guaranteed (tests/controller/loop/recovery/test_claims_of_roll_backs.py): of sev
 same name and content one counts: the accepted one, or if there is none, the oldest that comes back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 

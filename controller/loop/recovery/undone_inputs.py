@@ -7,8 +7,6 @@ undone for good, read or not. An increment that waits now and waited at the poin
 Absent on purpose: names of files, which the store knows, and I/O.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ Guaranteed: `attempt` blocks no longer than its caller says, by default not at a
 Not guaranteed: an order among waiting threads.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The store keeps the names of an increment's files, and on which lines their reco
 increment of very many files has the first ones only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

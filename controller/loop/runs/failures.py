@@ -18,8 +18,6 @@ Guaranteed: the error's class alone decides whether a failure is operating, so a
 the same tries (tests/controller/loop/runs/test_failures.py, test_time_limit.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -15,8 +15,6 @@ Guaranteed: no `Exception` leaves `attempt`; a `LogConflictError` is passed to `
 Not caught: a `BaseException` that is not an `Exception`; it ends the process.
 """
 
-from __future__ import annotations
-
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable

@@ -12,8 +12,6 @@ or whose row was lost with a database, may need everything. One that is paused o
 it has not published, for as long as that takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 

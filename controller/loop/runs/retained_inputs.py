@@ -8,8 +8,6 @@
 What roll-backs dropped does not count, and what waits is not read yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

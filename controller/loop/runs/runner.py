@@ -15,8 +15,6 @@ Invariants (tests/controller/loop/test_loop.py, test_failures.py, test_recovery.
 most one run under way; a run that was given up records nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime

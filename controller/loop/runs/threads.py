@@ -4,8 +4,6 @@ The code that submits work limits how much runs at a time (`cbp.model.schedule.s
 framer). A pool would keep a slot for work that hangs, and would keep the process from ending.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future

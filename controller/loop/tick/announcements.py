@@ -4,8 +4,6 @@ Such changes are in memory only, so their events are written by themselves. A wa
 what comes and goes with each run, is in the events of runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 
 import structlog

@@ -9,8 +9,6 @@ Not guaranteed: an upload that had begun before, or a timer that becomes due, ca
 after the end; it waits for the resume.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

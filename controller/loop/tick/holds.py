@@ -3,8 +3,6 @@
 A tick holds the lock while it starts runs. So no run starts while another caller holds the lock.
 """
 
-from __future__ import annotations
-
 import threading
 
 from cbp.errors import DataflowBusyError

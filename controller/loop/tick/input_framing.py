@@ -1,7 +1,5 @@
 """Framing of what arrived: finds the stages that have something to frame, and starts it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

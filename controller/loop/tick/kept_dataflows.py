@@ -9,8 +9,6 @@ So a dataflow in which nothing happens costs a tick one row of one statement
 changes it as well. It is read before the data, so data is newer than its revision at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

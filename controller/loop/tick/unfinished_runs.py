@@ -1,7 +1,5 @@
 """Work that earlier runs left: publications that are due, and runs that could not be finished."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime

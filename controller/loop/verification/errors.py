@@ -1,7 +1,5 @@
 """Errors of verification: why a dataflow cannot be verified, and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from cbp.errors import OperatingError

@@ -12,8 +12,6 @@ rest.
 Invariants: tests/controller/loop/verification/test_verification.py.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

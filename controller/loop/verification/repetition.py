@@ -20,8 +20,6 @@ guaranteed: that the Runnable would decide the same again.
 Invariants: tests/controller/loop/verification/test_repetition.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

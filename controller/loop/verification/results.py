@@ -3,8 +3,6 @@
 Guaranteed: `result_of(as_json(one)) == one` (tests/controller/loop/verification/test_results.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime

@@ -22,8 +22,6 @@ had, too, come first, since nothing says where the new one has them; and which o
 records of one increment remains.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -16,8 +16,6 @@ A verification that was under way when the process died is listed as `verificati
 Invariants: tests/controller/loop/verification/test_verification.py.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
