@@ -23,7 +23,7 @@ from cbp.errors.counts import format_count
 
 _SECONDS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _WHOLE_MAX = 29
-"""Cells of up to so many characters are not wrapped, such as a time with its zone, or an id."""
+"""Cells of up to this many characters are not wrapped, such as a time with its zone, or an id."""
 
 _PROSE_MIN = 16
 """Sentences in a narrower column are hard to read."""

@@ -51,7 +51,7 @@ class GatherArrow(TranslateRun):
     Args:
         value: Name and type of the value, as `"score DOUBLE"`.
         node: Type of a node.
-        rounds: After so many rounds a run ends, at rest or not.
+        rounds: After this many rounds a run ends, at rest or not.
         changes: Whether edges are the changes of a view.
 
     Attributes:

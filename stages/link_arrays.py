@@ -35,14 +35,14 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CALL_ROWS = 4_000
-"""A look-up costs as much as reading so many records of a state in a row."""
+"""A look-up costs as much as reading this many records of a state in a row."""
 
 _KEY_ROWS = 8
-"""A key of a look-up costs as much as reading so many records."""
+"""A key of a look-up costs as much as reading this many records."""
 
 
 _WHOLE_SHARE = 16
-"""From one edge for so many records of links on, reading all of them costs less than looking up."""
+"""From one edge for this many records of links on, reading all costs less than looking up."""
 
 WAYS = (
     f"by what changed: reads what it comes to, by key; from one edge for {_WHOLE_SHARE} records of "
@@ -146,7 +146,7 @@ class LinkChanges:
     had_theirs: Int32s
 
     def at(self, chosen: Any) -> LinkChanges:
-        """Return some of them."""
+        """Return the changes that a mask chooses."""
         if chosen.all():
             return self
         edge = tuple(one.filter(pa.array(chosen)) for one in self.edge)
@@ -166,7 +166,7 @@ class _Links:
     counts: Int32s
 
     def at(self, chosen: Any) -> _Links:
-        """Return some of them, by their places, or by a mask."""
+        """Return the links at some places, or those that a mask chooses."""
         if chosen.dtype == np.bool_ and chosen.all():
             return self
         places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
@@ -174,7 +174,7 @@ class _Links:
         return _Links(self.node[places], self.other[places], edge, self.counts[:, places])
 
     def but(self, places: Int64s) -> _Links:
-        """Return all others."""
+        """Return all links but those at some places."""
         stays = np.ones(len(self.node), np.bool_)
         stays[places] = False
         return self.at(stays)

@@ -27,7 +27,7 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CHANGED_SHARE = 8
-"""Once one link for so many has changed, or one node is gone, what was arranged is dropped."""
+"""Once one link in this many has changed, or one node is gone, what was arranged is dropped."""
 
 
 class OutLinks:

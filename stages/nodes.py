@@ -14,10 +14,10 @@ Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 
 _CLOSE = 4
-"""Whole numbers are close to each other if their range has at most so many places for each."""
+"""Whole numbers are close to each other if their range has at most this many places for each."""
 
 _MANY = 10_000
-"""From so many on, hashing finds numbers faster than binary searches do."""
+"""From this many on, hashing finds numbers faster than binary searches do."""
 
 
 def array_of(column: pa.ChunkedArray) -> Array:

@@ -64,10 +64,10 @@ PUSHES_MAX = 100_000
 """Most rounds of pushes in a run, some hundred times what a damping of 0.99 needs."""
 
 SWEPT = "over all links"
-"""The way of a run that swept; see `TranslateRun.ways`."""
+"""How a run that swept names its way; see `TranslateRun.ways`."""
 
 _SWEEP_SHARE = 16
-"""From one node that pushes for so many nodes on, sweeps cost less."""
+"""Once one node in this many pushes, a sweep costs less."""
 
 _DIGITS = 2.0**-50
 """The part of a sum that doubles may miss."""

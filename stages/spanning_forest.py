@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
 _SCAN_SHARE = 8
-"""Finding the nodes that are left costs as much as looking at so many times fewer links."""
+"""Finding the nodes that are left costs as much as looking at this many times fewer links."""
 
 
 _SAMPLED = 2

@@ -14,5 +14,5 @@ def zoned(given: datetime) -> datetime:
 
 
 def instant_of(ms: int) -> datetime:
-    """Return the time of so many milliseconds since 1970; in UTC."""
+    """Return the time this many milliseconds after 1970; in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)

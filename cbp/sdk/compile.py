@@ -97,8 +97,8 @@ def shared_key_mistakes(
             why = f"each record of {single!r} is a group of its own, and two may emit one key"
         elif lacking:
             why = (
-                f"the key ({', '.join(output.key)}) does not hold {', '.join(lacking)} of the "
-                f"stage's key ({key}), so two groups may emit one key in one epoch"
+                f"the key ({', '.join(output.key)}) lacks {', '.join(lacking)} of the stage's key "
+                f"({key}), so two groups may emit the same key in one epoch"
             )
         elif steps > 1:
             why = "its groups are called several times in an epoch (supersteps)"
@@ -443,7 +443,9 @@ class Compiler:
                 )
                 self._note("route_by_missing", name, message)
         if self._stage.key is not None:
-            message = f"key is {self._stage.key!r}, but no input has route_by to give its values"
+            message = (
+                f"key is {self._stage.key!r}, but no input says by route_by what its values are"
+            )
             self._note("route_by_missing", "key", message)
 
     def _check_route(self, spec: InputSpec, key: Schema) -> None:

@@ -31,7 +31,7 @@ cannot be replaced, and stages not rebuilt, further back than that.
 
 Another one: `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to
 these numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the
-first of them waits so long for more. Without `batch`, every file is an increment, and so an epoch
+first of them waits this long for more. Without `batch`, every file is an increment, and so an epoch
 of the stages that read it; but a backlog (32 files that wait, or more) is taken together, if its
 stages count on the final state only. `batch: {files: 1}` keeps every file apart.
 

@@ -43,8 +43,8 @@ def run_mistakes(
     for spec in inputs:
         if spec.loopback or spec.has_several or spec.in_sql or spec.combine is not None:
             message = (
-                "an input of TranslateRun is not a Loopback, is routed by columns, and has no "
-                "combine: the call itself loops until nothing is left to do; use route_by columns"
+                "an input of TranslateRun is routed by columns (route_by), is not a Loopback, and "
+                "has no combine: the call itself loops until nothing is left to do"
             )
             yield spec.name, "run_shape", message
     for name, declared in declarations.items():

@@ -119,8 +119,8 @@ def check_any_order(checked: Author, epochs: Any) -> Result:
         for parts in ([records], alone):
             if problem := batch.difference(run_epochs(checked, parts)):
                 message = (
-                    f"{spec.name}: the result depends on the order of its records: one batch "
-                    f"against the same {how}, in {format_count(len(parts), 'epoch')}: {problem}"
+                    f"{spec.name}: the result depends on the order of its records: one batch in "
+                    f"the given order, and {how} in {format_count(len(parts), 'epoch')}: {problem}"
                 )
                 raise AssertionError(message)
     return batch
@@ -208,8 +208,8 @@ def _together(
 
 def _refuse(spec: TranslatorSpec, lookup: str, number: int) -> None:
     message = (
-        f"epochs[{number}] has another table for it, but it calls no groups when records change: "
-        "what a group found depends on when it was called, and so two splits may differ. Give one "
+        f"epochs[{number}] gives this look-up another table, but a change of it calls no groups: "
+        "what a group finds depends on when it is called, so two splits may differ. Give one "
         f"table for all epochs, with lookups={{{lookup!r}: [...]}}; or declare wake=True; or "
         "compare what run_epochs gives with what you expect of each epoch"
     )

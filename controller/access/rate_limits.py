@@ -44,7 +44,7 @@ class Attempts:
 
 
 BURST_SECONDS = 2.0
-"""A caller that was silent may send the requests of so long at once."""
+"""A caller that was silent may send the requests of this time at once."""
 
 _CALLERS_MAX = 1_000
 

@@ -40,7 +40,7 @@ from controller.sinks.targets import Targets
 from controller.store.base import Store
 
 EXPRESS_BYTES = 1 << 20
-"""A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
+"""A run that reads at most this much Parquet takes a fraction of a second, as a rule."""
 
 
 def drop_folder_for(

@@ -92,7 +92,7 @@ class Service:
             folder.mkdir(parents=True, exist_ok=True)
         if settings.sink_roots == (settings.root / "sinks",):
             settings.sink_roots[0].mkdir(exist_ok=True)  # others may be mounts that are missing
-        # The store has its own fence: followers write there what operators want.
+        # Followers write here too: what operators want. The store has its own fence.
         self.store = open_store(settings.database_url, faults=faults)
         self.leadership = LeaseKeeper(
             store=self.store,

@@ -57,8 +57,8 @@ from controller.store.base import ClaimRecord
 _log = structlog.get_logger(__name__)
 
 LISTING_SHARE = 10
-"""A listing with files left is used again for so many times as long as it took: so listings cost a
-tenth of the time at most, and what comes meanwhile does not wait much longer for them."""
+"""A listing with files left is used again for this many times as long as it took: so listings
+cost a tenth of the time at most, and what comes meanwhile does not wait much longer for them."""
 
 EARLY_SHARE = 4
 """A pass ends after this part of its time if files were renamed into other sources meanwhile."""
@@ -89,12 +89,12 @@ class Tally:
         self.early, self.batch = self.until, ONE_FILE
 
     def begin(self, now: datetime, seconds: float) -> None:
-        """Let the pass take so many seconds from now on."""
+        """Let the pass take this many seconds from now on."""
         self.until = now + timedelta(seconds=seconds)
         self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
 
     def is_over(self, now: datetime) -> bool:
-        """Return whether no other file is begun; at least one is."""
+        """Return whether to begin no more files; a pass takes in at least one."""
         late = now >= self.until or (now >= self.early and self._others_wait())
         return bool(self.done) and late
 

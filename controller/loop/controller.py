@@ -262,7 +262,7 @@ class Controller:
         return self._parts.run_phases.figures(run)
 
     def every_phase(self) -> dict[str, dict[str, float]]:
-        """Return run -> what `phases` does, of all runs under way."""
+        """Return what `phases` returns, by run, of all runs under way."""
         return {
             run: self._parts.run_phases.figures(run)
             for run in self._parts.in_flight.busy().values()

@@ -65,7 +65,7 @@ class CurrentTable:
         return f"{sql} LIMIT {limit:d} OFFSET {offset:d}", tuple(where.values())
 
     def _newest_first(self) -> Iterator[str]:
-        """Yield by what the records of a key are ordered, the current one first."""
+        """Yield the SQL terms that order the records of a key, the current one first."""
         if self.latest_by:
             others = (f.name for f in self.schema.fields if not f.type.arguments)
             rest = [name for name in others if name not in self.latest_by]

@@ -54,7 +54,7 @@ class KMeansArrow(TranslateRun):
         columns: Names of the coordinates, such as `"x, y, z"`; they are `DOUBLE`.
         k: Most centres; there are fewer if there are fewer different points.
         moved: The loop ends when no mean moves by more, in units of the coordinates.
-        rounds: It ends after so many rounds in any case.
+        rounds: It ends after this many rounds in any case.
         id: Type of a point's id, such as `STRING`.
         changes: Whether points are the changes of a view.
     """

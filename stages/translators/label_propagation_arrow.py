@@ -107,7 +107,7 @@ class _Rounds:
         return at[apart], others[apart]
 
     def _most_frequent(self, owners: Int64s, labels: Int64s) -> Int64s:
-        """Return the label that most of each owner's have, of several the least by its id."""
+        """Return each owner's most frequent label; of several, the first by its id."""
         many = len(self._nodes)
         codes, sizes = np.unique(owners * many + self._nodes.ranks[labels], return_counts=True)
         owner = codes // many

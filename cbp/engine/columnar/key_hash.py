@@ -34,7 +34,7 @@ SEED = 42
 _MASK = (1 << 64) - 1
 _LONG_DIGITS = 18
 _FEW = 4
-"""Up to so many keys are hashed one by one: columns cost more to set up than that."""
+"""Up to this many keys are hashed one by one: columns cost more to set up than that."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1)
 _INT_KINDS = frozenset({"INT", "SMALLINT", "TINYINT"})

@@ -45,7 +45,7 @@ from cbp.model.flow.schema import Schema
 
 _WIDE, _NARROW = 4, 2
 _WIDE_FROM = 20 * _WIDE
-"""Records of so many bytes have the wide index."""
+"""Records of this many bytes have the wide index."""
 
 _BITS_MIN, _BITS_MAX = 16, 22
 """How many of the last bits a table has that says which hashes can be wanted: at least enough for

@@ -29,7 +29,7 @@ _FEW = 1_000
 """So few numbers are sorted as they are."""
 
 _RUN = 4
-"""Where equal numbers come side by side, on average so many, their runs are sorted instead."""
+"""Where equal numbers come side by side, on average this many, their runs are sorted instead."""
 
 
 def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:

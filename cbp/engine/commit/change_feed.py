@@ -54,10 +54,10 @@ _DELTAS_NAMES = {UPDATE_BEFORE: "update_preimage", UPDATE_AFTER: "update_postima
 
 _HASH, _EPOCH, _PARTITION = "_hash", "_epoch", "_bucket"
 _FILE_ROWS, _FILE_BYTES = 131_072, 64 << 20
-"""A change file has about so many records and bytes: it is made in memory."""
+"""A change file has about this many records and bytes: it is made in memory."""
 
 _FAST_ROWS = 32_768
-"""Up to so many records a change file is written with Snappy: it is read seldom, and soon removed,
+"""Up to this many records, a change file is written with Snappy: it is read seldom, soon removed,
 and making it is much of what publishing a view takes."""
 
 Read = Callable[[], Iterator[pa.Table]]

@@ -28,7 +28,7 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import TableChange
 
 _TABLES_TOGETHER = 32
-"""From so many tables on they are created side by side: a creation waits for the disk only."""
+"""This many tables or more are created side by side: a creation waits for the disk only."""
 _SYNC_THREADS = 16
 
 

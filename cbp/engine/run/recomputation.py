@@ -425,7 +425,7 @@ def _row_groups(share: Share) -> Iterator[_RowGroup]:
 
 
 def _gathered(parts: Iterable[_Part], rows: int) -> Iterator[list[_Part]]:
-    """Yield parts that have so many rows together at least, but for the last."""
+    """Yield parts that have at least this many rows together, but for the last."""
     waiting, many = list[_Part](), 0
     for part in parts:
         waiting.append(part)

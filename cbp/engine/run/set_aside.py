@@ -52,7 +52,7 @@ GIVEN_BACK = "_given_back"
 
 _WINDOW_ROWS = 1_000
 _FILES_MAX = 16
-"""From so many files on, a run writes them as one."""
+"""A run writes this many files or more as one."""
 
 Record = dict[str, Any]
 """A record of the table, by column (`SET_ASIDE`)."""

@@ -99,7 +99,7 @@ class RowGroups(Protocol):
     """How a file's rows are put into row groups; one object per file."""
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Return whether so many pending rows and bytes are to be written now."""
+        """Return whether this many pending rows and bytes are to be written now."""
         ...
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
@@ -113,7 +113,7 @@ class RowGroups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InOrder:
-    """Rows in the order in which they came; a row group ends at so many rows or bytes.
+    """Rows in the order in which they came; a row group ends at this many rows or bytes.
 
     Attributes:
         rows_max: Rows of a row group.

@@ -66,7 +66,7 @@ def find_failing(
 
     Args:
         attempt: Calls the author's code for some of them; returns its error.
-        most: Once more than so many are found, no others are looked for.
+        most: Once more than this many are found, no others are looked for.
     """
     found: list[tuple[_T, AuthorCodeError]] = []
     parts = [items]

@@ -38,7 +38,7 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import FileDamagedError, NotFoundError
 
 COST_SHARE = 20
-"""A snapshot takes at most one part in so many of a loop's time."""
+"""A snapshot takes at most one part in this many of a loop's time."""
 
 BYTES_A_SECOND = 200e6
 """How fast the first snapshot is expected to be written; later ones as fast as the one before."""

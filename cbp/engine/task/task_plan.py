@@ -46,7 +46,7 @@ class LeftOut:
 
     Attributes:
         keys: Their keys, as JSON (`cbp.engine.columnar.json_records`).
-        most: If more than so many groups or records fail, the others are not looked for.
+        most: If more than this many groups or records fail, the others are not looked for.
     """
 
     keys: tuple[str, ...]

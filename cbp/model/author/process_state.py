@@ -203,7 +203,7 @@ def _of_numpy() -> Hashable:
 
 
 def _random_of_numpy() -> Hashable:
-    # Programs of workers have loaded it, so it is not a change that NumPy does so at its first use.
+    # Workers load this module at their start; so it is no change of state if NumPy loads it later.
     made = sys.modules.get("numpy.random.mtrand")
     if made is None:
         return None

@@ -280,7 +280,7 @@ def _mistake(
         return "input_unwired", f"{spec.name} looks up {lookup.name!r}: wire a view or a state"
     if table not in tables:
         message = (
-            f"{table!r} is not a view or state of a stage, which a look-up reads by key; known are "
+            f"a look-up reads a view or a state of a stage, and {table!r} is neither; there are: "
             f"{listed(sorted(tables)) or 'none'}. For a static table, wire a source to a stage "
             "that keeps it, such as `latest`"
         )

@@ -42,8 +42,8 @@ class FileBatch:
         files: Their number, at most.
         bytes: Their bytes as dropped, at most.
         seconds: How long the first of them may wait for more; 0 takes what is there.
-        backlog: If so many files wait, `files` does not count, and what waits is taken together as
-            with `FileBatch()`, unless a stage could notice (`reading_together`); 0: never.
+        backlog: If this many files wait, `files` does not count, and what waits is taken together
+            as with `FileBatch()`, unless a stage could notice (`reading_together`); 0: never.
     """
 
     files: int = BATCH_FILES
@@ -100,7 +100,7 @@ class SourceNode:
         return self.cut_anywhere and self.batch.backlog > 0
 
     def batch_of(self, waiting: int) -> FileBatch:
-        """Return how many files become one increment while so many wait."""
+        """Return how many files become one increment while this many wait."""
         if self.joins_backlog and waiting >= self.batch.backlog:
             return FileBatch()
         return self.batch

@@ -2,7 +2,7 @@
 
     on_error: stop                        the default: the stage fails, is tried again, and stops
     on_error: set_aside                   what fails is set aside; all other groups go on
-    set_aside_max: 1000                   so many records at most; beyond it the stage stops
+    set_aside_max: 1000                   at most this many records; beyond it the stage stops
 
 If `translate` raises for a group, or emits what is refused, the new records of that group are set
 aside: the group is not called in that epoch, so its state and its timers stay, and nothing that it

@@ -211,7 +211,7 @@ class StateSpec:
             view; `""` if it is not a view.
         timers: Whether its records are timers: the key, and the time `at` from which the group is
             called once more.
-        expire_ms: A group that was not called for so many milliseconds loses its records; 0: never.
+        expire_ms: Milliseconds without a call after which a group loses its records; 0: never.
         expires: For the hidden timers of a state that expires (`cbp.model.dataflow.expiry`): that
             state. No author's code is given them; `""` for every other state.
         bag: Whether the state is a view whose records have no key, so that a group may have equal

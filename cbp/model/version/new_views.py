@@ -53,7 +53,7 @@ def view_mistakes(
     """Yield a mistake for each view that another version's records do not fit."""
     for state in sorted(before.states.keys() & after.states.keys()):
         old, new = before.state_rules.get(state, {}), after.state_rules.get(state, {})
-        # The rule for second keys has the other changes of a key.
+        # Other changes of a key are found by the rule for second keys.
         shorter = "changes" in new and "second_key" in old and "second_key" not in new
         other = any(old.get(rule) != new.get(rule) for rule in ("changes", "bag"))
         if not rebuilt and (shorter or other):

@@ -26,7 +26,7 @@ class JobOut(Model):
     unit: str = Field(description="What `done` and `total` count, such as `runs`.")
     began_at: datetime
     seconds: float
-    error: Problem | None = Field(description="Why it failed, in the form of a refused request.")
+    error: Problem | None = Field(description="Why it failed, as a refused request says it.")
 
     @classmethod
     def at(cls, path: str, job: Any, **more: Any) -> Self:

@@ -200,7 +200,7 @@ class MetricsScrape(Collector):
             if dataflow in self._names:
                 phases.add_metric([dataflow, phase], seconds)
         yield from (ended, phases)
-        text = "Time of one phase of a run, over all dataflows; `job` has the author's code."
+        text = "Time of one phase of a run, over all dataflows; `job` includes the author's code."
         histogram = HistogramMetricFamily("cbp_run_phase_duration_seconds", text, labels=["phase"])
         for phase, buckets in sorted(counts.buckets.items()):
             total = sum(s for (_, name), s in counts.phase_seconds.items() if name == phase)

@@ -64,7 +64,7 @@ class ListCursors:
         return page_size(self.settings, query)
 
     def size_or_all(self, query: PageQuery) -> int | None:
-        """Return how many items a page of a short list may have; `None`: all, without a limit."""
+        """Return how many items a page of a short list may have; `None`: all, if none is asked."""
         return None if query.limit is None else page_size(self.settings, query)
 
     def seal(self, place: str | None) -> str | None:

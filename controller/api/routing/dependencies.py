@@ -16,6 +16,8 @@ from typing import Annotated, TypeVar
 import anyio
 from fastapi import Depends, Header, Request
 
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
 from controller.access.identity import Identity
@@ -44,7 +46,7 @@ from controller.query import Queries
 from controller.registry import Registry
 from controller.run_logs import RunLogFiles
 from controller.settings import Settings
-from controller.store.base import Store
+from controller.store.base import DataflowRecord, Store
 
 _T = TypeVar("_T")
 
@@ -77,6 +79,28 @@ class Parts:
     now: Now
     answers: SharedAnswers
     summaries: KeptSummaries = field(default_factory=KeptSummaries)
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """The files of sources: their folder, and what knows their dataflows."""
+
+    store: Store
+    controller: Controller
+    folder: DropFolder
+
+    def of(self, name: str) -> tuple[DataflowRecord, Dataflow]:
+        """Return a dataflow as the folder takes it."""
+        return self.store.dataflow(name), self.controller.dataflow(name)
+
+    def place(self, name: str, source: str) -> tuple[DataflowRecord, Dataflow, str]:
+        """Return the dataflow and the source of a file, as the folder takes them."""
+        return *self.of(name), source
+
+    def require(self, name: str, source: str) -> None:
+        """Refuse what is no source of the dataflow; raises `NotFoundError`."""
+        if source not in self.controller.dataflow(name).sources:
+            raise NotFoundError(kind="source", name=f"{name}.{source}")
 
 
 def _parts(request: Request) -> Parts:
@@ -133,6 +157,9 @@ VerificationsDep = Annotated[
     Verifications, Depends(_part(lambda parts: parts.controller.verifications))
 ]
 StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
+DeliveriesDep = Annotated[
+    Deliveries, Depends(_part(lambda p: Deliveries(p.store, p.controller, p.drop_folder)))
+]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
 NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
 MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]

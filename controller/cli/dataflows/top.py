@@ -76,7 +76,7 @@ def refresh(
 
     Args:
         look: Returns the activity; its errors are shown, and it is asked again.
-        wait_for_key: Waits for so many seconds; returns the pressed key, or `""`.
+        wait_for_key: Waits for this many seconds; returns the pressed key, or `""`.
         every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.
     """

@@ -61,14 +61,12 @@ def describe_page(packages: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         return []
     return [
-        {
-            "type": "library",
-            "bom-ref": (purl := f"pkg:npm/{quote(one['name'])}@{one['version']}"),
-            "name": one["name"],
-            "version": one["version"],
-            "purl": purl,
-            **({"licenses": [{"license": {"name": one["license"]}}]} if one["license"] else {}),
-        }
+        _component(
+            f"pkg:npm/{quote(one['name'])}@{one['version']}",
+            one["name"],
+            one["version"],
+            one["license"],
+        )
         for one in listed
     ]
 
@@ -87,7 +85,10 @@ def describe_installation(
         if one.metadata["Name"]:  # a folder that was half removed has none
             chosen.setdefault(_canonical(one.metadata["Name"]), one)
     refs = {name: f"pkg:pypi/{name}@{quote(one.version)}" for name, one in chosen.items()}
-    components = {name: _component(name, one, refs[name]) for name, one in sorted(chosen.items())}
+    components = {
+        name: _component(refs[name], name, one.version, _license(one))
+        for name, one in sorted(chosen.items())
+    }
     own = components.pop("cbp", {"type": "application", "name": "cbp", "bom-ref": "cbp"})
     content = " ".join(sorted([*refs.values(), *(part["purl"] for part in parts)]))
     return {
@@ -108,21 +109,20 @@ def describe_installation(
     }
 
 
-def _component(name: str, one: Distribution, ref: str) -> dict[str, Any]:
+def _component(ref: str, name: str, version: str, license_: str = "") -> dict[str, Any]:
+    licenses = {"licenses": [{"license": {"name": license_}}]} if license_ else {}
+    about = {"type": "library", "bom-ref": ref, "name": name, "version": version, "purl": ref}
+    return {**about, **licenses}
+
+
+def _license(one: Distribution) -> str:
     said = [*_all(one, "License-Expression"), *_all(one, "License"), ""]
     license_ = said[0].strip()
     if not license_ or len(license_) > _LICENSE_LENGTH or "\n" in license_:
         classes = _all(one, "Classifier")
         named = [text.rpartition(" :: ")[2] for text in classes if text.startswith("License ::")]
         license_ = named[0] if named else ""
-    return {
-        "type": "library",
-        "bom-ref": ref,
-        "name": name,
-        "version": one.version,
-        "purl": ref,
-        **({"licenses": [{"license": {"name": license_}}]} if license_ else {}),
-    }
+    return license_
 
 
 def _all(one: Distribution, field: str) -> list[str]:
@@ -170,15 +170,9 @@ def describe_archives(
             continue
         seen.add(purl)
         digest = hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()
-        yield {
-            "type": "library",
-            "bom-ref": purl,
-            **({"group": group} if group else {}),
-            "name": name,
-            "version": version,
-            "purl": purl,
-            "hashes": [{"alg": "SHA-1", "content": digest}],
-        }
+        hashes = {"hashes": [{"alg": "SHA-1", "content": digest}]}
+        of_group = {"group": group} if group else {}
+        yield {**_component(purl, name, version), **of_group, **hashes}
 
 
 def _ivy_group(path: Path) -> str:

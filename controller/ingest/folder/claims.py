@@ -285,7 +285,7 @@ class Claims:
             for name in os.listdir(place.incoming):
                 identity = name.removeprefix(".upload-").removesuffix(".part")
                 if name == upload_name(identity) and identity not in active:
-                    with suppress(OSError):  # another's folder of this name stays
+                    with suppress(OSError):  # a folder of this name is somebody else's, and stays
                         (place.incoming / name).unlink()
 
     def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:

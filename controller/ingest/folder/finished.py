@@ -301,10 +301,10 @@ def _reason(
     else:
         code = "file_rewritten"
         said = (
-            f"it was overwritten after it was taken in: it no longer begins with {head}. What it "
-            f"holds now ({comparison.bytes} bytes) is NOT taken in. If that is more data, drop it "
-            "again under a name of its own; if it replaces the increment, roll back to before that "
-            "(cbp rollback) or correct its records"
+            f"it was overwritten after it was taken in: it no longer begins with {head}. Its "
+            f"content now ({comparison.bytes} bytes) is NOT taken in. If that is more data, drop "
+            "it again under a name of its own; if it replaces the increment, roll back to before "
+            "that increment (cbp rollback) or correct its records"
         )
     return {
         "code": code,

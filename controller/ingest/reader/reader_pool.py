@@ -50,7 +50,7 @@ FREE_MAX = 2
 
 FILES_MAX = 2_000
 GROWTH_BYTES_MAX = 256 << 20
-"""A process is replaced after `FILES_MAX` files, or once it holds so much more than at first."""
+"""A process is replaced after `FILES_MAX` files, or once it holds this much more than at first."""
 
 QUICK_SECONDS, POLL_SECONDS = 0.02, 0.1
 START_SECONDS = 120.0
@@ -360,7 +360,7 @@ class _Watch:
         """Raise the file's error if a limit is passed."""
         limits, now = self._request.limits, self._seconds()
         computed = self._process.processor_seconds()
-        if (position := self._process.position()) != self._position:  # its time begins
+        if (position := self._process.position()) != self._position:  # the next file begins
             self._position = position
             self._begun, self._worked_before = computed, self.worked
         worked_by_file = self.worked - self._worked_before

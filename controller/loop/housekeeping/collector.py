@@ -49,7 +49,7 @@ BUSY_TICKS = 32
 
 _COLLECTED = "is collected"
 _MARGIN_SECONDS = 60.0
-"""The engine reads the clock later than what decides; so much may lie between."""
+"""The engine reads the clock later than what decides, by at most this much."""
 
 _log = structlog.get_logger(__name__)
 

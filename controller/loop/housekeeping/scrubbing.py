@@ -18,8 +18,6 @@ returns that one (tests/controller/loop/housekeeping/test_scrubs.py).
 Absent on purpose: how a file is checked (`cbp.engine.read.scrub`).
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -12,8 +12,6 @@ Invariant: every dataflow in `held` is finished later, or shown as the reason wh
 (tests/controller/loop/operations/test_change.py, test_change_crashes.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace

@@ -183,9 +183,9 @@ class Repetition:
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
-        """Return the first epoch since a version changed a stage, and that time; or epoch 0.
+        """Return the epoch and the time at which a version changed a stage; else epoch 0.
 
-        The last value says whether the stage began with nothing then.
+        The last value says whether the stage had no tables then.
         """
         leader = unit.leader.name
         before = self.descriptions.before(self.subject.record)
@@ -209,7 +209,7 @@ class Repetition:
             if record is None:
                 why = f"the record of epoch {epoch} is no longer kept"
             elif record.correction is not None and not record.correction.gives_back:
-                why = f"epoch {epoch} is a correction, and nothing came since"
+                why = f"epoch {epoch} is a correction, and no run followed it"
             elif not self._same_code(unit, record):
                 why = f"epoch {epoch} ran with different code"
             elif (gone := self._gone(unit, record)) is not None:

@@ -182,7 +182,7 @@ class AuditLog:
         """Remove the oldest entries, at most some thousand; return how many.
 
         Args:
-            rows_max: Only so many of the others stay, the newest.
+            rows_max: Only this many of the others stay, the newest.
         """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
         with self._database.write(fenced=False) as connection:

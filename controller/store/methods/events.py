@@ -81,7 +81,7 @@ class Events:
 
         Args:
             cursor: A place in the stream.
-            limit: Return at most so many (>= 1).
+            limit: Return at most this many (>= 1).
 
         Returns:
             `None` if the event at the cursor is no longer stored, or never was: events after

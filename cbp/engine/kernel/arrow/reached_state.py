@@ -36,8 +36,7 @@ Halves = tuple[BucketState, BucketState]
 _HASH = "_hash"
 
 _RUN = 4
-"""Where the records of a key come side by side, on average so many, their keys are looked at once.
-"""
+"""Where this many records of a key come side by side, on average, their keys are looked at once."""
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Room:
         return records
 
     def hold(self, size: int) -> None:
-        """Count so many bytes more; see `take`."""
+        """Count this many more bytes; see `take`."""
         self.taken += size
         if self.taken > self.most:
             raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)

@@ -69,7 +69,7 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
 def narrow(
     table: pa.Table, schema: pa.Schema, *, bytes_max: int = _BYTES_MAX
 ) -> Iterator[pa.Table]:
-    """Yield the rows in the types of a file, in pieces of so many bytes, less than 2 GB."""
+    """Yield the rows in the types of a file, in pieces of this many bytes, less than 2 GB."""
     for piece in halves(table, rows_max=table.num_rows, bytes_max=bytes_max):
         try:
             yield piece.cast(schema)

@@ -21,7 +21,7 @@ class AlertOut(Model):
     kind: str = Field(
         description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside` or `disk`."
     )
-    severity: str = Field(description="`critical` is sent at once, `warning` once it has held.")
+    severity: str = Field(description="`critical` is sent at once, `warning` after a while.")
     dataflow: str = Field(description="Empty if it is about the service itself.")
     summary: str
     detail: str = Field(description="The reason, as the service gives it.")

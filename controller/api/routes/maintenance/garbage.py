@@ -14,12 +14,7 @@ from cbp.model.instants import instant_of
 from cbp.model.run.compactions import Compaction
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    DropFolderDep,
-    HousekeepingDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import DeliveriesDep, HousekeepingDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
@@ -112,32 +107,20 @@ def reach(name: str, housekeeping: HousekeepingDep) -> ReachOut:
 
 @routes.get("/dataflows/{name}/garbage", responses=problems(404))
 @needs(Scope.VIEWER)
-def look(
-    name: str,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-    housekeeping: HousekeepingDep,
-) -> GarbageOut:
+def look(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> GarbageOut:
     """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
-    finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name), dry_run=True)
+    finished = at.folder.clean(*at.of(name), dry_run=True)
     heaps = list(_heaps(housekeeping.look(name), finished))
-    return _garbage(name, controller, housekeeping, collected=False, items=heaps)
+    return _garbage(name, at.controller, housekeeping, collected=False, items=heaps)
 
 
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
 @needs(Scope.ADMIN)
-def collect(
-    name: str,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-    housekeeping: HousekeepingDep,
-) -> GarbageOut:
+def collect(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> GarbageOut:
     """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
-    finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name))
+    finished = at.folder.clean(*at.of(name))
     heaps = list(_heaps(housekeeping.collect(name), finished))
-    return _garbage(name, controller, housekeeping, collected=True, items=heaps)
+    return _garbage(name, at.controller, housekeeping, collected=True, items=heaps)
 
 
 def _garbage(

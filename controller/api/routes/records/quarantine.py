@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
 from fastapi import Path, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import NotFoundError
-from cbp.model.dataflow.dataflow import Dataflow
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Model, Page
@@ -21,16 +19,15 @@ from controller.api.routes.records.claims import claim_out
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     CallerDep,
-    ControllerDep,
-    DropFolderDep,
-    StoreDep,
+    Deliveries,
+    DeliveriesDep,
     UploadLimiterDep,
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.quarantine import Decided, refusal
 from controller.ingest.uploads import Author
-from controller.store.base import ClaimRecord, DataflowRecord, Store
+from controller.store.base import ClaimRecord
 
 routes = router("quarantine")
 
@@ -93,15 +90,14 @@ class DecidedOut(Model):
 def list_quarantine(
     name: str,
     source: str,
-    store: StoreDep,
-    controller: ControllerDep,
+    at: DeliveriesDep,
     cursors: CursorsDep,
     query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[ClaimOut]:
     """List the files of a source that wait for a decision, newest first."""
-    store.dataflow(name)
-    _require_source(controller.dataflow(name), source)
-    page = store.claims(
+    at.store.dataflow(name)
+    at.require(name, source)
+    page = at.store.claims(
         name,
         source,
         status="quarantined",
@@ -116,18 +112,10 @@ def list_quarantine(
 
 @routes.get("/dataflows/{name}/sources/{source}/quarantine/{claim}", responses=problems(404))
 @needs(Scope.VIEWER)
-def show(
-    name: str,
-    source: str,
-    claim: ClaimId,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-) -> QuarantinedOut:
+def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> QuarantinedOut:
     """Show a refused file: its reason, and the lines around its mistakes."""
-    record, dataflow = store.dataflow(name), controller.dataflow(name)
-    quarantined = _claim(store, name, source, claim)
-    file = drop_folder.inspect(record, dataflow, source, quarantined)
+    place, quarantined = at.place(name, source), _claim(at, name, source, claim)
+    file = at.folder.inspect(*place, quarantined)
     return QuarantinedOut(
         claim=claim_out(quarantined),
         folder_path=json_value(file.path),
@@ -153,20 +141,12 @@ def show(
     response_class=StreamingResponse,
 )
 @needs(Scope.VIEWER)
-def content(
-    name: str,
-    source: str,
-    claim: ClaimId,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-) -> StreamingResponse:
+def content(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> StreamingResponse:
     """Return the original file as an attachment, also after a decision."""
-    record, dataflow = store.dataflow(name), controller.dataflow(name)
-    quarantined = _claim(store, name, source, claim)
-    file = drop_folder.open_quarantined(record, dataflow, source, quarantined)
+    place = at.place(name, source)
+    file = at.folder.open_quarantined(*place, _claim(at, name, source, claim))
     headers = {
-        "Content-Disposition": f'attachment; filename="{claim}.{dataflow.sources[source].format}"',
+        "Content-Disposition": f'attachment; filename="{claim}.{place[1].sources[source].format}"',
         "X-Content-Type-Options": "nosniff",
     }
     return StreamingResponse(_parts(file), media_type="application/octet-stream", headers=headers)
@@ -190,9 +170,7 @@ async def readmit(
     source: str,
     claim: ClaimId,
     request: Request,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
+    at: DeliveriesDep,
     limiter: UploadLimiterDep,
     caller: CallerDep,
     query: Annotated[ReadmitQuery, Query()],
@@ -205,9 +183,8 @@ async def readmit(
     author = Author(query.by or caller.actor, query.reason)
 
     def act(body: BinaryIO) -> Decided:
-        record, dataflow = store.dataflow(name), controller.dataflow(name)
         mended = None if query.as_it_is else body
-        return drop_folder.readmit(record, dataflow, source, claim, mended, author)
+        return at.folder.readmit(*at.place(name, source), claim, mended, author)
 
     return _decided(await receive_file(request, limiter, act))
 
@@ -216,52 +193,29 @@ async def readmit(
     "/dataflows/{name}/sources/{source}/quarantine/{claim}/discard", responses=problems(404, 409)
 )
 @needs(Scope.OPERATOR)
-async def discard(
+def discard(
     name: str,
     source: str,
     claim: ClaimId,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
+    at: DeliveriesDep,
     caller: CallerDep,
     query: Annotated[DecisionQuery, Query()],
 ) -> DecidedOut:
     """Take a refused file out of quarantine, unused; it is kept as finished files are."""
     author = Author(query.by or caller.actor, query.reason)
-    return await _act(
-        store,
-        name,
-        lambda record: drop_folder.discard(
-            record, controller.dataflow(name), source, claim, author
-        ),
-    )
+    return _decided(at.folder.discard(*at.place(name, source), claim, author))
 
 
 @routes.post(
     "/dataflows/{name}/sources/{source}/quarantine/{claim}/restore", responses=problems(404, 409)
 )
 @needs(Scope.OPERATOR)
-async def restore(
-    name: str,
-    source: str,
-    claim: ClaimId,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-) -> DecidedOut:
+def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> DecidedOut:
     """Take a decision back: the file is in quarantine again.
 
     Refused while what was admitted in its place counts; roll back first.
     """
-    return await _act(
-        store,
-        name,
-        lambda record: drop_folder.restore(record, controller.dataflow(name), source, claim),
-    )
-
-
-async def _act(store: Store, name: str, act: Callable[[DataflowRecord], Decided]) -> DecidedOut:
-    return _decided(await run_in_threadpool(lambda: act(store.dataflow(name))))
+    return _decided(at.folder.restore(*at.place(name, source), claim))
 
 
 def _decided(decided: Decided) -> DecidedOut:
@@ -273,18 +227,13 @@ def _decided(decided: Decided) -> DecidedOut:
     )
 
 
-def _claim(store: Store, name: str, source: str, claim: str) -> ClaimRecord:
+def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:
     """Return a claim that is, or was, in quarantine."""
-    quarantined = store.find_claims([claim]).get(claim)
+    quarantined = at.store.find_claims([claim]).get(claim)
     mine = quarantined is not None and (quarantined.dataflow, quarantined.source) == (name, source)
     if quarantined is None or not mine or quarantined.reason is None:
         raise NotFoundError(kind="quarantined file", name=f"{name}/{source}/{claim}")
     return quarantined
-
-
-def _require_source(dataflow: Dataflow, source: str) -> None:
-    if source not in dataflow.sources:
-        raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:

@@ -9,8 +9,8 @@ from typing import Annotated, BinaryIO
 
 from fastapi import Query, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
@@ -18,8 +18,8 @@ from controller.api.requests.body import receive_file
 from controller.api.routes.records.claims import claim_out
 from controller.api.routes.records.sources import ANY_TYPE, UploadQuery
 from controller.api.routing.dependencies import (
-    ControllerDep,
-    DropFolderDep,
+    Deliveries,
+    DeliveriesDep,
     IdempotencyKey,
     IdempotencyKeysDep,
     UploadLimiterDep,
@@ -28,7 +28,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
-from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, Uploaded
 
 routes = router("sources")
@@ -76,8 +75,7 @@ async def replace(
     name: str,
     source: str,
     request: Request,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
+    at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     query: Annotated[ReplaceQuery, Query()],
@@ -92,10 +90,8 @@ async def replace(
     key = idempotency_key or ""
 
     def receive(content: BinaryIO) -> Uploaded:
-        record = _checked(controller, name, source, rebuild=query.rebuild)
-        given = (record, controller.dataflow(name), source, query.name)
-        author = Author(query.by, query.reason)
-        return drop_folder.replacements.ask(*given, content, author, key)
+        place, author = _checked(at, name, source, query), Author(query.by, query.reason)
+        return at.folder.replacements.ask(*place, query.name, content, author, key)
 
     with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
         done = await receive_file(request, limiter, receive)
@@ -112,17 +108,15 @@ async def preview_replacement(
     name: str,
     source: str,
     request: Request,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
+    at: DeliveriesDep,
     limiter: UploadLimiterDep,
     query: Annotated[CorrectionQuery, Query()],
 ) -> ComparedOut:
     """Return what a replacement would change, with the same refusals; changes nothing."""
 
     def compare(content: BinaryIO) -> Compared:
-        record = _checked(controller, name, source, rebuild=query.rebuild)
-        given = (record, controller.dataflow(name), source, query.name)
-        return drop_folder.replacements.compare(*given, content)
+        place = _checked(at, name, source, query)
+        return at.folder.replacements.compare(*place, query.name, content)
 
     return _compared(await receive_file(request, limiter, compare))
 
@@ -133,53 +127,40 @@ async def preview_replacement(
     responses=problems(404, 409, 422),
 )
 @needs(Scope.ADMIN)
-async def retract(
+def retract(
     name: str,
     source: str,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
+    at: DeliveriesDep,
     query: Annotated[ReplaceQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Take back all records of a file, as one increment; refusals as for a replacement."""
-
-    def receive() -> Uploaded:
-        record = _checked(controller, name, source, rebuild=query.rebuild)
-        given = (record, controller.dataflow(name), source, query.name)
-        author = Author(query.by, query.reason)
-        return drop_folder.replacements.ask(*given, None, author, idempotency_key or "")
-
-    return _answer(await run_in_threadpool(receive))
+    place, author = _checked(at, name, source, query), Author(query.by, query.reason)
+    key = idempotency_key or ""
+    return _answer(at.folder.replacements.ask(*place, query.name, None, author, key))
 
 
 @routes.post(
     "/dataflows/{name}/sources/{source}/retractions/preview", responses=problems(404, 409, 422)
 )
 @needs(Scope.OPERATOR, changes=False)
-async def preview_retraction(
-    name: str,
-    source: str,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-    query: Annotated[CorrectionQuery, Query()],
+def preview_retraction(
+    name: str, source: str, at: DeliveriesDep, query: Annotated[CorrectionQuery, Query()]
 ) -> ComparedOut:
     """Return what a retraction would change, with the same refusals; changes nothing."""
-
-    def compare() -> Compared:
-        record = _checked(controller, name, source, rebuild=query.rebuild)
-        given = (record, controller.dataflow(name), source, query.name)
-        return drop_folder.replacements.compare(*given, None)
-
-    return _compared(await run_in_threadpool(compare))
+    place = _checked(at, name, source, query)
+    return _compared(at.folder.replacements.compare(*place, query.name, None))
 
 
-def _checked(controller: Controller, name: str, source: str, *, rebuild: bool) -> DataflowRecord:
-    """Return the dataflow if a file of it can be corrected; raises if not."""
-    record = controller.retained.check(name, source, rebuild=rebuild)
-    if rebuild:
-        planned = controller.rebuild_jobs.plan(record.document, controller.dataflow(name))
-        planned.require_allowed()
-    return record
+def _checked(
+    at: Deliveries, name: str, source: str, query: CorrectionQuery
+) -> tuple[DataflowRecord, Dataflow, str]:
+    """Return the place of a file that can be corrected; raises if it cannot."""
+    record = at.controller.retained.check(name, source, rebuild=query.rebuild)
+    dataflow = at.controller.dataflow(name)
+    if query.rebuild:
+        at.controller.rebuild_jobs.plan(record.document, dataflow).require_allowed()
+    return record, dataflow, source
 
 
 def _answer(done: Uploaded) -> ClaimOut:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, BinaryIO
 from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
 
-from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
@@ -20,11 +19,9 @@ from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import receive_file
 from controller.api.routes.records.claims import claim_out
 from controller.api.routing.dependencies import (
-    ControllerDep,
-    DropFolderDep,
+    DeliveriesDep,
     IdempotencyKey,
     IdempotencyKeysDep,
-    StoreDep,
     UploadLimiterDep,
 )
 from controller.api.routing.routers import problems, router
@@ -80,17 +77,10 @@ class IdentityOut(Model):
 @routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
 @needs(Scope.VIEWER)
 def identity(
-    name: str,
-    source: str,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
-    query: Annotated[IdentityQuery, Query()],
+    name: str, source: str, at: DeliveriesDep, query: Annotated[IdentityQuery, Query()]
 ) -> IdentityOut:
     """Return whether a file came before, under this name or with this content; changes nothing."""
-    record = store.dataflow(name)
-    dataflow = controller.dataflow(name)
-    foreseen = drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
+    foreseen = at.folder.foresee(*at.place(name, source), query.name, query.sha256)
     same_as = json_value(foreseen.same_as)
     return IdentityOut(outcome=foreseen.outcome, same_as=same_as)
 
@@ -113,9 +103,7 @@ async def upload(
     source: str,
     request: Request,
     response: Response,
-    store: StoreDep,
-    controller: ControllerDep,
-    drop_folder: DropFolderDep,
+    at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     query: Annotated[UploadQuery, Query()],
@@ -133,10 +121,9 @@ async def upload(
     key = idempotency_key or ""
 
     def receive(content: BinaryIO) -> Uploaded:
-        record, dataflow = store.dataflow(name), controller.dataflow(name)
-        if source not in dataflow.sources:
-            raise NotFoundError(kind="source", name=f"{name}.{source}")
-        return drop_folder.upload(record, dataflow, source, query.name, content, key)
+        place = at.place(name, source)
+        at.require(name, source)
+        return at.folder.upload(*place, query.name, content, key)
 
     with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
         done = await receive_file(request, limiter, receive)
