@@ -52,9 +52,11 @@ def test_the_index_has_every_record_of_the_groups(
     assert groups.among(hashes).tolist() == right
     indexed = with_index(table(rows), [KEY], size)
     bits = index_bits(indexed.column(KEY.index))
+    assert bits is not None
     assert set(groups.among(bits).tolist()) >= set(right)
     half = len(rows) // 2
     behind = index_bits(indexed.slice(half).column(KEY.index))
+    assert behind is not None
     assert set((groups.among(behind) + half).tolist()) >= {at for at in right if at >= half}
 
 

@@ -52,7 +52,7 @@ def test_it_waits_until_the_rebuilt_stage_has_read_all(
     (tmp_path / "clicks.json").write_text(json.dumps(DOCUMENT))
     command = tuple(str(tmp_path / one) if one.endswith(".json") else one for one in command)
     left = [{"count": "may run"}, {"count": "runs"}, {}]
-    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    service.controller.explaining.left = lambda name, waits=None: left.pop(0)  # type: ignore[method-assign]
     plan = "--plan" if command[0] == "register" else "--dry-run"
     assert cbp(*command, "--wait", plan).status == 0
     assert len(left) == 3

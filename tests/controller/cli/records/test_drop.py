@@ -179,7 +179,7 @@ def test_waiting_is_for_these_files_and_all_that_they_cause(
     )
     service.store.claim_records.append(claim(0, "a.jsonl.gz"))
     left = [{"count": "may run"}, {"count": "runs"}, {}]
-    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    service.controller.explaining.left = lambda name, waits=None: left.pop(0)  # type: ignore[method-assign]
     outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
     assert (outcome.status, left) == (0, [])
     assert [item["index"] for item in outcome.json["items"]] == [3]
@@ -214,7 +214,7 @@ def test_a_refused_file_hides_no_accepted_one(
         claim(1, "a.jsonl.gz"), claim(2, "bad.jsonl", status="quarantined", reason=reason)
     )
     left = [{"count": "may run"}, {}]
-    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    service.controller.explaining.left = lambda name, waits=None: left.pop(0)  # type: ignore[method-assign]
     more = ["--json"] if json_ else []
     outcome = cbp("drop", "clicks", "urls", file, bad, "--wait", *more)
     assert (outcome.status, left) == (1, [])
@@ -242,7 +242,7 @@ def test_stages_that_stop_hide_no_refused_file(cbp: Cbp, service: Service, file:
         StageRecord("clicks", "count", 0, NOON, paused_because="too many failures")
     ]
     service.controller.explaining.left = (  # type: ignore[method-assign]
-        lambda name: {"count": "may run"}
+        lambda name, waits=None: {"count": "may run"}
     )
     outcome = cbp("drop", "clicks", "urls", file, bad, "--wait")
     assert (outcome.status, "stages_stopped" in outcome.err) == (1, True)
@@ -265,7 +265,7 @@ def test_waiting_ends_when_files_are_refused_or_stages_stopped(
         StageRecord("clicks", "count", 0, NOON, paused_because="too many failures")
     ]
     service.controller.explaining.left = (  # type: ignore[method-assign]
-        lambda name: {"count": "may run"}
+        lambda name, waits=None: {"count": "may run"}
     )
     outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
     assert (outcome.status, outcome.json["error_code"]) == (1, "stages_stopped")

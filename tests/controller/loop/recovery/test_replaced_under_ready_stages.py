@@ -142,7 +142,7 @@ def _plain(value: Any) -> Any:
 
 def _parsed(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as the service reads it."""
-    times = {name: message.get(name) for name in ("at", "since") if message.get(name)}
+    times = {name: message[name] for name in ("at", "since") if message.get(name)}
     return {**message, **{name: datetime.fromisoformat(text) for name, text in times.items()}}
 
 
