@@ -135,7 +135,7 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
     if correction.kind == "set":
         if named := [name for name in state.second_key if name in correction.records[0]]:
             message = (
-                f"sets {named[0]!r} in all records of the key, and nothing else tells them apart"
+                f"sets {named[0]!r} in all records of the key, and no other column distinguishes them"
             )
             raise _invalid(place, f"{message}; give the key's records instead")
         return

@@ -89,7 +89,7 @@ class Guard:
     Args:
         bounds: Bounds of bodies; a body is read only after the checks above.
         tls: Whether this service ends TLS itself: then it serves nothing over plain HTTP, and
-            tells browsers to use HTTPS only.
+            makes browsers use HTTPS only.
         rates: How many requests a caller may send; `None` means any number.
     """
 

@@ -96,7 +96,7 @@ def test_what_is_no_longer_recorded_is_no_point(named: NamedPoint) -> None:
     ("text", "flow", "index"), [("urls/3", "urls", 3), ("count.totals/57", "count.totals", 57)]
 )
 def test_an_increment_names_what_comes_next(text: str, flow: str, index: int) -> None:
-    """Of a source, or of a stage's output; a path is none."""
+    """The point is the source's, or a stage output's; a path is none."""
     assert parse_point(text) == NamedPoint(flow=flow, index=index)
     for wrong in (f"/{text}", f"{text}/1", f"{text}x"):
         with pytest.raises(DefinitionError):
