@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.loop.beside.build_beside import Build
 from controller.loop.beside.pace import GIVES_WAY_MAX, UNIT_SECONDS_MIN, Pace
 from controller.loop.beside.rebuild_job import JobCancelledError
 from tests.controller.loop.beside.beside_world import Beside, arrive, document
@@ -94,6 +95,33 @@ def test_it_takes_a_share_of_the_slots() -> None:
 
 
 @pytest.mark.usefixtures("without_syncs")
+def test_a_build_ends_though_more_comes_than_it_applies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ready, says that tables were compared after other input, and the swap applies it."""
+    world = Beside(tmp_path)
+    world.controller.register(document())
+    arrive(world, 0, 2)
+    world.ticks()
+    feed, fed, many = Build.feed, list[int](), 12
+
+    def feed_while_more_comes(build: Build) -> None:
+        feed(build)
+        if world.store.dataflow("d").version == 1 and not fed[5:]:
+            fed.append(build.behind)
+            first = world.store.next_index("d", "a")
+            arrive(world, first, first + many)
+
+    monkeypatch.setattr(Build, "feed", feed_while_more_comes)
+    job = world.build(document("tripled"))
+    assert len(fed) == 2, "what came during the second reading is no less than during the first"
+    assert (job.exact, job.behind) == (False, many)
+    monkeypatch.setattr(Build, "feed", feed)
+    assert world.swap(job).status == "swapped"
+    assert world.sums()["x"] == 3 * sum(range(2 + 2 * many))
+    world.close()
+
+
 def test_a_build_says_how_much_it_works_and_rests(tmp_path: Path) -> None:
     """Its share is that of the settings; while it is swapped in, it does not rest."""
     world = Beside(tmp_path, rebuild_share=0.5)
