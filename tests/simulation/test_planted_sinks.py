@@ -23,7 +23,7 @@ def notes_come_first(patch: pytest.MonkeyPatch) -> None:
         note, name = work.note, work.node.name
         if note.next < work.row.end:
             ahead = replace(note, next=note.next + 1)
-            self._notes.save(work.record.folder, name, work.row.identity, ahead)
+            self.notes.save(work.record.folder, name, work.row.identity, ahead)
         return publish_waiting(self, work, stopping)
 
     patch.setattr(SinkPublishing, "_publish_waiting", planted)

@@ -7,6 +7,7 @@ a value of another state fails the run.
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
+from cbp.engine.workers.executor import WorkerExecutor
 from cbp.errors import AuthorCodeError
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.position import Position, StagePosition
@@ -139,6 +141,18 @@ def test_a_run_that_fails_leaves_nothing_half_changed(tmp_path: Path) -> None:
     assert held(driver) == {"a": 1}
     with pytest.raises(AuthorCodeError, match="as ordered"):
         driver.run_until_idle()
+
+
+def test_a_worker_process_recalls_until_it_ends(tmp_path: Path) -> None:
+    """As in a service: the same idle worker has the next run; a restarted service reads."""
+    driver, _ = ledger(tmp_path)
+    went = list[str]()
+    for orders in ([{"a": 1, "b": 1}, {"a": 2}, {"b": None}], [{"c": 3}, {"c": 4}]):
+        with closing(WorkerExecutor()) as workers:
+            driver.engine = LocalEngine(cache=f"{tmp_path}/cache", executor=workers)
+            went += [run(driver, one) for one in orders]
+    assert went == ["anew", "recalled", "recalled", "anew", "recalled"]
+    assert held(driver) == {"a": 2, "c": 4}
 
 
 def test_memory_is_bounded_and_what_was_kept_first_goes() -> None:
