@@ -134,7 +134,9 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
     columns = ", ".join(state.second_key)
     if correction.kind == "set":
         if named := [name for name in state.second_key if name in correction.records[0]]:
-            message = f"sets {named[0]!r} in all records of the key, which only it distinguishes"
+            message = (
+                f"sets {named[0]!r} to one value in all records of the key, which differ in it"
+            )
             raise _invalid(place, f"{message}; give the key's records instead")
         return
     second = [

@@ -147,7 +147,11 @@ def test_a_worker_process_recalls_until_it_ends(tmp_path: Path) -> None:
     """As in a service: the same idle worker has the next run; a restarted service reads."""
     driver, _ = ledger(tmp_path)
     went = list[str]()
-    for orders in ([{"a": 1, "b": 1}, {"a": 2}, {"b": None}], [{"c": 3}, {"c": 4}]):
+    lives: list[list[dict[str, int | None]]] = [
+        [{"a": 1, "b": 1}, {"a": 2}, {"b": None}],
+        [{"c": 3}, {"c": 4}],
+    ]
+    for orders in lives:
         with closing(WorkerExecutor()) as workers:
             driver.engine = LocalEngine(cache=f"{tmp_path}/cache", executor=workers)
             went += [run(driver, one) for one in orders]
