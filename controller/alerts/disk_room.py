@@ -1,19 +1,26 @@
 """How much room the service's disks have, and whether it can write to them: also while it is idle.
 
 A full disk fails runs and the intake of files, each with its own error. A service to which nothing
-is delivered would not notice. So its folders are looked at whenever somebody asks how it is.
+is delivered would not notice. So its folders are looked at whenever somebody asks how it is, each
+in a thread: a file system whose server is gone may never answer.
+
+Guaranteed: a look that hangs delays its callers once, by `LOOK_SECONDS`, and has one thread
+(tests/controller/alerts/test_disk_room.py).
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from cbp.engine.storage.files import local_path
 from controller.alerts.conditions import Alert
+from controller.loop.runs.threads import Threads
 from controller.settings import Settings
 
 FULL_BYTES = 32 << 20
@@ -21,6 +28,13 @@ FULL_BYTES = 32 << 20
 
 LOW_BYTES = 10**9
 """With less room than this somebody should make room before the tables grow."""
+
+
+LOOK_SECONDS = 1.0
+"""A disk that does not answer within this time is left out, until it does."""
+
+Look = Callable[[str], tuple[int, int, bool]]
+"""Returns the device of a folder, its free bytes, and whether it can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +90,44 @@ class DiskRoom:
         return "make room: `cbp disk` shows what takes it; the service goes on by itself"
 
 
-def disk_rooms(
-    settings: Settings, look: Callable[[str], tuple[int, int, bool]] | None = None
-) -> list[DiskRoom]:
-    """Return the disks of the service's folders.
+@dataclass(eq=False)
+class TimedLooks:
+    """Looks at folders in threads; safe to use from several threads.
+
+    A call raises what the look raises, and `TimeoutError` once it has hung for `seconds`, and at
+    once as long as it goes on hanging.
+    """
+
+    look: Look
+    seconds: float = LOOK_SECONDS
+    _threads: Threads = field(default_factory=lambda: Threads("disk"))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _under_way: dict[str, Future[tuple[int, int, bool]]] = field(default_factory=dict)
+    _late: set[str] = field(default_factory=set)
+
+    def __call__(self, folder: str) -> tuple[int, int, bool]:
+        """Return what a look at a folder shows."""
+        with self._lock:
+            future = self._under_way.get(folder)
+            if future is None or future.done():
+                future = self._under_way[folder] = self._threads.submit(self.look, folder)
+                self._late.discard(folder)
+            elif folder in self._late:
+                raise TimeoutError(folder)
+        try:
+            return future.result(self.seconds)
+        except TimeoutError:
+            with self._lock:
+                self._late.add(folder)
+            raise
+
+
+def disk_rooms(settings: Settings, look: Look | None = None) -> list[DiskRoom]:
+    """Return the disks of the service's folders, but for those that do not answer.
 
     Args:
         settings: `root`, `tables`, `drop_root` and `cache`.
-        look: Returns the device of a folder, its free bytes, and whether it can be written;
-            replaces the operating system's answers.
+        look: Replaces the operating system's answers.
     """
     folders = {"root folder": settings.root, "drop folder": settings.drop_root}
     if "://" not in settings.tables:
@@ -94,8 +137,8 @@ def disk_rooms(
     for name, folder in folders.items():
         path = str(folder)
         try:
-            device, free, writable = (look or _look)(path)
-        except OSError:  # a folder that is gone is the trouble of its sources and tables
+            device, free, writable = (look or _looks)(path)
+        except OSError:  # a folder that is gone or hangs is the trouble of its sources and tables
             continue
         before = found.get((device, writable))
         names = (*before.folders, name) if before else (name,)
@@ -127,3 +170,6 @@ def _look(folder: str) -> tuple[int, int, bool]:
     if status.f_files and not status.f_favail:
         free = 0  # no further file can be made, whatever room there is
     return os.stat(folder).st_dev, free, os.access(folder, os.W_OK | os.X_OK)
+
+
+_looks = TimedLooks(_look)

@@ -273,7 +273,7 @@ def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[st
         increments = _pages(client, "increments", flow=source)
         counts = {one["index"]: one["records"] for one in increments}
         actual += _wrong_counts(sorted(files, key=_index), counts)
-        actual += _wrong_rows([file for _, file in sorted(files, key=_index)], rows[source])
+        actual += _wrong_rows(sorted(files, key=_index), rows[source])
     names = Counter(row[NAMES.index("name")] or "" for row in rows.get(plan.counted, ()))
     state: Counter[str] = Counter()
     for row in _pages(client, "state/count/counts/records"):
@@ -310,28 +310,37 @@ def _wrong_counts(files: Sequence[tuple[int, Dropped]], counts: Mapping[int, int
             yield f"{held[0]}: {counts.get(index)} records, another reader finds {expected}"
 
 
-def _wrong_rows(files: Sequence[Dropped], rows: list[tuple[Any, ...]]) -> Iterator[str]:
+def _wrong_rows(files: Sequence[tuple[int, Dropped]], rows: list[tuple[Any, ...]]) -> Iterator[str]:
     """Compare the records of a source with those of its files, in the order of increments.
 
-    Of a source with very many, such as text that is nothing but line ends, only the first are read.
+    Files that became one increment together may be in any order in it. A source can have very many
+    records, such as text that is nothing but line ends: then only the first ones are read.
     """
     at = 0
-    for file in files:
+    for _, group in groupby(files, _index):
+        left = [file for _, file in group]
+        while left and at < ROWS_MAX:
+            for file in left:
+                try:
+                    expected = records(file.case)
+                except Exception as error:
+                    said = f"{type(error).__name__}: {error}"
+                    yield f"{file}: accepted, where another reader says {said}"
+                    return
+                here = rows[at : at + len(expected)]
+                if at + len(expected) > ROWS_MAX:
+                    expected = expected[: len(here)]
+                if len(here) == len(expected) and all(map(is_same, here, expected)):
+                    break
+            else:
+                yield f"{left[0]}: accepted, and another reader finds other records"
+                return
+            left.remove(file)
+            at += len(expected)
         if at >= ROWS_MAX:
             return
-        try:
-            expected = records(file.case)
-        except Exception as error:
-            yield f"{file}: accepted, where another reader says {type(error).__name__}: {error}"
-            return
-        here = rows[at : (at := at + len(expected))]
-        if at > ROWS_MAX:
-            expected = expected[: len(here)]
-        if len(here) != len(expected) or not all(map(is_same, here, expected)):
-            yield f"{file}: accepted, and another reader finds other records"
-            return
-    if at != len(rows) and at <= ROWS_MAX:
-        yield f"{files[0].source}: {len(rows)} records, another reader finds {at}"
+    if at != len(rows):
+        yield f"{files[0][1].source}: {len(rows)} records, another reader finds {at}"
 
 
 def _number(path: str) -> int:

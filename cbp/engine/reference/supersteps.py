@@ -7,7 +7,7 @@ The state of a superstep is settled before the next one begins. The changes of a
 became of its records from the first superstep to the last. If an aggregate ends the loop, the
 messages of the last superstep are dropped.
 
-Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_supersteps.py).
+Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_engine.py).
 """
 
 from __future__ import annotations

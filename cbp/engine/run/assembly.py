@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, assert_never
 
 from cbp.engine.columnar.file_slices import records_expected, share_of
 from cbp.engine.delta.actions import AddFile
@@ -100,12 +100,38 @@ class Reported:
 
     def _add(self, report: TaskReport) -> None:
         match report:
+            case OutputFile():
+                self.outputs.append(report)
+            case BindingsFile():
+                self.bindings.append(report)
+            case NewStateFile():
+                self.new.append(report)
+            case MergedFile():
+                self.merged.append(report)
+            case DroppedFile():
+                self.dropped.append(report)
+            case DeletedRows():
+                self.deleted.append(report)
+            case Counts():
+                self.counts.append(report)
+            case JobLane():
+                self.lanes.append(report)
+            case NextTimer():
+                self.timers.append(report)
+            case Failed():
+                self.failed.append(report)
+            case ProcessChanged():
+                self.changed.append(report)
+            case GroupFailed():
+                self.groups_failed.append(report)
+            case SetAside():
+                self.set_aside.append(report)
             case MessageMisplaced():
                 self.misplaced = True
             case NextPhase(reports):
                 self._add_next(reports)
             case _:
-                getattr(self, _LISTS[type(report)]).append(report)
+                assert_never(report)
 
     def _add_next(self, reports: Sequence[TaskReport]) -> None:
         next_ = Reported.of(reports)
@@ -113,24 +139,6 @@ class Reported:
         self.changed += next_.changed
         self.misplaced = self.misplaced or next_.misplaced
         self.next_phase += reports
-
-
-_LISTS: Mapping[type, str] = {
-    OutputFile: "outputs",
-    BindingsFile: "bindings",
-    NewStateFile: "new",
-    MergedFile: "merged",
-    DroppedFile: "dropped",
-    DeletedRows: "deleted",
-    Counts: "counts",
-    JobLane: "lanes",
-    NextTimer: "timers",
-    Failed: "failed",
-    ProcessChanged: "changed",
-    GroupFailed: "groups_failed",
-    SetAside: "set_aside",
-}
-"""Where each kind of report is collected; the others have no list."""
 
 
 def raise_first_error(reported: Reported) -> None:

@@ -31,7 +31,7 @@ from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.run.account import READ, RECALLED, WAY
 
 _REMEMBERED_SHARE = 4
-"""Of the bytes of a whole run, a process keeps so small a part in memory between runs."""
+"""A process keeps at most this part (a quarter) of `whole_run_bytes` in memory between runs."""
 
 
 def reads_files(plan: TaskPlan) -> bool:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
 
 from controller.alerts.conditions import alerts_of
-from controller.alerts.disk_room import FULL_BYTES, LOW_BYTES, disk_alerts, disk_rooms
+from controller.alerts.disk_room import (
+    FULL_BYTES,
+    LOW_BYTES,
+    Look,
+    TimedLooks,
+    disk_alerts,
+    disk_rooms,
+)
 from controller.settings import Settings
-
-Look = Callable[[str], tuple[int, int, bool]]
 
 
 def one_disk(free: int, *, writable: bool = True) -> Look:
@@ -59,6 +64,28 @@ def test_each_disk_is_looked_at(tmp_path: Path) -> None:
         (("root folder", "drop folder"), "ok"),
         (("cache folder",), "full"),
     ]
+
+
+def test_a_disk_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
+    """It is left out, is looked at by one thread only, and is there again once it answers."""
+    answers, asked = threading.Event(), list[str]()
+
+    def look(folder: str) -> tuple[int, int, bool]:
+        asked.append(folder)
+        if folder.endswith("cache"):
+            answers.wait()
+        return (1 if folder.endswith("cache") else 2), LOW_BYTES, True
+
+    settings, looks = Settings(root=tmp_path, cache=tmp_path / "cache"), TimedLooks(look, 0.01)
+    try:
+        for _ in range(3):
+            assert str(settings.cache) not in [one.path for one in disk_rooms(settings, looks)]
+            looks.seconds = threading.TIMEOUT_MAX  # nobody waits for it a second time
+        assert asked.count(str(settings.cache)) == 1
+    finally:
+        answers.set()
+    looks._under_way[str(settings.cache)].result()
+    assert [one.folders for one in disk_rooms(settings, looks)][-1] == ("cache folder",)
 
 
 def test_the_operating_system_is_asked(tmp_path: Path) -> None:

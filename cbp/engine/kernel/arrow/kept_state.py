@@ -94,8 +94,9 @@ class KeptCall:
                 file = state.whole(at)
                 state.lookups["index"] += 1
                 starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
-                found = _rows_of(file.hashes, self.hashes[first:last])
-                starts[first:last], stops[first:last] = found
+                wanted = self.hashes[first:last]
+                starts[first:last] = np.searchsorted(file.hashes, wanted, "left")
+                stops[first:last] = np.searchsorted(file.hashes, wanted, "right")
                 hit = np.flatnonzero(stops > starts)
                 if len(hit):
                     order = file.second_order(columns)
@@ -293,15 +294,6 @@ def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
     for name, column in zip(second.column_names, positive_zeros(second).columns, strict=True):
         table = table.append_column(name, column)
     return order_by_columns(table, [_GROUP, *second.column_names])
-
-
-def _rows_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
-    """Return where the rows of each wanted hash begin and end; both arguments ascend."""
-    is_same = len(hashes) == len(wanted) and np.array_equal(hashes, wanted)
-    if is_same and bool(np.all(hashes[1:] > hashes[:-1])):  # every record of the file, once
-        rows = np.arange(len(hashes))
-        return rows, rows + 1
-    return np.searchsorted(hashes, wanted, "left"), np.searchsorted(hashes, wanted, "right")
 
 
 def _taken(columns: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
