@@ -2,6 +2,8 @@
 
     python -m tests.bench.supersteps
     python -m tests.bench.supersteps --log 5        # what the log of a long loop costs, and saves
+    python -m tests.bench.supersteps --tasks        # one task and two
+    python -m tests.bench.supersteps --tasks --engine spark        # the same in barrier jobs
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
@@ -11,6 +13,9 @@ so a bulk loop calls all nodes 744 times where a few of them change.
 
 `--log` runs a bulk loop on a path that long several times in turn: without its log, with it, and
 with a death at a random superstep, after which another try goes on.
+
+`--tasks` runs both loops in one process and in two that exchange messages, in turn, by the clock:
+messages that go round are the cost of an exchange, and a bulk loop is much Python for each node.
 """
 
 from __future__ import annotations
@@ -28,9 +33,10 @@ from typing import Any
 import numpy as np
 
 from cbp import DataflowBuilder, Input, Loopback, Output, Translate
-from cbp.engine.direct import LocalEngine
+from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.workers.executor import WorkerExecutor
 from tests.driver import Driver
 from tests.loops import Components
 from tests.planned_faults import Crash, PlannedFaults
@@ -186,12 +192,72 @@ def log_costs(rounds: int) -> None:
     print(f"writing the log took {100 * statistics.median(shares):.1f} % of the loop's time")
 
 
+def engine_of(kind: str, tasks: int) -> DirectEngine:
+    """Return an engine whose loops have so many tasks, from two records on."""
+    limits = replace(DEFAULT_LIMITS, rows_per_loop_task=1, rows_per_barrier_task=1)
+    cache = tempfile.mkdtemp(dir=PLACE.name)
+    if kind == "local":
+        workers = WorkerExecutor(free_max=tasks, loop_tasks_max=tasks)
+        return LocalEngine(cache=cache, executor=workers, limits=limits)
+    from cbp.engine.spark import SparkEngine, SparkSettings
+
+    settings = SparkSettings(master="local[2]", resident_workers=0)
+    return SparkEngine(settings, cache=cache, limits=limits)
+
+
+def timed(
+    engine: DirectEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
+) -> tuple[float, int]:
+    """Return the seconds of a run by the clock, and the number of its supersteps."""
+    flow = DataflowBuilder("loop")
+    flow.stage("loop", stage, buckets=4, **{source: flow.source("given", schema)})
+    driver = Driver(engine, flow.build(), Path(tempfile.mkdtemp(dir=PLACE.name)))
+    driver.slots_max = tasks
+    driver.feed("given", rows)
+    started = time.perf_counter()
+    driver.run_until_idle()
+    seconds = time.perf_counter() - started
+    (figures,) = driver.figures
+    assert figures["tasks"] == tasks, figures
+    return seconds, int(figures["supersteps"])
+
+
+def in_tasks(kind: str, rounds: int) -> None:
+    """Print what an exchange costs, and what a second task gains."""
+    edges = real_graphs.power_law(4_000, 16_000)
+    both = np.concatenate([edges, edges[:, ::-1]])
+    links = [{"src": src, "dst": dst} for src, dst in both.tolist()]
+    empty, heavy = "k BIGINT, n BIGINT", "src BIGINT, dst BIGINT"
+    engine = engine_of(kind, 2)
+    print("| tasks | an almost empty superstep, ms | a bulk loop of 20 rounds, s |")
+    print("| --- " * 3 + "|", flush=True)
+    took: dict[int, tuple[list[float], list[float]]] = {1: ([], []), 2: ([], [])}
+    for _ in range(rounds):
+        for tasks, (supersteps, loops) in took.items():
+            given = {n: [{"k": k, "n": n} for k in range(2)] for n in (1, ROUNDS - 1)}
+            few, _ = timed(engine, Round(), "starts", empty, given[1], tasks)
+            many, _ = timed(engine, Round(), "starts", empty, given[ROUNDS - 1], tasks)
+            supersteps.append((many - few) / (ROUNDS - 2) * 1e3)
+            loops.append(timed(engine, Bulk(20), "links", heavy, links, tasks)[0])
+    for tasks, (supersteps, loops) in took.items():
+        superstep, loop = statistics.median(supersteps), statistics.median(loops)
+        print(f"| {tasks} | {superstep:.2f} | {loop:.2f} ({min(loops):.2f} to {max(loops):.2f}) |")
+    engine.close()
+
+
 def main() -> None:
     """Print the cost of a superstep, and a row for each graph; or what a log costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--log", type=int, default=0, metavar="ROUNDS", help="see above")
-    if rounds := parser.parse_args().log:
-        log_costs(rounds)
+    parser.add_argument("--tasks", action="store_true", help="see above")
+    parser.add_argument("--engine", choices=["local", "spark"], default="local")
+    parser.add_argument("--rounds", type=int, default=5, help="of --tasks")
+    asked = parser.parse_args()
+    if asked.log:
+        log_costs(asked.log)
+        return
+    if asked.tasks:
+        in_tasks(asked.engine, asked.rounds)
         return
     _, few = run(Round(), "starts", "k BIGINT, n BIGINT", [{"k": 1, "n": 1}])
     _, many = run(Round(), "starts", "k BIGINT, n BIGINT", [{"k": 1, "n": ROUNDS - 1}])

@@ -45,6 +45,7 @@ from cbp.errors import AuthorCodeError, DefinitionError, Mistake
 from cbp.model.dataflow.stage import Form
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.plan.explain import PhysicalLimits
+from cbp.model.run.account import LOOP_WORTH
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import LookupMoment, TableChange
 
@@ -70,7 +71,15 @@ class Preparer:
             most: tuple[int | None, int | None] = (None, None)
         else:
             most = limits.arranged_reads, limits.arranged_bytes
-        return PhysicalLimits(self.executor.slots, rows, *most, bypass, limits.whole_run_bytes)
+        return PhysicalLimits(
+            self.executor.slots,
+            rows,
+            *most,
+            bypass,
+            limits.whole_run_bytes,
+            self.executor.loop_tasks_max,
+            limits.rows_per_task_of_loop(on_spark=bypass is not None),
+        )
 
     def maintains_outputs(self, epoch: int) -> bool:
         """Return whether a run maintains its outputs; see `RunPreparer.maintains_outputs`."""
@@ -186,7 +195,7 @@ class Preparer:
             prepared = self._with_set_aside(prepared, aside, reported.set_aside)
         figures = {
             **prepared.figures,
-            "tasks": max((task.tasks for _, task in jobs), default=0),
+            **_tasks([task for _, task in jobs], reported),
             "seconds_plan": ready - started,
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,
@@ -285,6 +294,14 @@ class Preparer:
                 )
                 changes += [change] if change else []
         return changes
+
+
+def _tasks(jobs: Sequence[TaskPlan], reported: Reported) -> dict[str, float]:
+    """Return how many tasks ran, and how many a loop would have had if slots had been free."""
+    if not jobs or jobs[0].spec.supersteps == 1:
+        return {"tasks": max((job.tasks for job in jobs), default=0)}
+    (job,), ran = jobs, len(reported.counts)  # an executor may give it fewer
+    return {"tasks": ran, **({LOOP_WORTH: job.worth} if job.worth > ran else {})}
 
 
 def _moments(plan: RunPlan) -> dict[str, LookupMoment]:

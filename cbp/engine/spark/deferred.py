@@ -49,6 +49,7 @@ class DeferredExecutor:
     ) -> None:
         self._seconds = seconds
         self._make, self.slots, self.bypass = make, slots, bypass
+        self.loop_tasks_max = slots
         self._changed = threading.Condition()
         self._executor: Executor | None = None
         self._error: CbpError | None = None
@@ -98,6 +99,10 @@ class DeferredExecutor:
                 self._changed.notify_all()
         if executor is not None:
             executor.cancel(run)
+
+    def loop_slots(self) -> int:
+        """Return how many tasks of a loop could run now; 1 until Spark has started."""
+        return self._executor.loop_slots() if self._executor is not None else 1
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that wait for a slot; none before the start."""

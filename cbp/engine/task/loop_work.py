@@ -1,4 +1,4 @@
-"""Supersteps of one task: calls groups until no message is left, and writes what they leave.
+"""Supersteps of a task: calls groups until no message is left, and writes what they leave.
 
     arrived records -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
                          '-> LoopState ---------------'-> LoopState ... -> state, changes of views
@@ -10,14 +10,23 @@ once, whatever the number of supersteps, and the files are those that one epoch 
 effect would have written. A long loop leaves snapshots of what it did, from which another try of
 the run goes on (`cbp.engine.task.superstep_log`).
 
+A loop may have several tasks, each with its own buckets. After each superstep they do a round of
+an exchange (`cbp.engine.shuffle.exchange`): a task sends each other one the messages and the remote
+state records for its buckets, and all of them how many messages are under way, and its part of each
+aggregate. By these all end after the same superstep. Task 0 decides by its clock when all put a
+snapshot. The buckets of a task have neighboring hashes, so records that come task by task are in
+the order of one task that emits all of them.
+
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
-off (tests/cbp/engine/task/test_loop_work.py).
+off (tests/cbp/engine/task/test_loop_work.py), whatever the number of tasks
+(tests/cbp/engine/task/test_loops_in_tasks.py).
 
 Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
 
 A message is read by the next superstep; if none follows, it is written. What became of the records
 of views is written at the end: what is left of all their changes. State of another key is seen by
-the next superstep. Any other output is written at once, superstep after superstep.
+the next superstep. Any other output is written at once, superstep after superstep; task 0 does that
+for all tasks, since its order is that of supersteps first.
 
 What a loop holds has a bound (`EngineLimits.whole_run_bytes`): messages, records of states that it
 wrote, and changes of views. A loop that would hold more is refused while there is still memory.
@@ -33,19 +42,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import conform
+from cbp.engine.columnar.arrow_types import Int64s, conform
 from cbp.engine.columnar.file_slices import file_columns
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.reached_state import Room
 from cbp.engine.kernel.arrow.type_check import narrow
+from cbp.engine.kernel.net_changes import rows_left, rows_that_count
 from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.broadcast import Shared
+from cbp.engine.shuffle.exchange import ALONE, Exchange, exact_parts
 from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
+from cbp.engine.shuffle.superstep_rounds import Round, SuperstepRounds
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
@@ -62,7 +73,7 @@ from cbp.engine.task.bucket_work import (
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
-from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN
+from cbp.model.flow.changes import SIGN
 from cbp.model.flow.schema import Schema
 
 
@@ -91,16 +102,29 @@ class LoopWork:
 
     Attributes:
         part: The task's number.
+        exchange: The rounds with the other tasks, of which this one does the same number.
     """
 
     writers: LoopWriters
     part: int
+    exchange: Exchange = ALONE
     _log: SuperstepLog = field(init=False)
+    _rounds: SuperstepRounds = field(init=False)
     _halves: list[_Half] = field(init=False)
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
-        self._log = SuperstepLog(plan)
+        self._log = SuperstepLog(plan, part=self.part)
+        assert plan.layout is not None, "every input of a loop has groups"
+        self._rounds = SuperstepRounds(
+            self.exchange,
+            plan.spec,
+            plan.layout,
+            plan.stage,
+            plan.tasks,
+            plan.buckets,
+            plan.hash_mask,
+        )
         own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
         halves = (
             tuple(bucket for bucket in own if (bucket < plan.buckets // 2) == lower)
@@ -130,34 +154,82 @@ class LoopWork:
         """
         writers = self.writers
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
-        if (snapshot := self._log.newest()) is not None:
+        if (snapshot := self._broken_off()) is not None:
             if sent:
                 deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
-        while number < most and (number == 0 or left):
+        emitted, goes_on, saved = dict[str, pa.Table](), True, 0
+        while goes_on:
             writers.plan.faults("superstep.before")
-            writers.room.taken, writers.room.superstep = self._bytes(left), number + 1
+            self._make_room(left, number + 1)
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
-            left, number = writers.take_messages(), number + 1
-            self._turn()
-            if writers.go_on() and number > 1:
-                writers.counts["messages_dropped"] = sum(table.num_rows for table in left.values())
-                left = {}
+            emitted, number = writers.take_messages(), number + 1
+            done = self._exchanged(emitted, last=number == most)
+            if saved:
+                self._log.forget_before(saved)
+            left = self._turn(done)
+            if writers.go_on(done.aggregates) and number > 1:
+                dropped = sum(table.num_rows for table in emitted.values())
+                writers.counts["messages_dropped"] = dropped
+                emitted, goes_on = {}, False
+            goes_on = goes_on and number < most and done.waiting > 0
             writers.plan.faults("superstep.after")
-            if left and number < most:
-                self._keep(number, left)
-        writers.counts["supersteps"] = number
-        if self._log.spent:
-            writers.counts["seconds_superstep_log"] = self._log.spent
-        writers.release(left)
+            if goes_on:
+                done.require_routed()
+                if done.saves:
+                    self._log.put(partial(self._snapshot, number, left))
+                    saved = number if writers.plan.tasks > 1 else 0
+        if self.part == 0:
+            writers.counts["supersteps"] = number
+            if self._log.spent:
+                writers.counts["seconds_superstep_log"] = self._log.spent
+        writers.release(emitted)
         touched = {bucket for half in self._halves for bucket in self._finish(half)}
         writers.state.compact_others(touched, writers.cache())
         writers.state.write_deletes()
 
-    def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
-        """Put a snapshot, if it is time."""
-        if self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
-            self._log.put(partial(self._snapshot, number, left))
+    def _make_room(self, left: Mapping[str, pa.Table], superstep: int) -> None:
+        """Count what the loop holds before a superstep."""
+        room, held = self.writers.room, self._bytes(left)
+        room.taken, room.superstep = held, superstep
+        if self.writers.plan.tasks > 1:
+            room.hold(0)  # other tasks may have sent more than this one emitted
+
+    def _broken_off(self) -> Snapshot | None:
+        """Return the snapshot from which all tasks go on; `None` if they begin anew."""
+        if self.writers.plan.tasks == 1:
+            return self._log.newest()
+        numbers: list[Any] = self._rounds.ask("snapshots", self._log.numbers())
+        common = set.intersection(*map(set, numbers))
+        if not common:
+            return None
+        snapshot = self._log.after(max(common))
+        return snapshot if all(self._rounds.ask("sound", snapshot is not None)) else None
+
+    def _exchanged(self, emitted: Mapping[str, pa.Table], *, last: bool) -> Round:
+        """Do the round after a superstep; return what all tasks know then.
+
+        Args:
+            emitted: The messages of this task.
+            last: Whether no superstep can follow.
+        """
+        writers = self.writers
+        done = self._rounds.swap(
+            messages=emitted,
+            remote=writers.take_remote(),
+            outputs=writers.take_late(),
+            aggregates=writers.given(),
+            saves=self.part == 0 and self._is_due(emitted),
+            last=last,
+        )
+        for name, tables in done.outputs.items():
+            for table in tables:
+                writers.write_now(name, table)
+        return done
+
+    def _is_due(self, emitted: Mapping[str, pa.Table]) -> bool:
+        """Return whether it is time that all tasks put a snapshot."""
+        return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, emitted))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
         """Return about how many bytes a snapshot has."""
@@ -182,7 +254,8 @@ class LoopWork:
             for name, state in half.states.items():
                 state.go_on_from(tables[f"gone/{at}/{name}"], tables[f"written/{at}/{name}"])
         self.writers.go_on_from(snapshot.facts, tables)
-        self.writers.counts["supersteps_before"] = snapshot.supersteps
+        if self.part == 0:
+            self.writers.counts["supersteps_before"] = snapshot.supersteps
         names = (one.name for one in self.writers.plan.spec.loopbacks)
         return {name: tables[key] for name in names if (key := f"left/{name}") in tables}
 
@@ -222,15 +295,15 @@ class LoopWork:
         work.run()
         writers.counts["groups"] += work.groups
 
-    def _turn(self) -> None:
-        """Let the next superstep see what this one wrote."""
-        plan = self.writers.plan
+    def _turn(self, done: Round) -> dict[str, pa.Table]:
+        """Let the next superstep see what this one wrote; return the messages that it reads."""
+        plan, remote = self.writers.plan, done.remote
         for spec in plan.spec.states:
-            remote = self.writers.take_remote(spec.name)
             for half in self._halves:
-                for records in remote:
+                for records in remote.get(spec.name, ()):
                     half.states[spec.name].add(half.part_of(records, plan.buckets))
                 half.states[spec.name].turn()
+        return {name: pa.concat_tables(tables) for name, tables in done.messages.items()}
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
@@ -282,14 +355,12 @@ def _add(states: Mapping[str, LoopState], room: Room, name: str, rows: pa.Table)
     states[name].add(room.take(rows))
 
 
-Int64s = npt.NDArray[np.int64]
-
 _HASH = "_hash"
 
 
 @dataclass
 class LoopWriters(TaskWriters):
-    """The writers of a loop's only task; see the module header.
+    """The writers of a task of a loop; see the module header.
 
     Attributes:
         room: Where what the loop holds has place.
@@ -299,6 +370,7 @@ class LoopWriters(TaskWriters):
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
     _held: dict[str, list[pa.Table]] = field(init=False)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
+    _late: dict[str, list[pa.Table]] = field(init=False)
     _remote: dict[str, list[pa.Table]] = field(init=False)
     _bytes_held: Counter[str] = field(init=False, default_factory=Counter)
     _bytes_net: Counter[str] = field(init=False, default_factory=Counter)
@@ -315,6 +387,7 @@ class LoopWriters(TaskWriters):
         self._held = {name: [] for name in sorted(held)}
         others = self._outputs_of.keys() - held if self.plan.depends_on else ()
         self._written_now = {name: [] for name in sorted(others)}
+        self._late = {}
         self._remote = {state.name: [] for state in spec.states}
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
@@ -326,8 +399,15 @@ class LoopWriters(TaskWriters):
         records = pa.Table.from_arrays(columns, names=list(names))
         if name in self._held:
             self._hold(name, self.room.take(records))
-            return
-        super().write_output(name, columns)
+        elif self.part:
+            self._late.setdefault(name, []).append(self.room.take(records))
+        else:
+            self.write_now(name, records)
+
+    def write_now(self, name: str, records: pa.Table) -> None:
+        """Write records of an output that is not held."""
+        for part in records.to_batches():
+            super().write_output(name, part.columns)
         if self.can_be_saved:
             self._written_now[name].append(records)
             self._bytes_written += int(records.nbytes)
@@ -399,13 +479,35 @@ class LoopWriters(TaskWriters):
             if (tables := self._take(self._held, loopback.name))
         }
 
-    def take_remote(self, state: str) -> list[pa.Table]:
-        """Return the records of a state that groups emitted for other keys in this superstep."""
-        return self._take(self._remote, state)
+    def take_remote(self) -> dict[str, pa.Table]:
+        """Return the records that groups emitted for other keys in this superstep, by state."""
+        return {
+            name: pa.concat_tables(tables)
+            for name in self._remote
+            if (tables := self._take(self._remote, name))
+        }
 
-    def go_on(self) -> bool:
-        """End a superstep; return whether an aggregate ends the loop with it."""
-        values = self.plan.spec.aggregated(self._numbers)
+    def take_late(self) -> dict[str, pa.Table]:
+        """Return the records of outputs that task 0 writes for this one."""
+        late, self._late = self._late, {}
+        return {name: pa.concat_tables(tables) for name, tables in late.items()}
+
+    def given(self) -> Mapping[str, Sequence[float]]:
+        """Return what the groups of this superstep gave to each aggregate, or parts of as much."""
+        if self.plan.tasks == 1:
+            return self._numbers
+        return {
+            one.name: exact_parts(one.how, self._numbers[one.name])
+            for one in self.plan.spec.aggregates
+        }
+
+    def go_on(self, given: Mapping[str, Sequence[float]]) -> bool:
+        """End a superstep; return whether an aggregate ends the loop with it.
+
+        Args:
+            given: What all tasks gave to each aggregate.
+        """
+        values = self.plan.spec.aggregated(given)
         self._go_on_with(values)
         self._drop_cancelled()
         return self.plan.spec.is_converged(values)
@@ -427,7 +529,7 @@ class LoopWriters(TaskWriters):
             if self._bytes_held[name] <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
                 continue
             changes = pa.concat_tables(self._take(self._held, name))
-            self._hold(name, changes.take(pa.array(_rows_that_count(changes))))
+            self._hold(name, changes.take(pa.array(rows_that_count(changes))))
             self._bytes_net[name] = self._bytes_held[name]
 
     def release(self, left: Mapping[str, pa.Table]) -> None:
@@ -444,7 +546,7 @@ class LoopWriters(TaskWriters):
         signs = changes.column(SIGN).to_numpy().astype(np.int64)
         (codes,) = row_codes([records])
         sums = np.bincount(codes, weights=signs).astype(np.int64)
-        died, born = _rows_left(codes, signs, -sums), _rows_left(codes, -signs, sums)
+        died, born = rows_left(codes, signs, -sums), rows_left(codes, -signs, sums)
         rows = np.concatenate([died, born])
         if not len(rows):
             return
@@ -471,45 +573,3 @@ class LoopWriters(TaskWriters):
             self._bytes_held[name] = 0
         tables, held[name] = held[name], []
         return tables
-
-
-def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
-    """Return a row for each record that is left, as often as `counts` says.
-
-    Args:
-        codes: A number for the record of each row.
-        signs: Rows whose sign is below zero stand for the record.
-        counts: By code; none for a record that is not positive.
-    """
-    rows = np.flatnonzero(signs < 0)
-    names, firsts = np.unique(codes[rows], return_index=True)
-    times = np.maximum(counts[names], 0)
-    left: Int64s = np.repeat(rows[firsts], times)
-    return left
-
-
-def _rows_that_count(changes: pa.Table) -> Int64s:
-    """Return rows, ascending, that lead where all changes of a view lead, with later ones or not.
-
-    A record that came and went is left out. One that went first was there before the loop: if it
-    came again, both rows stay, since its first spelling counts (0.0 and -0.0 are equal).
-    """
-    (codes,) = row_codes(
-        [changes.select([n for n in changes.column_names if n not in CHANGE_COLUMNS])]
-    )
-    signs = changes.column(SIGN).to_numpy().astype(np.int64)
-    sums = np.bincount(codes, weights=signs).astype(np.int64)
-    went, came = (_first_rows(codes, rows, len(sums)) for rows in (signs < 0, signs > 0))
-    both = (went < came) & (came < len(codes))
-    rows = [
-        np.repeat(went, np.maximum(-sums, 0) + both),
-        np.repeat(came, np.maximum(sums, 0) + both),
-    ]
-    return np.sort(np.concatenate(rows))
-
-
-def _first_rows(codes: Int64s, chosen: npt.NDArray[np.bool_], many: int) -> Int64s:
-    """Return the first chosen row of each code; behind all rows if there is none."""
-    first, rows = np.full(many, len(codes)), np.flatnonzero(chosen)[::-1]
-    first[codes[rows]] = rows
-    return first

@@ -91,7 +91,8 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
         "its records can have several destinations, and would be set aside for some of them": any(
             one.has_several for one in spec.inputs
         ),
-        "it loops within a run, where groups are not called one by one": spec.has_one_task,
+        "it loops within a run, where groups are not called one by one": spec.supersteps > 1
+        or spec.has_one_task,
         "a combiner makes one record of several, which cannot be set aside one by one": any(
             one.combine is not None for one in spec.inputs
         ),
