@@ -90,7 +90,7 @@ class ReachOut(Model):
     sources: list[SourceReachOut]
     rebuild: bool = Field(description="Whether a rebuild can read all input.")
     oldest_position: int | None = Field(
-        description="A roll-back goes no further back; `null`: no position was put yet."
+        description="A roll-back goes no further back; `null`: it can go to the start."
     )
 
 

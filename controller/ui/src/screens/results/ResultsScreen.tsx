@@ -40,7 +40,7 @@ export default function ResultsScreen() {
     <Page
       title="Results"
       titleText={`Results of ${dataflow}`}
-      lead="The newest records of a flow, and how it went over epochs. An epoch leads to what made it."
+      lead="The newest records of a flow, and their number by epoch. The number of an epoch leads to its run."
       wide
       cli={["cbp", "records", dataflow, flow ?? "FLOW", "--newest"]}
     >
