@@ -73,7 +73,7 @@ def print_text(
 
 
 def print_markdown(markdown: str) -> None:
-    """Print Markdown as text with headings and tables; what is not a terminal gets it as it is."""
+    """Print Markdown with headings and tables; without a terminal, print it unchanged."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.out(markdown.rstrip("\n"))
@@ -260,7 +260,7 @@ def text(value: str, style: str = "") -> Text:
 
 
 def one_line(value: str) -> str:
-    """Return a name as one line for a table, whatever characters it has."""
+    """Return a name as one line for a table, for any characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
 
 

@@ -244,7 +244,7 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
-    """Return those of these stages that exist, and all stages behind them."""
+    """Return the existing ones of these stages, and all stages downstream."""
     before, stages_behind = predecessors(dataflow.wiring()), set[str]()
     for component in components(before):
         reads = {upstream for stage in component for upstream in before[stage]}

@@ -204,8 +204,8 @@ class DataflowBuilder:
                 message = f"a stage is not a flow: name one of its outputs ({has})"
             else:
                 message = (
-                    f"got {type(given).__name__}; wire it to what flow.source(...) returned, to "
-                    "an output of a stage, or to a flow's name"
+                    f"got {type(given).__name__}; expected the value that flow.source(...) "
+                    "returned, an output of a stage, or the name of a flow"
                 )
             where = f"stages.{stage}.inputs.{input_}"
             self._mistakes.append(Mistake("wiring_invalid", where, message))
@@ -225,7 +225,7 @@ class DataflowBuilder:
         begin: str = "beginning",
         paused: bool = False,
     ) -> None:
-        """Publish a flow, or mirror a view; `cbp.model.dataflow.sinks` says what is possible.
+        """Publish a flow, or mirror a view; see `cbp.model.dataflow.sinks` for the rules.
 
         Args:
             to: `"parquet"`, `"csv"`, `"delta"` or `"webhook"`.

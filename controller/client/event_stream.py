@@ -32,7 +32,7 @@ class Message:
 
 
 def messages(lines: Iterable[str]) -> Iterator[Message]:
-    """Yield the messages of a stream; what the stream ends in the middle of is left out."""
+    """Yield the messages of a stream; an incomplete last message is dropped."""
     id_, event, data = "", "message", list[str]()
     for line in lines:
         if not line:

@@ -34,7 +34,7 @@ class AddressRefusedError(CbpError):
 
 
 class OutboundFailedError(OperatingError):
-    """Another service did not answer, or answered what cannot be used."""
+    """Another service did not answer, or its answer cannot be used."""
 
     code = "outbound_failed"
 

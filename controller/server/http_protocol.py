@@ -101,7 +101,7 @@ class _Bounded(asyncio.Protocol):
         self._refuse("503 Service Unavailable", _FULL, **{"Retry-After": "5"})
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not a request of HTTP, which the application never sees."""
+        """Refuse bytes that are not an HTTP request; the application never sees them."""
         self._refuse("400 Bad Request", _INVALID)
 
     def _refuse(self, status: str, document: Mapping[str, Any], **more: str) -> None:

@@ -46,7 +46,7 @@ _Settings = Mapping[str, Any] | None
 
 
 class PageBuildError(Exception):
-    """The page cannot be built; the message says what is missing."""
+    """The page cannot be built; the message names the missing tool."""
 
 
 def build_wheel(
@@ -168,7 +168,7 @@ def _npm(*arguments: str, why: str) -> None:
 
 
 def npm_command() -> list[str]:
-    """Return what starts npm: Node of the build requirement and its own npm.
+    """Return the command of npm: Node of the build requirement and its own npm.
 
     Raises:
         PageBuildError: If the build requirement is not installed.

@@ -96,7 +96,7 @@ class ForeignWatch:
 
 
 def written_by_us(actions: Sequence[Action]) -> bool:
-    """Return whether an entry says that this engine wrote it."""
+    """Return whether this engine wrote an entry, according to the entry."""
     infos = [action for action in actions if isinstance(action, CommitInfo)]
     return bool(infos) and infos[0].engine.startswith("cbp/")
 
@@ -162,7 +162,7 @@ def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
 
 
 def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
-    """Return the settings of a state table that say in which bucket a key's records lie."""
+    """Return the settings of a state table that decide the bucket of a key's records."""
     return {"cbp.hash": HASH, "cbp.buckets": str(buckets), "cbp.key": ",".join(key)}
 
 
@@ -196,5 +196,5 @@ def require_features(path: str, snapshot: Snapshot) -> None:
             if any(key.startswith(prefix) for key in field.get("metadata") or {}):
                 refused.add(feature)
     if refused:
-        step = "another program turned them on: `cbp repair TABLE` takes the table back"
+        step = "another program enabled them: `cbp repair TABLE` takes the table back"
         raise TableFeatureError(path, sorted(refused), next_step=step)

@@ -80,5 +80,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the engine holds; no run may be under way."""
+        """Release the engine's resources; no run may be under way."""
         ...

@@ -106,7 +106,7 @@ class Preparer:
     def give_back(
         self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
     ) -> PreparedRun:
-        """Read what is set aside of a stage again; see `RunPreparer.give_back`."""
+        """Read the set-aside records of a stage again; see `RunPreparer.give_back`."""
         table = SetAsideTable.of(plan, self.tables)
         try:
             inputs = table.given_back(plan, self.files)
@@ -233,7 +233,7 @@ class Preparer:
         tries = [self.executor.execute(plan, task)]
         if Reported.of(tries[0]).misplaced:
             _logger.warning(
-                "stage %r, epoch %d: messages that wait were written for another route_by; they "
+                "stage %r, epoch %d: queued messages were written for another route_by, so they "
                 "are routed again",
                 task.stage,
                 task.epoch,
@@ -243,9 +243,10 @@ class Preparer:
             tries.append(self.executor.execute(plan, again))
         for one in dict.fromkeys(one for done in tries for one in Reported.of(done).changed):
             _logger.warning(
-                "stage %r: %s %s (%s) changed %s of the process that runs it. No other stage sees "
-                "it, since that process runs no other one; to start another costs time. Restore "
-                "such things before the function returns, or keep values in the translator",
+                "stage %r: %s %s (%s) changed %s of the process that runs it. Other stages are "
+                "not affected, since the process is replaced, but starting another process costs "
+                "time. Restore the change before the function returns, or keep values in the "
+                "translator",
                 one.stage,
                 "loading the code of" if one.by == "loading" else "a call of",
                 one.function,

@@ -28,7 +28,7 @@ def left_to_do(
     running: Collection[str],
     waits: Mapping[str, Wait] | None = None,
 ) -> dict[str, str]:
-    """Return the stages that have something left to do, and what, in words.
+    """Return the stages that still have work, and their remaining work in words.
 
     Args:
         rules: Maps each leading stage to its Runnable.

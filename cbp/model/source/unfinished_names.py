@@ -26,7 +26,7 @@ _CHARACTERS_MAX = 100
 
 
 def is_unfinished(name: str, endings: Sequence[str] = UNFINISHED) -> bool:
-    """Return whether a file's name says that the file is hidden, or not whole yet."""
+    """Return whether a file's name marks it as hidden or incomplete."""
     return name.startswith(".") or name.endswith(tuple(endings))
 
 

@@ -300,7 +300,7 @@ def _from_retained(
 def _count_before(
     node: StageNode, input_: str, came: int, dropped: Sequence[range], life: FlowLife
 ) -> int:
-    """Return how many increments that mean something to an input came before it."""
+    """Return the number of earlier increments that are relevant to an input."""
     first = life.first
     gone = {index for part in dropped for index in part}
     return max(0, came - first) - sum(first <= index < came for index in gone)

@@ -1,4 +1,4 @@
-"""Plan of a version change: what happens to every stage, decided before anything is done.
+"""Plan of a version change: the effects on every stage, decided before any action.
 
     compare_versions(before, after, choice) -> ChangePlan
 
@@ -149,7 +149,7 @@ class ChangePlan:
 
     @property
     def tried_again(self) -> frozenset[str]:
-        """Stages that may not fail again: their code, what they read or a setting is another."""
+        """Stages that may no longer fail: their code, input or settings have changed."""
         return frozenset(n for n, stage in self.stages.items() if stage.changed or stage.settings)
 
     def with_settings(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> ChangePlan:
@@ -358,7 +358,7 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
 
 
 def _behind(name: str, shape: DataflowShape) -> tuple[str, ...]:
-    """Return the stages that read what a stage writes, or that read such a one; nearest first."""
+    """Return the stages downstream of a stage, nearest first."""
     found = [name]
     for writer in found:
         for reader, stage in shape.stages.items():

@@ -76,9 +76,9 @@ def verify_command(
 ) -> None:
     """Recompute a dataflow from its retained input, and compare every table.
 
-    Exit status: 0 if all that readers see is equal; 1 if a table differs, or if the comparison
-    failed; 3 if it was cancelled or ran out of time, and nothing differed until then; 4 if nothing
-    differs, but a table is undecided: it could not be compared, or not from its first epoch on.
+    Exit status: 0 if all tables are equal; 1 if a table differs, or if the comparison failed; 3 if
+    it was cancelled or ran out of time without a difference so far; 4 if no table differs, but one
+    is undecided: it could not be compared, or not from its first epoch on.
     """
     with session(context).connect() as service:
         verified = _verify(
@@ -215,7 +215,7 @@ def verifications_command(
     until: Until = None,
     json_: AsJson = False,
 ) -> None:
-    """List the last verifications of a dataflow, newest first; the last 20 outlive a restart."""
+    """List the last verifications of a dataflow, newest first; a restart keeps the last 20."""
     with session(context).connect() as service:
         if cancel is not None:
             ended = Client.over(service).cancel_verification(cancel)
@@ -244,7 +244,7 @@ def differences_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the keys that differ, with what each column should hold and what it holds."""
+    """Show the keys that differ, with the expected and the actual value of each column."""
     answer = fetch(
         context,
         json_,

@@ -54,7 +54,7 @@ def snapshot_command(
     reader: For = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the versions of all tables of a dataflow that belong together, at one moment."""
+    """Show versions of all tables of a dataflow that belong to the same moment."""
     if latest and (epoch is not None or at is not None):
         raise typer.BadParameter("--latest cannot be combined with --epoch or --at")  # noqa: EM101
     with session(context).connect() as service:

@@ -259,7 +259,7 @@ class Catalog:
         return record, dataflow.stages[stage]
 
     def forget(self, name: str) -> None:
-        """Drop what is kept about a deleted dataflow."""
+        """Forget a deleted dataflow."""
         with self._lock:
             self._compiled.pop(name, None)
             self._units.pop(name, None)

@@ -65,7 +65,7 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-_LIST_MOMENTS = "`cbp rollback {} --moments` lists where it can go"
+_LIST_MOMENTS = "`cbp rollback {} --moments` lists the possible points"
 
 _log = structlog.get_logger(__name__)
 
@@ -139,7 +139,7 @@ class Rollbacks:
         request: str = "",
         tell: Tell = untold,
     ) -> RollbackPlan:
-        """Return what a roll-back would do; changes nothing that other code sees.
+        """Return the effects of a roll-back; changes nothing that other code sees.
 
         Args:
             to: See `cbp.model.version.rollback_point`.
@@ -296,16 +296,16 @@ class Rollbacks:
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
-            kept = f"the oldest records that are kept are of {_listed(oldest)}"
+            kept = f"the oldest retained records belong to {_listed(oldest)}"
             why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)
         if any(point.epochs[stage] < epoch for stage, epoch in begins.items()):
             first = sum(begins.values())
             why = (
-                f"its version {record.version} began at {_listed(begins)}; go to position "
-                f"{first} or later ({_LIST_MOMENTS.format(record.name)}), or register the former "
-                "version again with a rebuild"
+                f"its version {record.version} began at {_listed(begins)}; go to position {first} "
+                f"or later ({_LIST_MOMENTS.format(record.name)}), or register the earlier version "
+                "again with a rebuild"
             )
             raise RollbackImpossibleError(record.name, why, oldest=dict(begins), position=first)
         return point

@@ -158,7 +158,7 @@ def _lasting_codes() -> Iterator[str]:
 
 INTERRUPTED: Mapping[str, Any] = {
     "error_code": INTERRUPTED_CODE,
-    "message": "the service stopped while this run was under way; it runs again",
+    "message": "the service stopped during this run; the epoch runs again",
     "details": {},
 }
 
@@ -186,7 +186,7 @@ class Failures:
         self._stopping = False
 
     def begin(self) -> None:
-        """Begin a term: from now on an operator has cancelled what is cancelled."""
+        """Begin a term: runs cancelled from now on were cancelled by an operator."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -249,7 +249,7 @@ class Failures:
         died = 1 + (deaths(self._failed_tries(stage)) if stage is not None else 0)
         now, pause = self.clock(), ""
         if died >= DEATHS_MAX:
-            pause = f"the service died {format_times(died, 'in a row')} under epoch {run.epoch}"
+            pause = f"the service died {format_times(died, 'in a row')} while epoch {run.epoch} ran"
         retry_at = None
         if died > DEATHS_AT_ONCE and not pause:
             retry_at = self.retry.lasting(died - DEATHS_AT_ONCE, now, self.draw()).end
@@ -318,18 +318,18 @@ class Failures:
 
 
 def _fields(run: RunRecord) -> dict[str, Any]:
-    """Return what every log entry about a run has."""
+    """Return the common fields of log entries about a run."""
     return {"dataflow": run.dataflow, "stage": run.stage, "epoch": run.epoch, "run": run.id}
 
 
 def _with_newer_files(described: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """Say that the code which failed is not what is on disk: a retry would run it again."""
+    """Add that the failed code differs from the code on disk, which a retry would not use."""
     if not files:
         return described
     verb = "has" if len(files) == 1 else "have"
     message = (
-        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded; a "
-        "retry runs the loaded code: register the document again to run what is on disk)"
+        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded, "
+        "but a retry still runs the loaded code: register the document again to run the new code)"
     )
     details = {**described["details"], "newer_files": list(files)}
     return {**described, "message": message, "details": details}

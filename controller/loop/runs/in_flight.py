@@ -209,7 +209,7 @@ class InFlight:
             self._futures.clear()
 
     def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted."""
+        """Forget a deleted dataflow."""
         with self._lock:
             for key in [key for key in self._futures if key[0] == dataflow]:
                 del self._futures[key]

@@ -137,7 +137,7 @@ class Isolation:
             return self._troubles.get((dataflow, doing))
 
     def troubles(self, dataflow: str | None = None) -> list[Trouble]:
-        """Return what is wrong with one dataflow or all, the oldest first."""
+        """Return the troubles of one dataflow or all, the oldest first."""
         with self._lock:
             troubles = [t for t in self._troubles.values() if dataflow in (None, t.dataflow)]
         return sorted(

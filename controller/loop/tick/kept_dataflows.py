@@ -89,7 +89,7 @@ class KeptDataflows:
         self._waits.clear()
 
     def refresh(self) -> set[str]:
-        """Load what is new, changed, or has its turn; return names that are gone or were loaded."""
+        """Load new, changed and due dataflows; return names that are gone or were loaded."""
         revisions = self._store.revisions()
         gone = self._kept.keys() - revisions.keys()
         for name in gone:
@@ -149,7 +149,7 @@ class KeptDataflows:
         return [kept.loaded for kept in chosen if kept.loaded is not None]
 
     def note(self, name: str, waits: Mapping[StageId, Wait], rests_until: datetime | None) -> None:
-        """Note what a tick said of a dataflow, and until when that holds; `None`: not at all."""
+        """Note a tick's result for a dataflow, and until when it is valid; `None`: not at all."""
         self._waits[name] = waits
         self._kept[name].rests_until = AWAKE if rests_until is None else rests_until
 

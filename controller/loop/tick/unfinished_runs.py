@@ -40,7 +40,7 @@ class UnfinishedRuns:
         records: Callable[[Collection[str]], Sequence[DataflowRecord]],
         busy: Collection[str],
     ) -> None:
-        """Publish what is due, and at once what a dataflow finished that is paused or drained.
+        """Publish due runs, and at once the finished runs of a paused or drained dataflow.
 
         Args:
             records: Returns the records of dataflows.

@@ -52,7 +52,7 @@ _BY = ("replaced", "retracted")
 
 @dataclass(frozen=True, slots=True)
 class ValidInputs:
-    """Finds replaced files in the store, and writes what counts of them.
+    """Finds replaced files in the store, and writes their valid records.
 
     Attributes:
         folder: Where files are written: a scratch folder.

@@ -193,7 +193,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
 
 
 def _make_ready() -> None:
-    """Do before the first request what would make some requests wait for tenths of a second."""
+    """Do slow first-time work before the first request, so that no request waits for it."""
     pa.array([0]).to_numpy()  # Arrow then imports pandas, for 0.4 s
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()

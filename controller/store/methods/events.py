@@ -1,4 +1,4 @@
-"""Store methods for events: rows that tell clients what changed.
+"""Store methods for events: rows that inform clients of changes.
 
 `tell` writes them as the last statement of the transaction of the change. So no event reports a
 change that did not happen, and none is lost. Ids rise in the order of the commits: README.md says

@@ -140,7 +140,7 @@ def test_a_drained_controller_starts_nothing(world: World) -> None:
     assert world.controller.drain(timeout=0)
     world.arrive("one", "a", ("x", 1))
     assert world.controller.tick().starts == ()
-    assert world.controller.waiting("one") == {"sum": "the service stops"}
+    assert world.controller.waiting("one") == {"sum": "the service is stopping"}
 
 
 @pytest.mark.timeout(30)

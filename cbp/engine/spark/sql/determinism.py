@@ -42,7 +42,7 @@ def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
 
 
 def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
-    """Return what gives another result when a plan is run again, by the names that SQL has for it.
+    """Return the SQL names of parts that give another result when a plan is run again.
 
     Aggregates that follow the order of records, such as `collect_list`, are not named: what is made
     of them, such as `sort_array(collect_list(url))`, can be the same in every order.
@@ -66,7 +66,7 @@ def has_moment(session: SparkSession, query: str) -> bool:
 
 
 def _differing(session: SparkSession, plan: Any) -> Iterator[str]:
-    """Yield the names of what differs in a plan, without its subqueries."""
+    """Yield the names of nondeterministic parts of a plan, without its subqueries."""
     catalyst = _catalyst(session)
     current = catalyst.trees.TreePattern.CURRENT_LIKE()
     if not plan.deterministic() or plan.containsPattern(current):

@@ -95,7 +95,7 @@ def list_intentions(
     cursors: CursorsDep,
     query: Annotated[IntentionsQuery, Query()],
 ) -> Page[IntentionOut]:
-    """List what is committed and not yet published, by stage and epoch."""
+    """List committed runs that are not yet published, by stage and epoch."""
     every = controller.open_intentions(name)
     wanted = [one for one in every if query.stage in (None, one.intention.stage)]
     if (after := cursors.named(query.cursor)) is not None:
@@ -116,10 +116,10 @@ def list_recoveries(
     cursors: CursorsDep,
     query: Annotated[RecoveriesQuery, Query()],
 ) -> Page[RecoveryOut]:
-    """List what the last recoveries did, newest first; 20 at most, and they outlive restarts.
+    """List the last 20 recoveries and their actions, newest first, also from before a restart.
 
-    A recovery that had nothing to do is listed until the next start. A token that is limited to
-    some dataflows is shown what was done to these. Without a `limit` it is every one.
+    A recovery that had no work to do is listed until the next start. A token that is limited to
+    some dataflows sees only the actions on these. Without a `limit` all are returned.
     """
     if query.dataflow is not None:
         require_granted(exchange, query.dataflow)

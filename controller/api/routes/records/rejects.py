@@ -53,7 +53,7 @@ def list_rejects(
     cursors: CursorsDep,
     query: Annotated[RejectsQuery, Query()],
 ) -> Page[RejectedRecordOut]:
-    """List the records of a source that were put aside, newest increment first."""
+    """List the rejected records of a source, newest increment first."""
     record = store.dataflow(name)
     if source not in controller.dataflow(name).sources:
         raise NotFoundError(kind="source", name=f"{name}.{source}")

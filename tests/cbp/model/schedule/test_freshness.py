@@ -41,7 +41,7 @@ def test_what_goes_on_by_itself_is_caught_up() -> None:
         ({"stages": {"a": "may run", "b": "runs"}, "held": {"a": "is paused"}}, "a: is paused"),
         ({"stages": {"a": "may run"}, "desired": "paused"}, "it is paused"),
         ({"arriving": {"urls": 1}, "desired": "paused"}, "it is paused"),
-        ({"arriving": {"urls": 1}, "desired": "drained"}, "it is drained"),
+        ({"arriving": {"urls": 1}, "desired": "drained"}, "the dataflow is drained"),
         ({"arriving": {"urls": 1}, "desired": "draining"}, "it drains"),
         ({"quarantined": {"urls": 1}}, "urls: 1 file is in quarantine"),
         ({"broken": "its package is gone"}, "its package is gone"),

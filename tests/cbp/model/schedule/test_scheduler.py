@@ -126,7 +126,7 @@ def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
     since = NOW - timedelta(seconds=300)
     slow = replace(busy, work=ActiveRun("flow", "a", since))
     assert started(slow, *views[1:], parallel_max=2) == ["b", "c"]
-    assert reason(slow) == "runs epoch 0, for more than 120 s; its place is free again"
+    assert reason(slow) == "runs epoch 0, for more than 120 s; another dataflow can use its slot"
     both = [replace(slow, stage=name, work=ActiveRun("flow", name, since)) for name in ("d", "e")]
     waits = reason(views[1], *both, parallel_max=2)
     assert waits == "waits for one of the 2 runs of its dataflow to end"
@@ -242,7 +242,7 @@ def test_a_stage_is_held_while_its_readers_are_full(numbers: dict[str, int], wor
     """Increments, records or bytes, whichever comes first; the reason names who is full."""
     reader = linked("b", {"a.out": 3}, running=True)
     held = reason(limited("a", {"source": 1}, **numbers), reader)
-    assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+    assert held == f"waits until its readers have read more: `b.a_out` holds {words}"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_what_waits_to_be_framed_counts_and_an_open_frame_does_not(
         held = reason(
             limited("a", {"source": 1}, **numbers), replace(reader, connectors={"a_out": framed})
         )
-        assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+        assert held == f"waits until its readers have read more: `b.a_out` holds {words}"
     open_ = Connector(
         "a_out", framing=Framing(open=replace(arrived[0], files=arrived[0].files * 9))
     )

@@ -149,7 +149,7 @@ def test_many_broken_lines_are_another_format(tmp_path: Path) -> None:
         (b'{"a": null}\n', "null or empty"),
         (b'{"a": 1}\n{"a": 0.5}\n', "whole numbers too"),
         (b'{"a": 1}\n{oops\n', "the file would be refused: line 2"),
-        (b'{"a": 1, "b c": 2}\n', "can be no column"),
+        (b'{"a": 1, "b c": 2}\n', "is not a valid column name"),
         (b"zip,n\n01234,1\n", "begin with 0"),
         (b"a,b\n1,0\n0,1\n", "0 and 1 only"),
         (b"day,n\n29/02/2024,1\n", "looks like days"),

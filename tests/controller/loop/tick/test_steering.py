@@ -352,12 +352,12 @@ class Anything(Sum):
 
 
 BAD = {
-    "absent": (Absent, "reads increment 99 of input 'items', which does not wait there"),
-    "grabber": (Grabber, "removes increments in a decision that reads nothing"),
+    "absent": (Absent, "reads increment 99 of input 'items', which is not queued there"),
+    "grabber": (Grabber, "removes increments but reads none"),
     "stranger": (Stranger, "removes from the input 'others', which does not exist"),
     "hoarder": (Hoarder, "memo is a object, which is not serialisable"),
     "framed": (Framed, "memo is a set, which is not serialisable"),
-    "anything": (Anything, "[1] is a list: a framing key is a number"),
+    "anything": (Anything, "as the framing key, but got [1] of type list"),
 }
 CODES = {
     "absent": "increment_absent",
