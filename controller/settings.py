@@ -36,7 +36,7 @@ from cbp.errors.masks import (
 )
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.plan.lanes import JOB_START_SECONDS
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from controller.secret_values import address_paths, cloud_secrets
 
 __all__ = ["MASK", "Settings", "load_settings"]

@@ -60,7 +60,7 @@ class Shown:
     horizon: int = 0
 
 
-def plan_rewind(
+def plan_table_rollback(
     folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
 ) -> tuple[TableRewind, Shown]:
     """Find the files that a table showed at an earlier epoch, and check that all still exist.
@@ -101,7 +101,7 @@ def plan_rewind(
     return figures, shown
 
 
-def rewind_table(
+def roll_back_table(
     folder: str,
     name: str,
     table: ManagedTable,
@@ -117,12 +117,12 @@ def rewind_table(
         What was done; `None` if an earlier call has done it.
 
     Raises:
-        RollbackImpossibleError: See `plan_rewind`.
+        RollbackImpossibleError: See `plan_table_rollback`.
         LogConflictError: If another controller wrote at the same moment.
     """
     if shown_generation(table.refresh().txns) >= target.generation:
         return None
-    figures, shown = plan_rewind(folder, name, table, target, records, files=files)
+    figures, shown = plan_table_rollback(folder, name, table, target, records, files=files)
     if shown.vectors is not None:
         shown.vectors.write(table.path, files)
     actions = difference(table.snapshot.live, shown.live, now_ms=target.timestamp_ms)

@@ -31,7 +31,7 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 
 _Pair = tuple[str, str]
 
@@ -192,7 +192,7 @@ class Replay:
             return False
         node = self.units[stage].leader
         waiting = self._connectors[stage]
-        decision = consult(stage, node.runnable, waiting, self._memos.get(stage))
+        decision = call_runnable(stage, node.runnable, waiting, self._memos.get(stage))
         if not decision.runnable:
             return False
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}

@@ -32,7 +32,7 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
 from cbp.model.graph.cycles import components, predecessors
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import woken
 
 
@@ -212,7 +212,7 @@ class ReferenceEngine:
     def _run(self, name: str) -> bool:
         """Run one epoch of a stage if it may run."""
         runnable = self._dataflow.stages[name].runnable
-        decision = consult(name, runnable, self._connectors[name], self._memos[name])
+        decision = call_runnable(name, runnable, self._connectors[name], self._memos[name])
         if not decision.runnable and self._stages[name].woken(self.time):
             decision = woken(self._memos[name])
         elif not decision.runnable:

@@ -32,7 +32,7 @@ from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.framing import without_refused
 from cbp.engine.run.phases import joined, phases, reading, with_members
-from cbp.engine.run.recomputation import computing_anew
+from cbp.engine.run.recomputation import recomputing_groups
 from cbp.engine.run.set_aside import SetAsideTable, SettingAside, refused_records
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.run.task_planner import Planner
@@ -80,7 +80,7 @@ class Preparer:
         """Run stages over their increments; see `RunPreparer.prepare`."""
         with (
             self._pinned(plan) as pinned,
-            computing_anew(pinned, files=self.files, faults=self.faults) as run,
+            recomputing_groups(pinned, files=self.files, faults=self.faults) as run,
         ):
             prepared = self._run(run, enter)
         changes = prepared.changes

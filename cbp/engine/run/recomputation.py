@@ -82,7 +82,7 @@ _logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def computing_anew(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
+def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
     """Give the plan of a run; if it reads a replacement, one that recomputes its groups.
 
     Args:

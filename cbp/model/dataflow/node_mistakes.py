@@ -43,7 +43,7 @@ from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, Transl
 from cbp.model.flow.changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.schema import Field, Schema
 from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.options import DeltaOptions, LineOptions, ReadOptions
 from cbp.model.source.unfinished_names import parse_endings
 

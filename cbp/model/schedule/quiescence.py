@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from cbp.errors import CbpError
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.position import Position, StagePosition
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.waiting import Wait
 
 _NOTHING_LEFT = ("input", "frame", "timer")
@@ -53,6 +53,6 @@ def _asked(
             return "" if wait.kind in _NOTHING_LEFT else wait.words
         return "may run" if any(one.unread for one in stage.connectors.values()) else ""
     try:
-        return "may run" if consult(name, rule, stage.connectors, stage.memo).runnable else ""
+        return "may run" if call_runnable(name, rule, stage.connectors, stage.memo).runnable else ""
     except CbpError as error:
         return error.message

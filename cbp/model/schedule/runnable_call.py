@@ -1,6 +1,6 @@
 """Call a Runnable and check its decision: the only place where rules are called.
 
-Every engine and the controller use `consult`, so every decision is checked before a run starts:
+Every engine and the controller use `call_runnable`, so every decision is checked first:
 
 - it names existing inputs and increments that wait there, each once;
 - a decision that reads nothing removes nothing;
@@ -39,7 +39,7 @@ from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 
 
-def consult(
+def call_runnable(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
     """Return the increments that a stage would read now.

@@ -35,7 +35,7 @@ from cbp.model.flow.connector import Connector, Decision
 from cbp.model.graph.cycles import components, cycles
 from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.priority import NORMAL, Priority, waited, weight_of
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
 
@@ -351,7 +351,7 @@ def _judged(view: StageView, now: datetime) -> _Case:
 
 def _asked(view: StageView) -> Answer:
     try:
-        return Answer(consult(view.stage, view.runnable, view.connectors, view.memo))
+        return Answer(call_runnable(view.stage, view.runnable, view.connectors, view.memo))
     except CbpError as error:
         return Answer(error=error)
 

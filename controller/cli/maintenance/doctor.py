@@ -23,7 +23,7 @@ from rich.console import Console
 from cbp.clock import MACHINE
 from cbp.errors.counts import format_count
 from controller.cli.errors import ChecksFailedError
-from controller.cli.maintenance.probes import (
+from controller.cli.maintenance.machine_checks import (
     check_clock,
     check_database,
     check_folder,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from controller.cli.maintenance.probes import needs_encoding
+from controller.cli.maintenance.machine_checks import needs_encoding
 from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
 from controller.terminal import clock, print_items, print_json, print_table, print_text
 

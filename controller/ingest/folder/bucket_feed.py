@@ -36,7 +36,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from controller.ingest.errors import (
     BucketDeniedError,
     BucketFailedError,

@@ -46,7 +46,7 @@ from cbp.engine.storage.checked_json import digested, read_record, record_number
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileLostError, LogConflictError, Mistake, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.unfinished_names import UNFINISHED, why_left_out
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles

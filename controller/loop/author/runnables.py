@@ -27,7 +27,7 @@ import structlog
 
 from cbp.errors import AuthorCodeError, CbpError, text_of
 from cbp.model.flow.connector import Connector, Decision
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.scheduler import Answer, StageView
 from controller.loop.author.timed_calls import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
@@ -125,7 +125,7 @@ class RunnableAnswers:
         runnable, connectors, memo = view.runnable, view.connectors, view.memo
         question = TimedCall(view.id, runnable.name, runnable.place, self.seconds_max, SETTING)
         answer = self._questions.ask(
-            question, lambda: consult(view.stage, runnable, connectors, memo)
+            question, lambda: call_runnable(view.stage, runnable, connectors, memo)
         )
         if answer is None:  # the service stops
             answer = Future()

@@ -10,7 +10,7 @@ Three things make a plan depend on the moment or on chance. Spark answers each o
 The last one is no longer in an analysed plan, so the query is parsed again. Only a query with a
 quotation mark can have one.
 
-`is_repeatable` and `has_moment` err on the safe side: a plan is made again for nothing.
+`is_deterministic` and `has_moment` err on the safe side: a plan is made again for nothing.
 `differences` and `moments` name only what certainly differs, since a query is refused for it.
 """
 
@@ -30,7 +30,7 @@ _NO_ORIGINS = ("AggregateFunction", "PlanExpression")
 _FIXED = "epoch"
 
 
-def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
+def is_deterministic(session: SparkSession, analyzed: Any) -> bool:
     """Return whether an analysed plan has no chance, no clock and no session in it."""
     catalyst = _catalyst(session)
     if not analyzed.deterministic():
