@@ -93,7 +93,7 @@ class Place:
             ),
         }
         step = steps.get(self.kind, backup)
-        return f"{step}; `cbp doctor` finds what else is damaged"
+        return f"{step}. `cbp doctor` finds further damage"
 
 
 def place_of(path: str) -> Place:
@@ -174,7 +174,7 @@ class FileLostError(FileDamagedError):
     def __init__(self, path: str, why: str = "it is not there") -> None:
         InvariantError.__init__(
             self,
-            f"{path} is gone, though it is needed: {why}. {_next(path)}",
+            f"{path} is missing, but still needed: {why}. {_next(path)}",
             **_details(path, why),
         )
 

@@ -126,7 +126,7 @@ def _why(node: Mapping[str, Any]) -> str:
         return "new in the document"
     if node["kind"] == "removed":
         return "no longer in the document; its tables stay"
-    return "it reads another flow" if node["rewired"] else "it reads what is emitted again"
+    return "it reads another flow" if node["rewired"] else "it reads repeated input"
 
 
 def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:

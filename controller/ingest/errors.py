@@ -214,7 +214,7 @@ class FeedDisabledError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
         advice = (
-            f"what changes since then is not recorded. {_ANEW}, once they are recorded again"
+            f"later changes of the table are not recorded.  {_ANEW}, once they are recorded again"
             if began
             else "call ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         )

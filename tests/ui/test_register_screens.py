@@ -94,7 +94,7 @@ def test_a_new_version_is_planned_before_it_takes_over(
     expect(page.get_by_text("Nothing is lost")).to_be_visible()
     plan = page.get_by_role("table", name="Changes of sources and stages")
     expect(plan).to_contain_text("added")
-    expect(page.get_by_text("reads new input only; 1 increment came before")).to_be_visible()
+    expect(page.get_by_text("reads new input only, not the 1 increment before it")).to_be_visible()
     plan.get_by_label("Decision about count").select_option("rebuild")
     expect(page.get_by_text("What readers see meanwhile")).to_be_visible()
     plan.get_by_label("Decision about count").select_option("")

@@ -410,7 +410,7 @@ def _lanes(limits: PhysicalLimits) -> str:
     bypass = limits.bypass
     if bypass is None:
         return "every job: `local`, in the service's process"
-    always = "`sql` where the author gives SELECTs, else `spark`"
+    always = "`sql` for a stage in SQL, otherwise `spark`"
     tasks = bypass.tasks_max
     if not tasks or not bypass.seconds_max:
         return f"every job is a Spark job: {always}"

@@ -176,7 +176,7 @@ def reason(
     listed = partial(_listed, framed=framed, notes=notes)
     said = [f"{rule.name}{at} answered: read {listed(read_indexes) or 'nothing'}"]
     if gone == read_indexes:
-        said[0] += ", and remove what was read"
+        said[0] += ", and remove all of it"
     else:
         if unread := _without(gone, read_indexes):
             said.append(f"remove {listed(unread)} without reading it in this run")

@@ -330,7 +330,7 @@ def _judged(view: StageView, now: datetime) -> _Case:
         return _Case(view, reason=view.paused_because or "is paused", kind=kind)
     if view.retry_at is not None and not view.may_start(now):
         why = f": {view.failed_because}" if view.failed_because else ""
-        words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC{why}"
+        words = f"next attempt at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC{why}"
         return _Case(view, reason=words, kind="retry")
     answer = view.answer or _asked(view)
     if answer.error is not None:

@@ -203,8 +203,8 @@ class RunNotDueError(RequestError):
 
     def __init__(self, run: str, why: str) -> None:
         super().__init__(
-            f"run {run} cannot be tried again: {why}. A retry is possible only for a failed run "
-            "of its stage's next epoch can",
+            f"run {run} cannot be tried again: {why}. Only a failed run of the next epoch of its "
+            "stage can be tried again",
             run=run,
         )
 

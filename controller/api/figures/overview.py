@@ -378,7 +378,7 @@ def _problem(
     if state == "ok":
         return None
     reasons = [
-        f"{stage.name}: {stage.waiting or 'tries again now'}{_tries(stage)}"
+        f"{stage.name}: {stage.waiting or 'is retried now'}{_tries(stage)}"
         for stage in stages
         if (stage.state in ("retrying", "stopped", "paused") or stage.failures)
         and stage.runs_with == stage.name

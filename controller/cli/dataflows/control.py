@@ -47,7 +47,8 @@ def drain_command(
     context: typer.Context,
     dataflow: DataflowName,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the dataflow is drained; show what is left.")
+        bool,
+        typer.Option("--wait", help="Wait until the dataflow is drained; show the remaining work."),
     ] = False,
     json_: AsJson = False,
 ) -> None:
@@ -120,11 +121,11 @@ def retry_command(
     if run and dataflow is None:
         with session(context).client() as client:
             items = client.retry_runs(run)
-        print_report(items, done="will be tried again", as_json=json_)
+        print_report(items, done="will be retried", as_json=json_)
         return
     if run or dataflow is None or stage is None:
         raise typer.BadParameter("name a dataflow and a stage, or runs with --run")  # noqa: EM101
-    text = f"{dataflow}.{stage} will be tried again"
+    text = f"{dataflow}.{stage} will be retried"
     done(context, json_, text, lambda client: client.retry(dataflow, stage))
 
 
@@ -143,7 +144,7 @@ def close_command(
         bool, typer.Option("--wait", help="Return once all stages have applied the close.")
     ] = False,
     list_: Annotated[
-        bool, typer.Option("--list", help="List what closed frames so far, newest first.")
+        bool, typer.Option("--list", help="List the closes so far, newest first.")
     ] = False,
     since: Since = None,
     until: Until = None,

@@ -43,7 +43,7 @@ Back = Annotated[
         help="Show the tables from before the last swap again; needs the code of that version.",
     ),
 ]
-List = Annotated[bool, typer.Option("--list", help="List the rebuilds, and what is ready.")]
+List = Annotated[bool, typer.Option("--list", help="List the rebuilds and their progress.")]
 Seed = Annotated[
     list[str] | None,
     typer.Option(

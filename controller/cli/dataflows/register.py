@@ -268,7 +268,7 @@ def _skipped(answer: dict[str, Any]) -> Iterator[str]:
             continue
         stage, input_ = queue["stage"], queue["input"]
         before = format_count(queue["skipped_increments"], "increment")
-        line = f"{stage}.{input_} reads new input only; {before} came before. To read all"
+        line = f"{stage}.{input_} reads new input only, not the {before} before it. To read all"
         if answer["done"]:
             yield f"{line}: cbp backfill {answer['name']} {stage}"
         else:

@@ -213,8 +213,8 @@ def _print_stages(answer: dict[str, Any]) -> None:
         run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         print_text(
             f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
-            f"until the service is started again, and then {wait} for a registration (cbp register "
-            "FILE --plan shows what the new code would change)",
+            f"until the service restarts, and then {wait} until you register again (cbp register "
+            "FILE --plan shows the effects of the new code)",
             "yellow",
         )
     reach = answer.get("reach", {"sources": ()})
@@ -319,14 +319,14 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             print_text(text, "yellow")
         elif not job["ended"] and job["again_at"]:
             text = f"new tables are being built, and the rebuild waits: {job['error']['detail']}"
-            print_text(f"{text}; it tries again at {clock(job['again_at'])}", "yellow")
+            print_text(f"{text}; the next attempt is at {clock(job['again_at'])}", "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
             text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
             share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
             print_text(share if job["share"] < 1 else text, "yellow")
             if job["anew"]:
-                print_text(f"it began anew: {job['anew']}")
+                print_text(f"the rebuild started over: {job['anew']}")
     for job in rebuilds["items"][:1]:
         if job["status"] == "failed":
             text = f"the last rebuild failed at {clock(job['ended_at'])}: cbp rebuild {dataflow}"

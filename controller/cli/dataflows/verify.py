@@ -53,7 +53,7 @@ Split = Annotated[
     Literal["increments", "at-once"],
     typer.Option(
         help="Recompute from the increments as they arrived, or from all input in one batch, which "
-        "leaves out outputs that are histories."
+        "cannot compare histories."
     ),
 ]
 Engine = Annotated[
@@ -156,7 +156,7 @@ def _since(verdict: dict[str, Any]) -> str:
         return ""
     if not verdict["since"]:
         return "each epoch again, from the input that it read"
-    older = "; what is older is not compared" if verdict["status"] == "undecided" else ""
+    older = "; older epochs are not compared" if verdict["status"] == "undecided" else ""
     return f"from epoch {verdict['since']} on, starting with the state before it{older}"
 
 
@@ -171,7 +171,7 @@ def _sentence(answer: dict[str, Any]) -> str:
     if answer["status"] == "undecided":
         undecided = sum(verdict["status"] == "undecided" for verdict in tables)
         return (
-            f"{name} is undecided: nothing differs in what was compared ({far}), but "
+            f"{name} is undecided: no difference was found ({far}), but "
             f"{format_count(undecided, 'table')} of {len(tables)} could not be compared, or not "
             "from the first epoch on, for the reasons above"
         )
@@ -184,7 +184,8 @@ def _sentence(answer: dict[str, Any]) -> str:
     if answer["status"] == "differs":
         return (
             f"{name} differs from its recomputation ({far}); first at stage "
-            f"`{answer['suspect']}`; recomputing again gave the same, or was not finished"
+            f"`{answer['suspect']}`; a second recomputation gave the same result, or did not "
+            "finish"
         )
     if answer["status"] == "not_deterministic":
         return (
@@ -195,7 +196,7 @@ def _sentence(answer: dict[str, Any]) -> str:
         return f"{name} could not be verified: {(answer['error'] or {}).get('message', '')}"
     why = "out of time" if answer["status"] == "timed_out" else "cancelled"
     step = f"{answer['step']}, {answer['done']} of {answer['total']}"
-    return f"{why}: nothing differs in what was compared ({far}; {step})"
+    return f"{why}: no difference was found so far ({far}; {step})"
 
 
 Id = Annotated[str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.")]

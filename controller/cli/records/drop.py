@@ -130,7 +130,7 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     if item["status"] == "duplicate" and same.get("by") == "content":
         return f", duplicate: it has {earlier}, and its source skips duplicates"
     if item["status"] == "duplicate":
-        return f", duplicate: a file of this name and content came before{at}; not applied again"
+        return f", duplicate: a file of this name and content arrived before{at}; not applied again"
     if item["status"] == "quarantined":
         return f", quarantined: {_why(item)}"
     counts = f"; it has {earlier}; both are applied" if same else ""
@@ -415,7 +415,7 @@ def _rebuild(client: Client, dataflow: str, *, hidden: bool) -> None:
         if job.status == "ready":
             job = client.swap(dataflow, job, report=report)
     if not hidden:
-        print_text(f"all tables were built anew: the rebuild {job.step}", "green")
+        print_text(f"all tables were rebuilt: the rebuild {job.step}", "green")
 
 
 def _plan(

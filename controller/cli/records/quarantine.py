@@ -356,9 +356,9 @@ AsText = Annotated[
     bool,
     typer.Option(
         "--text",
-        help="Print the text of all records, to mend them. Only the first 1,000 "
-        "characters of a record are kept, and a byte that is not text in the source's encoding "
-        "is written as \\xff; stderr counts both.",
+        help="Print the text of all records, so that you can correct them. Only the first 1,000 "
+        "characters of a record are kept, and a byte that is not text in the source's "
+        "encoding is written as \\xff; stderr counts both.",
     ),
 ]
 _LIMIT = 20

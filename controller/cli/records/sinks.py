@@ -15,7 +15,7 @@ from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fe
 from controller.terminal import Cell, print_page, print_table
 
 sinks_app = typer.Typer(
-    name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
+    name="sinks", help="Show and control publication to destinations outside.", no_args_is_help=True
 )
 
 SinkName = Annotated[str, typer.Argument(help="Name of the sink.")]
@@ -112,5 +112,5 @@ def retry_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
     """Retry a failed sink now, without waiting for the end of its pause."""
-    text = f"{dataflow}.{sink} will be tried again"
+    text = f"{dataflow}.{sink} will be retried"
     done(context, json_, text, lambda client: client.retry_sink(dataflow, sink))

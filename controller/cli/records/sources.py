@@ -157,7 +157,7 @@ def _same(same: dict[str, Any] | None) -> str:
         return ""
     at = "" if same.get("index") is None else f" (increment {same['index']})"
     if same["by"] == "name_and_content":
-        return f"the same name and content came before{at}"
+        return f"the same name and content arrived before{at}"
     if same["by"] in ("replaced", "retracted"):
         verb = "replaces" if same["by"] == "replaced" else "takes back"
         why = f": {one_line(same['why'])} ({one_line(same['who'])})" if same.get("why") else ""

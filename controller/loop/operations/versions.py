@@ -60,7 +60,7 @@ from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-ARRIVALS = "brought up to date with what arrived"
+ARRIVALS = "brought up to date with arrived input"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 
 UNFINISHED = "a new version is not finished; the log shows why"

@@ -396,7 +396,9 @@ class Rollbacks:
                 for increment in connector.held:
                     for file in (*increment.files, *increment.gone):
                         if not self._files.exists(f"{record.folder}/{file.path}"):
-                            why = f"increment {increment.name}, which {name!r} read, is gone"
+                            why = (
+                                f"increment {increment.name}, which {name!r} read, no longer exists"
+                            )
                             raise RollbackImpossibleError(record.name, why, file=file.path)
 
     def _tables(

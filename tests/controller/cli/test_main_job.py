@@ -257,7 +257,7 @@ def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_pa
     shown = cbp(*arguments, "--plan", session=world.session).out
     assert "2 -> 8 buckets" in shown
     assert "+ at BIGINT" in shown
-    begins = "later.urls reads new input only; 1 increment came before. To read all"
+    begins = "later.urls reads new input only, not the 1 increment before it. To read all"
     assert f"{begins}, register with --retained later" in " ".join(shown.split())
     assert run(*arguments)["done"]
     assert not run(*arguments)["changed"]

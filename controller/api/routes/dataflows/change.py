@@ -171,13 +171,13 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
             continue
         queues = (one for one in changed.succession.queues if one.stage == name)
         queued = sum(len(one.queued) for one in queues)
-        what = "what is emitted again" if not queued else format_count(queued, "increment")
+        what = "the repeated input" if not queued else format_count(queued, "increment")
         tables = listed([f"{name}.{state}" for state in node.emptied])
         yield (
-            f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} empty "
-            "at first, and then growing. If its code fails, that stays so until it is fixed. "
-            f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
-            "was."
+            f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} "
+            "empty at first, and then growing. If its code fails, this lasts until the code is "
+            f"fixed. Meanwhile, cbp status {changed.dataflow} shows the progress, and how to read "
+            "the earlier tables."
         )
 
 

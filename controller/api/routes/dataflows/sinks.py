@@ -58,7 +58,7 @@ class SinkOut(Model):
     dead: int = Field(description="Deliveries that were refused and skipped.")
     published_at: datetime | None
     error: dict[str, Any] | None = Field(description="Why the last attempt failed.")
-    failures: int = Field(description="Failed tries in a row.")
+    failures: int = Field(description="Failed attempts in a row.")
     retry_at: datetime | None
     choices: list[str] = Field(
         description="Values of `undone` between which an operator must choose before the sink "

@@ -58,7 +58,9 @@ class EventOut(Model):
     flow: str = Field(
         description="The source or flow of a file or increment; empty if there is none."
     )
-    subject: str = Field(description="Id of what changed: a run, a claim, `flow/index`...")
+    subject: str = Field(
+        description="Id of the changed run, claim, increment (`flow/index`) and so on."
+    )
     count: int = Field(
         description="Number of things that changed together; `subject` is the last of them."
     )

@@ -31,7 +31,7 @@ class HeapOut(Model):
 
     place: str = Field(description="A table, `sources/NAME`, `outputs/FLOW` or `finished/NAME`.")
     goes: bool = Field(description="Whether a collection removes these files.")
-    because: str = Field(description="Why they are removed, or stay.")
+    because: str = Field(description="Why the files are removed or kept.")
     files: int | None = Field(description="Number of files; `null` if they were not counted.")
     bytes: int | None
 

@@ -38,9 +38,9 @@ class IntentionOut(Model):
     run: str
     since: datetime = Field(description="When it was committed.")
     waits_for: Literal["publication", "finish"] = Field(
-        description="`finish`: publishing or recording it failed, and is tried again."
+        description="`finish`: publishing or recording the run failed, and is retried."
     )
-    because: str = Field(description="Why it failed, and when it is tried again.")
+    because: str = Field(description="Why this failed, and when it is retried.")
     tries: int
     records: int = Field(description="Records of its outputs.")
     tables: list[str] = Field(description="Tables that will change.")
@@ -82,7 +82,7 @@ class RecoveriesQuery(RangePageQuery):
     """Which recoveries a client wants."""
 
     dataflow: str | None = Field(
-        None, max_length=200, description="Leave out what was done to other dataflows."
+        None, max_length=200, description="Leave out actions on other dataflows."
     )
 
 

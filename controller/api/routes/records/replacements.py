@@ -40,8 +40,8 @@ class CorrectionQuery(UploadQuery):
         False,
         description="Accept the file although some stages cannot follow. These stages stop, with "
         "their tables as they are, until a rebuild beside swaps in tables built from the current "
-        "files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). Refused if such a "
-        "rebuild would be.",
+        "files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is refused if "
+        "such a rebuild would be refused.",
     )
 
 

@@ -162,9 +162,9 @@ def test_a_paused_stage_says_why() -> None:
 def test_a_failed_stage_waits_until_its_time() -> None:
     """Not before `retry_at`; then it starts."""
     later = replace(view("a"), retry_at=NOW + timedelta(seconds=30))
-    assert reason(later) == "tries again at 2026-11-21 06:00:30 UTC"
+    assert reason(later) == "next attempt at 2026-11-21 06:00:30 UTC"
     assert reason(replace(later, failed_because="the disk is full")) == (
-        "tries again at 2026-11-21 06:00:30 UTC: the disk is full"
+        "next attempt at 2026-11-21 06:00:30 UTC: the disk is full"
     )
     assert started(replace(view("a"), retry_at=NOW)) == ["a"]
 

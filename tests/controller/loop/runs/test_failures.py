@@ -55,7 +55,7 @@ def test_a_failed_run_is_tried_again_after_a_pause(world: World) -> None:
     world.ticks()
     assert statuses(world) == [("FAILED", 0, 1)]
     waiting = world.controller.waiting("one")["sum"]
-    assert waiting.startswith("tries again at 2026-01-01 00:00:01 UTC: ")
+    assert waiting.startswith("next attempt at 2026-01-01 00:00:01 UTC: ")
     assert "ValueError: no" in waiting
     world.clock.advance(0.9)
     assert world.ticks().starts == ()
