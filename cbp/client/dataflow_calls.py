@@ -366,7 +366,7 @@ class DataflowCalls(Calls):
         Args:
             name: Name of the dataflow.
             claims: Files of it, as `drop` returned them; those in quarantine are not waited for.
-            seconds: How long to wait; `None`: for ever.
+            seconds: How long to wait; `None`: forever.
             poll_seconds: Pause between two looks.
             report: Called with what is left after each look.
 

@@ -90,7 +90,7 @@ class DataflowBuilder:
         quarantine. `on_bad_records` says what happens to a file some of whose records are wrong;
         see `cbp.model.source.bad_records`.
         `batch` is the number of waiting files that become one increment; without it each file is
-        one, but for a backlog in front of stages that count on the final state only.
+        one, except for a backlog in front of stages that count on the final state only.
         `location` is a prefix of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken
         in like dropped files.
         `same_name` applies to a file that has the name of an accepted file but other content:

@@ -145,7 +145,7 @@ def parameters_mistake(stage: Any, form: str) -> str:
 def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> Iterator[str]:
     """Yield the states that a groupwise `translate` reads, and surely never emits.
 
-    Nothing is sure if `out` is handed on, or `group` is.
+    If `out` or `group` is passed to another function, no state is yielded.
 
     Args:
         translate: The function of the class, with `self`.

@@ -144,7 +144,7 @@ class DevelopmentLoop:
         self._saved = SavedFiles(self._paths())
 
     def run(self) -> None:
-        """Register the documents, and then, for ever, what is saved."""
+        """Register the documents, and then, forever, what is saved."""
         pause = threading.Event()
         while not self._is_ready():
             pause.wait(LOOK_SECONDS)

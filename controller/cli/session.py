@@ -148,7 +148,7 @@ def session(context: typer.Context) -> Session:
 
 
 def require_reason(reason: str, dry_run: bool) -> None:
-    """Refuse a change that nobody gives a reason for."""
+    """Refuse a change without a reason."""
     if not reason and not dry_run:
         raise typer.BadParameter("say why", param_hint="--reason")
 

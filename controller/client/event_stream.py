@@ -56,7 +56,7 @@ def follow_events(
     dataflow: str | None = None,
     wait: Callable[[float], object] = MACHINE.wait,
 ) -> Generator[Message, None, None]:
-    """Yield `changed` and `reset` for ever; comes again with the last id whenever a stream ends.
+    """Yield `changed` and `reset` forever; comes again with the last id whenever a stream ends.
 
     Raises:
         ServiceUnreachableError: If the service cannot be reached at first; later it is waited for.

@@ -1,6 +1,6 @@
 """HTTP protocol of `cbp serve`: uvicorn's, with limits on connections and on the time for a head.
 
-A client that sends half of a request head and then nothing would hold a connection for ever.
+A client that sends half of a request head and then nothing would hold a connection forever.
 Enough such clients, without any token, would use up all file descriptors of this process, and the
 service could no longer open a file. So a head has a time limit. If there are too many connections,
 the one that has waited longest for a head is closed. So complete requests are served, however many

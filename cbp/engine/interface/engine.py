@@ -40,7 +40,7 @@ class Engine(Protocol):
         increments: Reads increments of flows.
         records: Reads records of states and outputs.
         history: Finds versions of tables.
-        garbage: Removes what nobody needs.
+        garbage: Removes files that are no longer needed.
         verification: Gives a verification its start and its comparisons.
     """
 

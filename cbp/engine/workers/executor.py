@@ -49,7 +49,7 @@ _CODE = (
     "main({memory}, *map(int, sys.argv[1:]))"
 )
 IDLE_SECONDS = 600.0
-"""Workers that were idle for this long are ended to free their memory, but for one."""
+"""Workers that were idle for this long are ended to free their memory, except one."""
 
 _SERVICE = "CBP_"
 """How the names of the service's own variables begin; an author's code does not get them."""

@@ -205,7 +205,7 @@ class Dataflow:
         """Yield the (stage, input) pairs at which a new increment is enqueued.
 
         Empty increments keep consumers aligned. They are not enqueued inside a cycle, since they
-        would circulate for ever.
+        would circulate forever.
         """
         skip = frozenset[tuple[str, str]]() if increment.records else inner_inputs(self.wiring())
         return (pair for pair in self.consumers(increment.flow) if pair not in skip)

@@ -55,7 +55,7 @@ class FileBatch:
 ONE_FILE = FileBatch(files=1)
 """Every file is an increment of its own, so that a stage can tell files apart by its epochs."""
 UNSAID = FileBatch(files=1, backlog=BACKLOG_FILES)
-"""Every file is an increment of its own, but for a backlog where only the final state counts."""
+"""Every file is an increment of its own, except in a backlog where only the final state counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,11 +152,11 @@ def reason(
     """
     if correction is not None and correction.gives_back:
         what = format_count(correction.keys, "record")
-        who = correction.who or "somebody"
+        who = correction.who or "an unknown user"
         return f"{who} gave back {what} that {correction.stage} had set aside: {correction.why}"
     if correction is not None:
         where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
-        return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"
+        return f"{correction.who or 'an unknown user'} corrected {where}: {correction.why}"
     if not any(read.values()):
         return (
             "a timer was due: the run read no input, called the groups with a due timer, and "

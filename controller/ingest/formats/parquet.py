@@ -171,7 +171,7 @@ REPEATED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How to read a file."""
+    """The sizes of the parts in which a file is read."""
 
     as_dictionaries: tuple[str, ...]
     batch_rows: int

@@ -166,9 +166,9 @@ class PartNames:
     def discard(self) -> None:
         """Remove the parts of this increment as far as possible; may be called again.
 
-        A reader that was killed could not say what it wrote, so the temporary names are tried in
-        order. A part under its final name that this object did not name stays: another controller
-        took over, and its log may name it.
+        A killed reader leaves no list of its files, so the temporary names are tried in order.
+        Parts with a final name are kept unless this object gave that name: another controller may
+        have taken over, and its log may refer to them.
         """
         part, missing = 0, False
         while not missing:

@@ -316,7 +316,7 @@ class Descriptions:
         try:
             return read_record(self.files, path, Description.from_json)
         except NotFoundError as exc:
-            raise FileLostError(path, "the database knows its version") from exc
+            raise FileLostError(path, "the database refers to its version") from exc
 
 
 def adopted_path(folder: str, version: int) -> str:

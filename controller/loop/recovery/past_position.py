@@ -54,7 +54,7 @@ Tell = Callable[[str, int, int, str], None]
 
 
 def untold(step: str, done: int, total: int, unit: str) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)

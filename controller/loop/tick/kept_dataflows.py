@@ -74,7 +74,7 @@ class EveryWait(Mapping[StageId, Wait]):
 
 
 class KeptDataflows:
-    """Used by the thread that ticks only, but for `waits`."""
+    """Used only by the thread that ticks, except `waits`."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime], isolation: Isolation) -> None:
         self._store, self._clock, self._isolation = store, clock, isolation

@@ -35,7 +35,7 @@ class PatientConnection(psycopg.Connection[Any]):
     """A connection with a time limit for silence.
 
     Attributes:
-        answer_seconds: How long it waits while nothing comes; `None` means for ever.
+        answer_seconds: How long it waits while nothing comes; `None` means forever.
     """
 
     answer_seconds: float | None = None

@@ -52,7 +52,7 @@ class Runs:
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
         All in one transaction. An empty output is not enqueued inside a cycle
-        (`cbp.model.graph.cycles`): it would go round for ever. Does nothing if the stage's
+        (`cbp.model.graph.cycles`): it would go round forever. Does nothing if the stage's
         epoch is already past this intention (redo). The run becomes COMMITTED with the
         intention's figures; a run that the store has lost is inserted.
 
