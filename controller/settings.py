@@ -48,7 +48,7 @@ SECRET_PART_LENGTH_MIN = 6
 
 
 class Settings(BaseSettings):
-    """Settings that an operator may choose; the module header says where values come from.
+    """Settings of an operator; the module header lists the sources of their values.
 
     Attributes:
         root: Folder of all files without a folder setting of their own.

@@ -225,7 +225,7 @@ def print_more(answer: Mapping[str, Any]) -> None:
 
 
 def print_left_out(cursor: str) -> None:
-    """Say on stderr that a list goes on after the page that was printed."""
+    """Print on stderr that a list continues after the printed page."""
     said = f"this is not all: a greater --limit, or --cursor {cursor}, prints what follows"
     print_text(said, on_stderr=True)
 

@@ -239,7 +239,7 @@ def _timestamp(type_: DataType, rules: ValueRules) -> Converter:
 
 
 class _NoZoneError(ValueError):
-    """Nobody says which moment a time is."""
+    """A time has no zone, so its moment is unknown."""
 
 
 def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:

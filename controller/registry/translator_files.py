@@ -273,7 +273,7 @@ class _Folder:
 
 
 def author_of(translate: Callable[..., object]) -> Any:
-    """Return the class of the translator that a function belongs to; else the function."""
+    """Return the class of the translator that a function belongs to, or the function."""
     owner = getattr(translate, "__self__", None)
     return translate if owner is None else type(owner)
 

@@ -251,7 +251,7 @@ class Registry:
         return self.translator_files.loads
 
     def renew(self) -> int:
-        """Load translator files that have changed since that was last tried; return `loads`."""
+        """Load translator files that have changed since the last attempt; return `loads`."""
         return self.translator_files.renew()
 
     def _has_renewed(self) -> bool:

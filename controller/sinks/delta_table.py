@@ -76,7 +76,7 @@ class _DeltaTarget:
     faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
-        """Make the table, or check that it is this sink's and nobody else's; see `Target`."""
+        """Make the table, or check that it belongs to this sink; see `Target`."""
         if not os.path.isdir(self.root):
             why = "the folder is missing; mount or create it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)

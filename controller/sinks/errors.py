@@ -1,4 +1,4 @@
-"""Errors of sinks. None of them stops a dataflow: the sink is tried again, or waits for a choice.
+"""Errors of sinks. None of them stops a dataflow: the sink retries, or waits for a choice.
 
 OperatingError
 |- SinkTargetError        the target cannot be written: device, rights, a lost folder
@@ -45,7 +45,7 @@ class SinkPlaceError(OperatingError):
 
 
 class SinkForeignError(OperatingError):
-    """The target of a sink belongs to something else, or something else has changed it."""
+    """The target of a sink has another owner, or another program has changed it."""
 
     code = "sink_target_foreign"
     retryable = False
@@ -105,7 +105,7 @@ class SinkDeliveryError(OperatingError):
 
 
 class SinkRefusedError(OperatingError):
-    """A webhook refused a delivery for good; an operator can let it go."""
+    """A webhook refused a delivery permanently; an operator can skip it."""
 
     code = "sink_delivery_refused"
     retryable = False
@@ -146,7 +146,7 @@ class SinkChoiceError(OperatingError):
 
 
 class SinkFailedError(OperatingError):
-    """A sink failed with an unexpected error; the other sinks and the dataflow go on."""
+    """A sink failed with an unexpected error; other sinks and the dataflow continue."""
 
     code = "sink_failed"
 

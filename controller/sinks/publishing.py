@@ -344,7 +344,7 @@ class SinkPublishing:
         return SinkNote(self.random_hex(16), first, record.generation, first)
 
     def _keep(self, work: SinkWork, note: SinkNote) -> None:
-        """Write the note, unless it says the same."""
+        """Write the note, unless it is unchanged."""
         if note != work.note:
             name, identity = work.node.name, work.row.identity
             self.notes.save(work.record.folder, name, identity, note)
@@ -361,7 +361,7 @@ class SinkPublishing:
             work.row = replace(moved, choice="")
 
     def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
-        """Return whether nothing is to be done, or a failed sink is not tried again yet."""
+        """Return whether there is no work, or a failed sink is not due for a retry yet."""
         standing = standing_of(row)
         if standing.error is not None:
             return int(self.clock().timestamp() * 1000) < standing.retry_ms
@@ -369,7 +369,7 @@ class SinkPublishing:
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
-        """Store a failure, so that it is shown, and when the sink is tried again."""
+        """Store a failure with the time of the next attempt, so that it is shown."""
         row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return

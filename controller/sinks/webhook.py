@@ -87,7 +87,7 @@ class Webhook:
     faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
-        """Do nothing: receivers belong to nobody."""
+        """Do nothing: receivers have no owner."""
         return replace(note, claimed=True)
 
     def publish(

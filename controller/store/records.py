@@ -191,7 +191,7 @@ class IncrementRecord:
 
     @property
     def file_names(self) -> str:
-        """The file that it came from, and how many more; `""` for an increment of a stage."""
+        """The file of the increment, and how many more; `""` for an increment of a stage."""
         names = self.origin.get("files") or [""]
         more = int(self.origin.get("file_count", 1)) - 1
         return f"{names[0]} and {more} more" if more else str(names[0])

@@ -70,7 +70,7 @@ def build_sdist(sdist_directory: str, config_settings: _Settings = None) -> str:
 def build_editable(
     wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Build the page, then an editable wheel; goes on without the page if need be."""
+    """Build the page, then an editable wheel; continues without the page if necessary."""
     try:
         build_page()
     except PageBuildError as error:
@@ -187,7 +187,7 @@ def npm_command() -> list[str]:
 
 
 def npm_environment() -> dict[str, str]:
-    """Return the variables for npm: those of this process, its Node first on the path."""
+    """Return the variables for npm: this process's, with its Node first on the path."""
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, "PATH": f"{Path(npm_command()[0]).parent}{os.pathsep}{path}"}
 

@@ -1,4 +1,4 @@
-"""Increments of a flow as a reader finds them: in the store, or else in the flow's table."""
+"""Increments of a flow for a reader: from the store, or otherwise from the flow's table."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class SourceReach:
 
     @property
     def complete(self) -> bool:
-        """Whether every increment that ever came is kept."""
+        """Whether every increment that ever arrived is kept."""
         return self.first == 0
 
 

@@ -1,4 +1,4 @@
-"""Corrections of state: each is prepared and recorded as an epoch of its own, and kept for good.
+"""Corrections of state: each is an epoch of its own, and is kept forever.
 
 What a stage had set aside is given back in the same way.
 

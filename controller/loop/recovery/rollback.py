@@ -318,7 +318,7 @@ class Rollbacks:
         spans: Mapping[str, range],
         time_of: TimeOf,
     ) -> int | None:
-        """Return when an increment came or was made, in milliseconds; `None`: no longer known.
+        """Return when an increment arrived or was made, in milliseconds; `None` if unknown.
 
         Raises:
             NotFoundError: There is no such increment.

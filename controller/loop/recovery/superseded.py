@@ -164,7 +164,7 @@ def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]
 
 
 def _held_of(position: Position, parts: Mapping[str, Sequence[range]]) -> set[tuple[str, int]]:
-    """Return those of these increments of sources that wait somewhere at a position."""
+    """Return the increments of sources that wait at some input at a position."""
     return {
         (one.flow, one.index)
         for stage in position.stages.values()

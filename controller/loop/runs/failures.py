@@ -1,4 +1,4 @@
-"""Failed runs: counts a stage's failed tries, and decides when it runs again or stops.
+"""Failed runs: counts a stage's failed attempts, and decides when it runs again or stops.
 
     operating failure    a full disk, an unreachable database, a file system, a lost Spark:
                          tried again for as long as it lasts, after growing pauses
@@ -67,7 +67,7 @@ _NOT_PASSING = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirec
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How failed tries are repeated.
+    """How failed attempts are repeated.
 
     Attributes:
         failures_max: Tries of one run before its stage stops; operating failures do not count.
@@ -123,19 +123,19 @@ def lasts(error: Exception) -> bool:
 
 
 def counted(tries: Sequence[RunRecord]) -> int:
-    """Return how many failed tries in a row were the run's own fault."""
+    """Return the number of failed attempts in a row that were the run's own fault."""
     free = _NO_FAULT | set(_lasting_codes())
     return sum(code_of(run) not in free for run in tries)
 
 
 def lasted(tries: Sequence[RunRecord]) -> int:
-    """Return how many of the newest failed tries, newest first, were operating failures."""
+    """Return how many of the newest failed attempts were operating failures, newest first."""
     codes = set(_lasting_codes()) - _NO_FAULT
     return sum(1 for _ in takewhile(lambda run: code_of(run) in codes, tries))
 
 
 def deaths(tries: Sequence[RunRecord]) -> int:
-    """Return during how many of the newest failed tries, newest first, the service died."""
+    """Return in how many of the newest failed attempts the service died, newest first."""
     return sum(1 for _ in takewhile(_died, tries))
 
 
@@ -305,7 +305,7 @@ class Failures:
         return ""
 
     def _failed_tries(self, stage: StageRecord) -> Sequence[RunRecord]:
-        """Return the failed tries in a row of a stage, newest first."""
+        """Return the failed attempts in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
         page = self.store.runs(

@@ -290,7 +290,7 @@ class Starving:
     def mark(
         self, active: Mapping[StageId, ActiveRun], *, asked_to_end: int = 0
     ) -> dict[StageId, ActiveRun]:
-        """Return the work that goes on, with the starving runs marked.
+        """Return the work under way, with the starving runs marked.
 
         Args:
             asked_to_end: How many pieces of work were asked to end so far. One of them may have

@@ -152,7 +152,7 @@ class Isolation:
             _log.info("dataflow.works_again", dataflow=dataflow, doing=doing, tries=over.tries)
 
     def forget(self, dataflow: str) -> None:
-        """Forget the troubles of a dataflow that was deleted, or that is to be tried at once."""
+        """Forget the troubles of a dataflow that was deleted, or that is to be retried at once."""
         with self._lock:
             for key in [key for key in self._troubles if key[0] == dataflow]:
                 del self._troubles[key]

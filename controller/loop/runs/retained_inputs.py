@@ -144,7 +144,7 @@ def _words(readers: Mapping[str, str]) -> str:
 
 
 def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[range]]) -> bool:
-    """Return whether a stage began without an increment that had come, and that counts."""
+    """Return whether a stage began without an earlier increment that is still valid."""
     newest = {one.flow: one.index for one in began.newest}
     for input_, flow in node.wiring.items():
         queued = {one.index for one in began.stages[node.name].connectors[input_].waiting}

@@ -57,7 +57,7 @@ class EveryWait(Mapping[StageId, Wait]):
         self._waits = waits
 
     def of(self, dataflow: str) -> Mapping[StageId, Wait]:
-        """Return those of one dataflow."""
+        """Return the waits of one dataflow."""
         return self._waits.get(dataflow, {})
 
     def __getitem__(self, key: StageId) -> Wait:
@@ -141,7 +141,7 @@ class KeptDataflows:
         return sorted({*due, *names} & self._kept.keys())
 
     def loaded(self, names: Iterable[str]) -> list[LoadedDataflow]:
-        """Return the data of dataflows; those that cannot be loaded are tried again."""
+        """Return the data of dataflows; dataflows that cannot be loaded are retried."""
         chosen = [self._kept[name] for name in sorted(names) if name in self._kept]
         for kept in chosen:
             if kept.loaded is None:

@@ -78,7 +78,7 @@ class Watched(Protocol):
         ...
 
     def wait(self, busy: Mapping[str, str]) -> None:
-        """Block until it is worth checking again whether these stages came to rest."""
+        """Block until it is worth checking again whether these stages are idle."""
         ...
 
 

@@ -84,7 +84,7 @@ class Repetition:
     def chosen(
         self, every: Iterable[Comparison], cut: Cut, collected: Mapping[str, int]
     ) -> Iterator[Comparison]:
-        """Yield the comparisons; those of changed stages begin at the first repeated epoch.
+        """Yield the comparisons; for changed stages they begin at the first repeated epoch.
 
         Args:
             collected: Output flow -> the first increment of it that is left in the cut.
@@ -183,7 +183,7 @@ class Repetition:
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
-        """Return the epoch and the time at which a version changed a stage; else epoch 0.
+        """Return the epoch and the time at which a version changed a stage; otherwise epoch 0.
 
         The last value says whether the stage had no tables then.
         """

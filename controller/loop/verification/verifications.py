@@ -227,13 +227,13 @@ class Verifications:
         return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
 
     def _valid_to(self, record: DataflowRecord) -> dict[str, int]:
-        """Return, by source, the first increment that came after the last swap."""
+        """Return, by source, the first increment that arrived after the last swap."""
         since = self._descriptions.since_built(record)
         newest = () if since is None else since[0].position.newest
         return {one.flow: one.index + 1 for one in newest if "." not in one.flow}
 
     def _complete(self, record: DataflowRecord, source: str) -> bool:
-        """Return whether the first increment of a source is kept, if any came."""
+        """Return whether the first increment of a source is kept, if any arrived."""
         oldest = self.store.oldest_increments(record.name, source, limit=1)
         first = oldest[0].increment.index if oldest else 0
         return not first and (bool(oldest) or not self.store.next_index(record.name, source))

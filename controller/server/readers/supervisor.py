@@ -234,7 +234,7 @@ class ReaderSupervisor:
             task.add_done_callback(self._tasks.discard)
 
     def _look(self) -> None:
-        """Start readers if they are needed; kill those that say nothing, which begin again."""
+        """Start readers if they are needed; kill and restart those that do not answer."""
         if self._stopped:
             return
         asked, self._asked = self._asked, 0

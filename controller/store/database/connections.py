@@ -392,7 +392,7 @@ def require_files(path: Path, label: str) -> None:
 
 
 def _make_wal(path: Path) -> None:
-    """Switch a database to WAL for good; does nothing if it is already switched.
+    """Switch a database to WAL permanently; does nothing if it is already switched.
 
     The switch needs exclusive access to the file, and SQLite does not always wait for that.
     If several processes start at once, one switches, and the others wait for the folder's lock.
