@@ -35,7 +35,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
         Inexact,
         r"",
         "the result needs more than the 38 digits of a DECIMAL, or was rounded: if rounding is "
-        "intended, round explicitly, as in  `with decimal.localcontext(traps=[]): value = "
+        "intended, round explicitly, as in `with decimal.localcontext(traps=[]): value = "
         "round(value, 2)`",
     ),
     (

@@ -149,7 +149,7 @@ class CodeDriftedError(DataflowInvalidError):
         self.message = (
             f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
             "Register the document again (`cbp register FILE --plan` shows the effects), or "
-            "restore the old code:  save the file's old text again, or reinstall the old package "
+            "restore the old code: save the file's old text again, or reinstall the old package "
             "and restart the service"
         )
         self.args = (self.message,)

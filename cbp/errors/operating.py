@@ -400,7 +400,7 @@ class SparkUnauthenticatedError(OperatingError):
         super().__init__(
             f"the Spark master {master} is refused: {why}. Without a secret, anyone who reaches a "
             "port of the driver or of an executor could run code. Give master, workers and "
-            "service the same secret:  SPARK_SECRET_FILE of deploy/entrypoint.sh, or "
+            "service the same secret: SPARK_SECRET_FILE of deploy/entrypoint.sh, or "
             "spark.authenticate=true and spark.authenticate.secret in spark-defaults.conf of "
             "each. YARN and Kubernetes generate a secret themselves, unless spark.authenticate is "
             "false",

@@ -371,9 +371,7 @@ class _Demo:
             return
         cbp = "cbp" if shutil.which("cbp") else f"{shlex.quote(sys.executable)} -m controller.cli"
         code = client.make_sign_in()["path"]
-        self.say(
-            f"  service   {settings.url} keeps running; stop it with:  kill {self.service.pid}"
-        )
+        self.say(f"  service   {settings.url} keeps running; stop it with: kill {self.service.pid}")
         self.say(f"  log       {self.service.log}")
         self.say(f"  page      {settings.url}{code} (signs in once, within ten minutes)")
         self.say("\nTry next", "bold")

@@ -113,7 +113,7 @@ def describe_change(answer: Mapping[str, Any], on_change: OnChange) -> Iterator[
             before = format_count(queue["skipped_increments"], "increment")
             yield (
                 f"  {queue['stage']}.{queue['input']} reads new input only, not the {before} "
-                f"before it (to read all:  cbp backfill {answer['name']} {queue['stage']})"
+                f"before it (to read all: cbp backfill {answer['name']} {queue['stage']})"
             )
     yield from (f"  {sentence}" for sentence in answer["meanwhile"])
 

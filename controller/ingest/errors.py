@@ -76,7 +76,7 @@ class FileRetractedError(OperatingError):
         asked = f" by {by}" if by else ""
         super().__init__(
             f"{name!r} of {dataflow}.{source} was retracted at {at}{asked}, so it has no records "
-            "to replace. To add records under this name again, drop the file:  cbp drop "
+            "to replace. To add records under this name again, drop the file: cbp drop "
             f"{dataflow} {source} FILE",
             source=source,
             file=name,
@@ -214,7 +214,7 @@ class FeedDisabledError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
         advice = (
-            f"later changes of the table are not recorded.  {_ANEW}, once they are recorded again"
+            f"later changes of the table are not recorded. {_ANEW}, once they are recorded again"
             if began
             else "call ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         )

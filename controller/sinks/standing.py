@@ -107,7 +107,7 @@ def trouble_of(record: SinkRecord) -> str:
     since = datetime.fromtimestamp(standing.since_ms / 1000, UTC)
     return (
         f"sink {record.sink}: {standing.error['message']} (since {since:%Y-%m-%d %H:%M:%S} UTC; "
-        f"the stages continue;  `cbp sinks show {record.dataflow} {record.sink}`)"
+        f"the stages continue; `cbp sinks show {record.dataflow} {record.sink}`)"
     )
 
 

@@ -112,7 +112,7 @@ class StagePausedError(OperatingError):
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(
             f"{dataflow}.{stage} was paused by an operator, so it is not retried; resume it "
-            f"first:  cbp resume {dataflow} {stage}",
+            f"first: cbp resume {dataflow} {stage}",
             dataflow=dataflow,
             stage=stage,
         )

@@ -65,7 +65,7 @@ class DeferredExecutor:
                 return ""
             if self._error is not None:
                 return f"Spark, which did not start: {self._error.message}"
-            return f"Spark, which has been starting for  {self._seconds() - self._since:.0f} s"
+            return f"Spark, which has been starting for {self._seconds() - self._since:.0f} s"
 
     def warm(self) -> None:
         """Do nothing: Spark starts already."""

@@ -76,7 +76,7 @@ class Once:
         """Refuse a truth test, which would always be true."""
         message = (
             f"the flow {self._flow!r} is an iterator, and its truth value does not show whether "
-            f"it has records; read the records:  rows = list(group.{self._flow})"
+            f"it has records; read the records: rows = list(group.{self._flow})"
         )
         raise TypeError(message)
 

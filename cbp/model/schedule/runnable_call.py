@@ -150,7 +150,7 @@ def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Co
     if absent:
         message = (
             f"the decision {verb} increment {absent[0]!r} of input {name!r}, which is not queued "
-            f"there; queued:  {_shown(waiting) if waiting else 'none'}"
+            f"there; queued: {_shown(waiting) if waiting else 'none'}"
         )
         raise _refusal(verb)(message, input=name, index=absent[0])
 

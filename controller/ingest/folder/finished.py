@@ -296,7 +296,7 @@ def _reason(
         code, more = "file_grew", comparison.bytes - claim.bytes
         said = (
             f"the file grew after it was taken in: {head} are followed by {more} more, which are "
-            f"NOT taken in.  {_what_to_do(claim, comparison, target, place)}"
+            f"NOT taken in. {_what_to_do(claim, comparison, target, place)}"
         )
     else:
         code = "file_rewritten"

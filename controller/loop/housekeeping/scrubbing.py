@@ -276,7 +276,7 @@ class DamageTrouble(Trouble):
     def words(self) -> str:
         """The trouble in words, for an operator."""
         files = format_count(self.tries, "file is", "files are")
-        return f"{files} damaged (`cbp scrub {self.dataflow}` lists them):  {self.error.message}"
+        return f"{files} damaged (`cbp scrub {self.dataflow}` lists them): {self.error.message}"
 
 
 def _progress_of(value: Mapping[str, Any]) -> Progress:

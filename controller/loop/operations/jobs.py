@@ -149,7 +149,7 @@ class Jobs(ABC, Generic[R]):
             self._table.show(id_, status="failed", error=error)
             _log.warning("job.failed", kind=self.kind, job=id_, error=error.as_dict())
         except Exception as cause:  # an author's code, or a store, may raise anything
-            message = f"the {self.kind} stopped because of an unexpected error:  {cause!r:.500}"
+            message = f"the {self.kind} stopped because of an unexpected error: {cause!r:.500}"
             self._table.show(id_, status="failed", error=InvariantError(message))
             _log.warning("job.failed", kind=self.kind, job=id_, exc_info=cause)
         else:

@@ -325,8 +325,8 @@ AT_CALLS = (
         "import absent_package.part",
         "ModuleNotFoundError: No module named 'absent_package'; install the package where the "
         "stage runs, in the environment of the service and of Spark's workers: python -m pip "
-        "install absent_package. Import it at the top of the file, so that `cbp validate` finds "
-        "this",
+        "install absent_package. Import it at the top of the file, so that `cbp validate` notices "
+        "a missing package",
     ),
     Mistake(
         "relative_file",
@@ -334,7 +334,7 @@ AT_CALLS = (
         "FileNotFoundError: [Errno 2] No such file or directory: 'words.txt'; the path is "
         "relative to the working folder of the process that runs the stage, and that folder "
         "differs between machines: give the translator an absolute path as a parameter, or read a "
-        "file of its package in __init__, as in Path(__file__).with_name(...)",
+        "file of the translator's package in __init__, as in Path(__file__).with_name(...)",
     ),
     Mistake(
         "assertion", "assert key.url == 'x'", "AssertionError in `assert key.url == 'x'  # here`"

@@ -221,7 +221,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, more=Input("a INT", route_by="a")),
             "route_by_type",
             "Made.more",
-            "routes by (INT), but the key is (url STRING)",
+            "route_by gives (INT), but the key is (url STRING)",
         ),
         (
             groupwise(urls=Input("a ARRAY<INT>", route_by="a")),
@@ -302,13 +302,13 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, kept=State("page INT", route_by="page")),
             "route_by_type",
             "Made.kept",
-            "routes by (INT), but the key is (url STRING)",
+            "route_by gives (INT), but the key is (url STRING)",
         ),
         (
             groupwise(urls=URLS, kept=State("page STRING, n STRING", route_by="page, n")),
             "route_by_type",
             "Made.kept",
-            "routes by (STRING, STRING)",
+            "route_by gives (STRING, STRING)",
         ),
         (
             groupwise(
