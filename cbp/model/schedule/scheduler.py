@@ -261,7 +261,7 @@ def _placed(
         if slow and places.used_up(case.view.dataflow, works):
             case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
         else:
-            case.reason = f"waits for one of {places.most} slots{_behind(before)}"
+            case.reason = f"waits for a free slot ({places.most} in all){_behind(before)}"
             case.reason += _preferred(case.view, placed)
     for before, case in enumerate(narrow):
         case.kind = "place"

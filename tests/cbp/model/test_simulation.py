@@ -133,7 +133,7 @@ class Simulation:
     def _count_overtaking(self, schedule: Schedule) -> None:
         """A stage that can run and gets no place is overtaken by each other start once."""
         for (_, name), reason in schedule.waiting.items():
-            if "slots" in reason:
+            if "free slot" in reason:
                 self.overtaken[name] += len(schedule.starts)
             else:
                 self.overtaken[name] = 0

@@ -39,10 +39,10 @@ def test_what_goes_on_by_itself_is_caught_up() -> None:
     [
         ({"stages": {"a": "may run"}, "held": {"a": "3 tries failed"}}, "a: 3 tries failed"),
         ({"stages": {"a": "may run", "b": "runs"}, "held": {"a": "is paused"}}, "a: is paused"),
-        ({"stages": {"a": "may run"}, "desired": "paused"}, "it is paused"),
-        ({"arriving": {"urls": 1}, "desired": "paused"}, "it is paused"),
+        ({"stages": {"a": "may run"}, "desired": "paused"}, "the dataflow is paused"),
+        ({"arriving": {"urls": 1}, "desired": "paused"}, "the dataflow is paused"),
         ({"arriving": {"urls": 1}, "desired": "drained"}, "the dataflow is drained"),
-        ({"arriving": {"urls": 1}, "desired": "draining"}, "it drains"),
+        ({"arriving": {"urls": 1}, "desired": "draining"}, "the dataflow is draining"),
         ({"quarantined": {"urls": 1}}, "urls: 1 file is in quarantine"),
         ({"broken": "its package is gone"}, "its package is gone"),
     ],

@@ -112,9 +112,9 @@ def test_running_stages_count_against_the_limit() -> None:
     """At most so many runs at a time; the rest says what it waits for."""
     views = [view("a", running=True), view("b", waited=2), view("c", waited=1)]
     assert started(*views, parallel_max=2) == ["b"]
-    assert reason(views[2], *views[:2], parallel_max=2) == "waits for one of 2 places for runs"
+    assert reason(views[2], *views[:2], parallel_max=2) == "waits for a free slot (2 in all)"
     more = replace(view("d"), waiting_since=NOW)
-    assert reason(more, *views, parallel_max=2).endswith("places for runs, behind 1 other")
+    assert reason(more, *views, parallel_max=2).endswith("(2 in all), behind 1 other")
     assert started(*views, parallel_max=1) == []
 
 
@@ -144,7 +144,10 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     schedule = decide([first, second], now=NOW, places=Places(1))
     assert schedule.waits["b", "b"].kind == "place"
     work = ActiveRun("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
-    assert schedule.waiting["b", "b"] == "gave way once, waits for its turn: one such run at a time"
+    assert (
+        schedule.waiting["b", "b"]
+        == "gave way to others once and waits for its turn: one such run at a time"
+    )
     runs = replace(first, running=True, work=work)
     schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
     assert [start.stage for start in schedule.starts] == ["c"], "it holds no other place"

@@ -153,7 +153,7 @@ def test_places_are_limited_over_all_dataflows(operator: Operator) -> None:
     operator.world.controller.tick()
     assert len(operator.runs.waiting) == 2
     wait = operator.waits("three")["sum"]
-    assert (wait["kind"], wait["words"]) == ("place", "waits for one of 2 places for runs")
+    assert (wait["kind"], wait["words"]) == ("place", "waits for a free slot (2 in all)")
     operator.runs.run_next()
     operator.world.controller.tick()
     assert operator.waits("three")["sum"]["kind"] in ("", "running")
