@@ -226,7 +226,7 @@ def print_more(answer: Mapping[str, Any]) -> None:
 
 def print_left_out(cursor: str) -> None:
     """Print on stderr that a list continues after the printed page."""
-    said = f"this is not all: a greater --limit, or --cursor {cursor}, prints what follows"
+    said = f"there are more rows: raise --limit, or continue with --cursor {cursor}"
     print_text(said, on_stderr=True)
 
 

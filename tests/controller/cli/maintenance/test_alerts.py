@@ -39,7 +39,7 @@ def test_alerts_that_hold_are_printed_without_a_receiver(cbp: Cbp, service: Serv
     stopped = DataflowHealth("clicks", "stopped", "a bug", quarantined={"urls": 3})
     outcome = cbp("alerts", session=_alerts_over(service, stopped))
     assert (outcome.status, outcome.err) == (0, "")
-    for part in ("clicks has stopped", "cbp retry clicks", "3 files of the source urls"):
+    for part in ("clicks has stopped", "cbp retry clicks", "3 files in quarantine"):
         assert part in outcome.out
     assert clock(NOON.isoformat()) in outcome.out
     assert "no channel for alerts is configured" in outcome.out
