@@ -98,7 +98,7 @@ def test_a_replaced_stage_without_state_needs_the_authors_word_too() -> None:
     unread = plan_of(
         flow_of(source=numbered, a=Echo()), flow_of(source=numbered, a=EchoOtherwise())
     )
-    assert "made of it" not in unread.refused[0].message
+    assert "made of them" not in unread.refused[0].message
 
 
 def test_a_stage_that_never_ran_has_nothing_to_decide() -> None:
