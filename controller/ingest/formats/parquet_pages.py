@@ -52,7 +52,7 @@ class _Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page by its header: `bytes` uncompressed; -1 stands for missing values."""
+    """One page by its header: `bytes` uncompressed; missing values are -1."""
 
     kind: int
     bytes: int
