@@ -64,7 +64,7 @@ export function queuedInWords(queue: Queue): string {
 export function skippedInWords(queue: Queue): string {
   if (queue.skipped_increments === 0) return "";
   const before = formatCounted(queue.skipped_increments, "increment");
-  return `${queue.stage}.${queue.input}  reads new input only, not the ${before} before it.`;
+  return `${queue.stage}.${queue.input} reads new input only, not the ${before} before it.`;
 }
 
 /** Return the decisions that an author can take about a stage; empty: none. */

@@ -82,7 +82,7 @@ export default function RunsScreen() {
           <Text size="xs" c="dimmed">
             {chosen.size === 0
               ? "Select runs with their check boxes."
-              : `${formatCounted(chosenRuns.length, "run")}  selected on this page.`}
+              : `${formatCounted(chosenRuns.length, "run")} selected on this page.`}
           </Text>
           {chosen.size > 0 && (
             <Button size="compact-sm" variant="subtle" onClick={() => setChosen("")}>
