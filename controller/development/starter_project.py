@@ -57,7 +57,7 @@ class Visits(Translate):
     pages = View("page STRING, visits BIGINT, last STRING", key="page")
 
     def translate(self, key, group, out):
-        """Called once per page of an increment, with its visits and with what was kept."""
+        """Called once per page of an increment, with its visits and its kept records."""
         times = [visit.at for visit in group.visits]
         count = len(times)
         for page in group.pages:

@@ -49,7 +49,7 @@ _CODE = (
     "main({memory}, *map(int, sys.argv[1:]))"
 )
 IDLE_SECONDS = 600.0
-"""Workers that were idle for this long are ended to free their memory, but for one."""
+"""Workers that were idle for this long are ended to free their memory, except one."""
 
 _SERVICE = "CBP_"
 """How the names of the service's own variables begin; an author's code does not get them."""
@@ -273,7 +273,7 @@ def _pickled(work: Callable[[], Any]) -> bytes:
 
 
 def _error(answer: Answer) -> Exception:
-    """Return what a worker's answer raises here."""
+    """Return the exception for a worker's answer."""
     if isinstance(answer, Coded):
         return error_from_dict(answer.kind, answer.error)
     assert not isinstance(answer, Done)
@@ -287,7 +287,7 @@ def _error(answer: Answer) -> Exception:
 
 
 def _own(plan: RunPlan) -> str:
-    """Return what the runs of the same stages, by the same code, have in common."""
+    """Return the common identity of runs of the same stages with the same code."""
     code = [f"{node.name}={node.translator.code}" for node in (plan.node, *plan.fused)]
     return f"{plan.folder} {' '.join(code)}"
 

@@ -153,9 +153,9 @@ class StuckReader:
         """Description for an operator."""
         return (
             f"the process that reads {self.file!r} has made no progress for "
-            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. It is "
-            f"ended in {self.ends_in_seconds:.0f} s, and the file is read again; other files of "
-            "the source wait"
+            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. The "
+            f"service ends the process in {self.ends_in_seconds:.0f} s and reads the file again. "
+            "Until then other files of the source wait"
         )
 
 
@@ -296,8 +296,8 @@ def _read(
     with ClaimedContent(file.path, request.limits, stopping, worked) as content:
         if content.size != file.size:
             message = (
-                f"had {file.size} bytes when it was claimed, now {content.size}; write it "
-                "under a name that ends in .part and rename it when it is complete"
+                f"had {file.size} bytes when it was claimed, but has {content.size} now; write "
+                "files under a name that ends in .part, and rename them when they are complete"
             )
             raise FileRejectedError(rule="file_changed", message=message)
         for batch in read_batches(content, request.node, request.limits, notes, file=file.file):

@@ -86,7 +86,7 @@ class PartWriter:
                 self._write_row_group()
 
     def finish(self) -> tuple[WrittenPart, ...]:
-        """Write what was gathered, close the last part and return all."""
+        """Write the gathered records, close the last part and return all."""
         self._write_row_group()
         if self._open is not None:
             self._close_part()
@@ -166,9 +166,9 @@ class PartNames:
     def discard(self) -> None:
         """Remove the parts of this increment as far as possible; may be called again.
 
-        A reader that was killed could not say what it wrote, so the temporary names are tried in
-        order. A part under its final name that this object did not name stays: another controller
-        took over, and its log may name it.
+        A killed reader leaves no list of its files, so the temporary names are tried in order.
+        Parts with a final name are kept unless this object gave that name: another controller may
+        have taken over, and its log may refer to them.
         """
         part, missing = 0, False
         while not missing:
@@ -209,7 +209,7 @@ def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
 
 
 def _hardly_repeats(column: pa.ChunkedArray) -> bool:
-    """Return whether a value comes less than twice on average, as far as two samples say.
+    """Return whether a value occurs less than twice on average, by two samples.
 
     Among `_SAMPLE` values drawn from as many different ones as a half of all rows, some
     `_SAMPLE ** 2 / rows` came before. Neighbours are counted, too: sorted values repeat there only.

@@ -151,7 +151,7 @@ class Punctuations:
             self._current.add(record.name)
 
     def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted, or led by another instance since."""
+        """Forget a dataflow that was deleted, or led by another instance since."""
         with self._guard:
             self._current.discard(dataflow)
 

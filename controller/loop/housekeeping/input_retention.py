@@ -70,7 +70,7 @@ class Inputs:
     building: Collection[str]
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
-        """Return source -> what is removed of it; reads only.
+        """Return the removed increments by source; reads only.
 
         Args:
             needed: Files that connectors and positions name, relative to its folder.

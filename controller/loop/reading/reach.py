@@ -1,4 +1,4 @@
-"""Reach: how far back what a dataflow keeps lets an operator go, before anything is asked for.
+"""Reach: how far back an operator can go with the retained data of a dataflow.
 
 A replacement and a retraction recompute groups from all increments of a source, and a rebuild
 all tables: none of them works once the first increment is gone. A roll-back needs records,
@@ -32,7 +32,7 @@ class SourceReach:
 
     @property
     def complete(self) -> bool:
-        """Whether every increment that ever came is kept."""
+        """Whether every increment that ever arrived is kept."""
         return self.first == 0
 
 

@@ -131,7 +131,7 @@ class Catalog:
         return units
 
     def require_same(self, record: DataflowRecord) -> None:
-        """Raise an error if the loaded code is not that of the dataflow's version.
+        """Raise an error if the loaded code differs from that of the dataflow's version.
 
         Raises:
             CodeDriftedError: With every difference.
@@ -205,7 +205,7 @@ class Catalog:
             raise error
 
     def adopt(self, record: DataflowRecord, *, staged: str = "") -> None:
-        """Record the loaded code as that of a version which an earlier release registered."""
+        """Record the loaded code as the code of a version that an earlier release registered."""
         compared = self._compare(record)
         if compared.adopted or compared.drifted is not None:
             return
@@ -267,7 +267,7 @@ class Catalog:
         return record, dataflow.stages[stage]
 
     def forget(self, name: str) -> None:
-        """Drop what is kept about a deleted dataflow."""
+        """Forget a deleted dataflow."""
         with self._lock:
             self._compiled.pop(name, None)
             self._units.pop(name, None)

@@ -54,7 +54,7 @@ Tell = Callable[[str, int, int, str], None]
 
 
 def untold(step: str, done: int, total: int, unit: str) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Past:
         base = None if everything else _base(origin, log, point, nothing_later)
         base = base or _base(origin, log, point)
         if base is None:
-            why = "no position before it is kept for its stages"
+            why = "no earlier position is kept for its stages"
             raise RollbackImpossibleError(record.name, why)
         redo = [
             intention
@@ -147,7 +147,7 @@ class Past:
                     scratch.accept_all(list(zip(claims, read, strict=True)))
             framer = self._framer(scratch)
             for redone, intention in enumerate(redo):
-                tell("reads the past", redone, len(redo), "runs")
+                tell("reads past epochs", redone, len(redo), "runs")
                 self._frame(scratch, framer, record, units[intention.stage], intention)
                 scratch.commit(intention, finished_at=self.clock())
             position = scratch.position(record.name)
@@ -170,7 +170,7 @@ class Past:
     def _holds_nothing_later(
         self, record: DataflowRecord, point: RollbackPoint
     ) -> Callable[[Position], bool]:
-        """Return a function that returns whether a position holds only what came before a point."""
+        """Return a predicate: whether a position holds only arrivals from before a point."""
         at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
 
         def came_before(increment: Increment) -> bool:
@@ -200,7 +200,7 @@ class Past:
         unit: PhysicalStage,
         intention: Intention,
     ) -> None:
-        """Frame what waits at a stage until the frames that a record reads are there."""
+        """Frame a stage's queue until the frames that a record reads exist."""
         if not unit.leader.translator.framed:
             return
 
@@ -212,7 +212,7 @@ class Past:
         if lacking():
             why = (
                 f"the frames that epoch {intention.epoch} of stage {intention.stage!r} read "
-                "do not come again: has its FrameBy changed since?"
+                "cannot be made again; its FrameBy has probably changed"
             )
             raise RollbackImpossibleError(record.name, why, epoch=intention.epoch)
 
@@ -239,7 +239,9 @@ class Past:
         logged = self.punctuations.log(record.folder).since(base.punctuations)
         closes = [one for one in logged if one.number < end]
         if base.punctuations + len(closes) < end:
-            why = f"the closes of its flows from number {base.punctuations} on are not all kept"
+            why = (
+                f"some closes of its flows, from number {base.punctuations} on, are no longer kept"
+            )
             raise RollbackImpossibleError(record.name, why)
         return closes
 
@@ -250,7 +252,7 @@ class Past:
         point: RollbackPoint | None,
         read: Mapping[str, int],
     ) -> dict[str, list[IncrementRecord]]:
-        """Return what arrived at the sources since a position, by source, oldest first.
+        """Return the arrivals at the sources since a position, by source, oldest first.
 
         If the clock was set back, an increment before an included one is included, too.
 
@@ -270,7 +272,7 @@ class Past:
             known = {one.increment.index for one in arrived}
             for index in range(first, end):
                 if index not in known:
-                    why = f"increment {source}/{index}, which came since, is no longer known"
+                    why = f"the later increment {source}/{index} is no longer known"
                     raise RollbackImpossibleError(record.name, why)
             if point is not None:
                 at, last = datetime.fromtimestamp(point.at_ms / 1000, UTC), read.get(source, -1)
@@ -345,7 +347,7 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     for epoch in range(start, stop):
         intention = log.read(stage, epoch)
         if intention is None:
-            why = f"the record of epoch {epoch} of stage {stage!r} is gone"
+            why = f"the record of epoch {epoch} of stage {stage!r} no longer exists"
             raise RollbackImpossibleError(stage, why, epoch=epoch)
         intentions.append(intention)
     return intentions

@@ -149,7 +149,7 @@ class ReachedState:
         write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
-        """Apply puts and deletions, and write what they change; the last one of a key counts."""
+        """Apply puts and deletions, and write the changes; the last one of a key counts."""
         if not operations:
             return
         key = self.translator.key_of(self.spec)
@@ -246,7 +246,7 @@ def _begins(keys: pa.Table) -> Int64s:
 
 
 def _by_group(operation: ReachedOperation, groups: Int64s) -> tuple[ReachedOperation, Int64s]:
-    """Return an operation in the order of its groups, and where it came otherwise."""
+    """Return an operation in the order of its groups, then of arrival."""
     order = stable_order(groups)
     if operation.puts is None:
         return ReachedOperation(take_rows(operation.keys, order)), groups[order]

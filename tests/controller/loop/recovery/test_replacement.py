@@ -390,7 +390,9 @@ def test_a_stage_that_began_later_than_its_input_cannot_follow(shelf: Shelf) -> 
     """It never read the records that would be taken back, so it is named, and nothing changes."""
     stages = {**DOCUMENT["stages"], "more": DOCUMENT["stages"]["sums"]}
     shelf.world.controller.change({**DOCUMENT, "stages": stages})
-    with pytest.raises(ReplaceRefusedError, match=r"stages\.more cannot follow.* began it later"):
+    with pytest.raises(
+        ReplaceRefusedError, match=r"stages\.more cannot follow.* did not read its input from"
+    ):
         shelf.replace("tuesday", *RIGHT)
 
 
@@ -494,7 +496,10 @@ def test_a_reader_of_signs_begins_with_what_was_taken_back_or_is_refused(tmp_pat
     shelf.take_in()
     choice = Choice(retained=frozenset({"per"}))
     kept = {**SIGNED, "stages": {"per": {**SIGNED["stages"]["per"], "translator": "kept"}}}
-    with pytest.raises(ChangeRefusedError, match="'counts' is more than what"):
+    with pytest.raises(
+        ChangeRefusedError,
+        match="cannot be recomputed group by group",
+    ):
         shelf.world.controller.change(kept, choice=choice)
     shelf.world.controller.change(SIGNED, choice=choice)
     shelf.take_in()
