@@ -24,7 +24,14 @@ from tests.simulation.operations import Step
 from tests.simulation.stages import SCHEMA
 from tests.simulation.weaving import weave
 
-__all__ = ["REPLACED_SOURCE", "Replaced", "difference", "replaceable", "takes_place", "with_replaced_files"]
+__all__ = [
+    "REPLACED_SOURCE",
+    "Replaced",
+    "difference",
+    "replaceable",
+    "takes_place",
+    "with_replaced_files",
+]
 
 REPLACED_SOURCE = "r"
 EFFECTS = ("claim", "increment_file", "source_log", "data_file", "intention", "sql_commit")

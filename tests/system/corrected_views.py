@@ -15,7 +15,18 @@ import polars as pl
 
 from tests.authored import install, write
 
-__all__ = ["BEGIN", "COLUMNS", "NAME", "PACKAGE", "WORDS", "Files", "Rows", "document", "install_flows", "right"]
+__all__ = [
+    "BEGIN",
+    "COLUMNS",
+    "NAME",
+    "PACKAGE",
+    "WORDS",
+    "Files",
+    "Rows",
+    "document",
+    "install_flows",
+    "right",
+]
 
 NAME = "corrected"
 PACKAGE = "correctedflows"
@@ -211,9 +222,9 @@ def right(files: Mapping[tuple[str, str], Rows]) -> dict[str, list[tuple[Any, ..
             pl.len().cast(pl.Int64).alias("records"),
         )
     )
-    minutes = now.group_by("who", pl.col("at").dt.truncate(f"{WINDOW_SECONDS}s").alias("begin")).agg(
-        pl.len().cast(pl.Int64).alias("records"), pl.col("cents").sum().alias("total")
-    )
+    minutes = now.group_by(
+        "who", pl.col("at").dt.truncate(f"{WINDOW_SECONDS}s").alias("begin")
+    ).agg(pl.len().cast(pl.Int64).alias("records"), pl.col("cents").sum().alias("total"))
     best = (
         now.sort("cents", "id", descending=[True, False])
         .with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int32).over("who").alias("rank"))

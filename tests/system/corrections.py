@@ -367,7 +367,8 @@ class Corrected:
         self.trace.append("verify")
         seen = self.client.verify(NAME)
         bad = [t for t in seen.tables if t.status not in ("equal", "undecided")]
-        assert seen.status in ("equal", "undecided") and not bad, (seen.status, bad, seen.answer)
+        assert seen.status in ("equal", "undecided"), seen.answer
+        assert not bad, bad
         self._count("verify")
 
     def play(self, steps: int) -> None:

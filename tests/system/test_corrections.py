@@ -1,4 +1,4 @@
-"""Corrected input under `kill -9`: replaced and retracted files, rebuilds, swaps, roll-backs, losses.
+"""Corrected input under `kill -9`: files replaced, retracted; rebuilds, swaps, roll-backs, losses.
 
 One real service without Spark; `corrections.py` takes random steps and compares with Polars.
 `CBP_CORRECTIONS` sets the number of steps (12 by default), `CBP_SEED` chooses them.
