@@ -230,9 +230,8 @@ def ingestion(folder: Path, options: argparse.Namespace) -> None:
         )
     (dropped, kept), (_, bare) = (one.sizes() for one in both)
     print(f"{dropped:,} bytes received, {kept:,} kept, {bare:,} without the index")
-    print(
-        f"index: {(kept - bare) / dropped:.2%} of what was received, {(kept - bare) / bare:.1%} of what is kept"
-    )
+    share, of_kept = (kept - bare) / dropped, (kept - bare) / bare
+    print(f"index: {share:.2%} of what was received, {of_kept:.1%} of what is kept without it")
     for one in both:
         one.close()
 
