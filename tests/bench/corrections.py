@@ -103,6 +103,7 @@ class Corrected:
             document = {**STAGE, "stages": {"sums": sums}}
         self.shelf = Shelf(root, document, more, verifier=self.threads, rebuild_share=options.share)
         self.keys, self.records, self.share = options.keys, options.records, options.share
+        self.urls = options.urls
         self.random, self.counts = np.random.default_rng(7), dict[str, Rows]()
         self.loading = [self.add(self.records) for _ in range(options.files)]
 
@@ -110,10 +111,15 @@ class Corrected:
         """Return records of random keys."""
         return self.random.integers(self.keys, size=number), self.random.integers(1000, size=number)
 
+    def word(self, key: int) -> str:
+        """Return the text of a key: of 12 characters, or a URL of some 40."""
+        site = f"http://site{key % 50_000}.example.com/page/" if self.urls else "key-"
+        return f"{site}{key:08d}"
+
     def lines(self, rows: Rows) -> io.BytesIO:
         """Return records as a file."""
         pairs = zip(*(column.tolist() for column in rows), strict=True)
-        lines = (f'{{"word": "key-{key:08d}", "n": {n}{self.sign}}}\n' for key, n in pairs)
+        lines = (f'{{"word": "{self.word(key)}", "n": {n}{self.sign}}}\n' for key, n in pairs)
         return io.BytesIO("".join(lines).encode())
 
     def timed(self, ask: Callable[[], object]) -> Times:
@@ -155,7 +161,7 @@ class Corrected:
         found = self.shelf.sums()
         assert len(found) == np.count_nonzero(records)
         for word, both in found.items():
-            at = int(word.removeprefix("key-"))
+            at = int(word[-8:])
             assert both == (n[at], records[at]), word
 
     def sizes(self) -> tuple[int, int]:
@@ -246,6 +252,7 @@ def main() -> None:
     parser.add_argument("--signed", action="store_true")
     parser.add_argument("--no-rebuild", action="store_true")
     parser.add_argument("--ingestion", action="store_true")
+    parser.add_argument("--urls", action="store_true", help="keys of some 40 characters, not 12")
     parser.add_argument("--share", type=float, default=0.5, help="CBP_REBUILD_SHARE")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

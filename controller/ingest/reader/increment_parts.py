@@ -247,10 +247,19 @@ class _Part:
         self.name, self.records, self.bytes = name, 0, 0
         self._temporary = f"{folder}/{_temporary(name)}"
         names: Any = False if draft else _repeating(first, indexes)
-        codec = "none" if draft else "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
+        codec: Any = "none" if draft else "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
+        described: Any = True
+        if indexes:  # bits of hashes cannot be made smaller, and have no order
+            described = _leaves(pa.schema(list(first.schema)[:-indexes]))
+            codec = dict.fromkeys(described, codec)
         self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
         self._writer: Any = pq.ParquetWriter(
-            self._file, first.schema, compression=codec, use_dictionary=names, **CHECKED
+            self._file,
+            first.schema,
+            compression=codec,
+            use_dictionary=names,
+            write_statistics=described,
+            **CHECKED,
         )
 
     def write(self, table: pa.Table) -> None:
