@@ -165,7 +165,10 @@ class CheckedFile:
             self._passed = np.zeros(count, np.bool_)
             if self._pages <= _SMALL_BYTES:
                 self._check(0, self._pages)
-            self._file = pq.ParquetFile(source, page_checksum_verification=not self.is_sealed)
+            # What it reads ahead, it reads in another thread, for which this one waits.
+            self._file = pq.ParquetFile(
+                source, pre_buffer=False, page_checksum_verification=not self.is_sealed
+            )
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def __enter__(self) -> Self:
