@@ -168,8 +168,9 @@ class ReachedState:
         operations = [one for one in operations if one.keys.num_rows]
         if not operations:
             return
-        ahead = self._ahead.get(operations[0]) if len(operations) == 1 else None
+        ahead = self._ahead.pop(operations[0], None) if len(operations) == 1 else None
         keys, hashes, parts = ahead.result() if ahead else self._ordered(operations)
+        self._ahead.clear()
         low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
         ranges = zip(self.halves, ((0, low), (low, len(hashes))), strict=True)
 
