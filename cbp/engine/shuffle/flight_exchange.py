@@ -58,7 +58,7 @@ _ROUND, _DONE, _FAILED, _BROKEN = "round", "done", "failed", "broken"
 _log = logging.getLogger(__name__)
 
 
-class _Token(flight.ServerMiddlewareFactory):
+class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # it has no types
     """Refuses every call without the token; one that comes early waits until that is known."""
 
     def __init__(self, start_seconds: float) -> None:
@@ -83,7 +83,7 @@ def _credential(token: str) -> bytes:
     return f"Bearer {token}".encode()
 
 
-class _Server(flight.FlightServerBase):
+class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
     """Takes the streams of all other tasks, each once.
 
     Attributes:
