@@ -63,7 +63,7 @@ class Settings(BaseSettings):
             them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
-        whole_run_bytes_max: Bytes that a loop within a run holds; its memory is up to 8 times it.
+        whole_run_bytes_max: Bytes a loop or whole run holds in memory (times 8), 32 times on disk.
         superstep_log_seconds: Time after which a loop within a run notes how far it came, at least;
             a try that follows a kill goes on from there. 0: after each superstep.
         allow_remote: Listen to other machines than this one.

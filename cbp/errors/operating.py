@@ -149,19 +149,28 @@ class AddressSpaceError(OperatingError):
 
 
 class RunTooLargeError(OperatingError):
-    """A loop within a run, or the one call of a whole run, would hold too many bytes in memory.
+    """A loop within a run, or the one call of a whole run, would hold too many bytes.
 
     Args:
         most: How many bytes it may hold.
         holds: How many it would hold.
         superstep: The superstep in which a loop of messages came to that, from 1; `None` for the
             call of a whole run.
+        on_disk: Whether these are bytes in temporary files, not in memory.
     """
 
     code = "run_too_large"
     retryable = False
 
-    def __init__(self, stage: str, most: int, holds: int, superstep: int | None = None) -> None:
+    def __init__(
+        self,
+        stage: str,
+        most: int,
+        holds: int,
+        superstep: int | None = None,
+        *,
+        on_disk: bool = False,
+    ) -> None:
         if superstep is None:
             what = "is one call in one task, and what it reads and writes takes"
             instead = "use a stage that reads by groups"
@@ -174,14 +183,24 @@ class RunTooLargeError(OperatingError):
                 "give its loopbacks supersteps=1: then each superstep is an epoch, and only the "
                 "messages of one are waiting, in files"
             )
+        if on_disk:
+            where = (
+                f" in temporary files, and {most:,} are allowed there. If that folder (TMPDIR) has "
+                "more room"
+            )
+        else:
+            where = (
+                f" in memory, and {most:,} are allowed; the task needs about eight times as much. "
+                "If the machine has that"
+            )
         super().__init__(
-            f"a run of {stage!r} {what} {holds:,} bytes, and {most:,} are allowed; the task needs "
-            "about eight times as much memory. If the machine has that, raise "
-            f"CBP_WHOLE_RUN_BYTES_MAX; else bring the input in smaller files, or {instead}",
+            f"a run of {stage!r} {what} {holds:,} bytes{where}, raise CBP_WHOLE_RUN_BYTES_MAX; "
+            f"else bring the input in smaller files, or {instead}",
             stage=stage,
             bytes=holds,
             bytes_max=most,
             superstep=superstep,
+            on_disk=on_disk,
             setting="CBP_WHOLE_RUN_BYTES_MAX",
         )
 
