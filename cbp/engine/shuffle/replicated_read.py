@@ -177,7 +177,7 @@ def _combined(
     *,
     stage: str,
 ) -> pa.Table:
-    """Return the records that a combiner makes of some, routed, each with what it represents."""
+    """Return routed records that a combiner made, each with the records that it represents."""
     fewer, counts = combined(records, spec, layout, flow, stage=stage)
     table = route(fewer)
     at = table.column_names.index(COUNT)
