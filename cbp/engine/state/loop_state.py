@@ -32,7 +32,7 @@ from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, Reco
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
-from cbp.engine.storage.file_sizes import Cutter, halves
+from cbp.engine.storage.file_sizes import FileCutter, halves
 from cbp.engine.storage.held_records import HeldRecords, Room, mapped
 from cbp.model.dataflow.stage import StateSpec
 
@@ -156,7 +156,7 @@ class LoopState(BucketState):
     def _sorted_pieces(self, parts: Sequence[_Part]) -> Iterator[pa.Table]:
         """Yield records in the order of the table's files, some megabytes at a time."""
         limits = self.cache.limits
-        cutter = Cutter(replace(limits, file_bytes=limits.sort_run_bytes))
+        cutter = FileCutter(replace(limits, file_bytes=limits.sort_run_bytes))
         ordered = sorted_tables(
             self._numbered(parts), [_HASH, *self.table.order, _SEQ], limits=limits
         )
