@@ -105,7 +105,7 @@ class RowGroup:
         return at >= 0 and is_index(schema.field(at))
 
     def statistics(self, column: str) -> Any:
-        """Return what the file says of the values of a column, if it has one of this name."""
+        """Return the file's statistics of a column, if it has one of this name."""
         at = self.file.schema_arrow.get_field_index(column)
         metadata = self.file.metadata.row_group(self.number)
         for number in range(at, metadata.num_columns) if at >= 0 else ():

@@ -92,7 +92,8 @@ class EngineLimits:
         file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
             as much.
         beside_bytes: Bytes of a file of state from which on a whole run writes it in a thread,
-            while it finds the records of the next.
+            while it finds the records of the next; and of records that it puts into a state, from
+            which on it settles the halves of the state's buckets beside each other.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
@@ -165,7 +166,7 @@ class EngineLimits:
         return self.rows_per_task_sql if form == "sql" else self.rows_per_task
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only what differs from the defaults: each task of each run carries the limits."""
+        """Pickle only values that differ from the defaults, since each task carries the limits."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return _limits, ({k: v for k, v in own.items() if v != getattr(DEFAULT_LIMITS, k)},)
 

@@ -24,6 +24,7 @@ from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ, take_rows
 from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
+from cbp.engine.state.lookup import spans_of
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -95,8 +96,7 @@ class KeptCall:
                 state.lookups["index"] += 1
                 starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
                 wanted = self.hashes[first:last]
-                starts[first:last] = np.searchsorted(file.hashes, wanted, "left")
-                stops[first:last] = np.searchsorted(file.hashes, wanted, "right")
+                starts[first:last], stops[first:last] = spans_of(file.hashes, wanted)
                 hit = np.flatnonzero(stops > starts)
                 if len(hit):
                     order = file.second_order(columns)
@@ -157,7 +157,7 @@ class KeptCall:
         return self.state.take(positions, columns).cast(types)
 
     def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
-        """Return what puts and deletions change; a record that is put unchanged is left alone.
+        """Return the changes made by puts and deletions; a record put unchanged is none.
 
         Args:
             operations: What was put and deleted, in order; the last one of a key counts.
@@ -307,5 +307,5 @@ def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
 
 
 def _group_order(groups: Int64s) -> Int64s:
-    """Return the order of records by the number of their group, and where they came otherwise."""
+    """Return the order of records by group number, then by arrival."""
     return stable_order(groups)
