@@ -31,10 +31,13 @@ SWEEPS_MAX = 10_000
 _MIXED = 6
 """Earlier sweeps that are mixed into one."""
 
+_LOOKED_AT = 60_000
+"""About how many scores say in which shares sweeps are mixed: they say the same as all would."""
+
 _STALE = 4
 """Sweeps in a row that bring scores no nearer, after which doubles have no more digits."""
 
-_PART = 1 << 17
+_PART = 1 << 18
 """Links after which nodes give what follows from their new scores; what they bring is cached."""
 
 _HUB = 32
@@ -202,7 +205,9 @@ class LinkSums:
         return np.concatenate(parts)
 
 
-def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> Floats:
+def fixpoint(
+    flow: Callable[[Floats], Floats], scores: Floats, most: float, *, few: int = 0
+) -> Floats:
     """Return scores that lack at most so much each, or as little as sweeps come to.
 
     Args:
@@ -210,8 +215,11 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
             differences must become less by it.
         scores: Where to begin.
         most: Largest difference of a score and what it should be.
+        few: How many scores may differ by more.
     """
-    moves, drops = np.empty((2, _MIXED, len(scores)), np.float32)  # a few digits of these do
+    step = 1 + len(scores) // _LOOKED_AT
+    moves = np.empty((_MIXED, len(scores)), np.float32)  # a few digits of these do
+    drops = np.empty((_MIXED, len(scores[::step])), np.float32)
     products = np.empty((_MIXED, _MIXED))
     best, kept, used, stale = np.inf, (scores, scores), 0, 0
     last: tuple[Floats, Singles] | None = None
@@ -226,8 +234,9 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
                 break
             continue
         best, kept, stale = total, (scores, reached), 0
-        if float(sizes.max(initial=0.0)) <= most:
+        if np.count_nonzero(sizes > most) <= few:
             break
+        lacks = lacks[::step]
         if last is None:
             last, scores = (reached, lacks), reached
             continue

@@ -44,6 +44,7 @@ from stages.fixpoint import SWEEPS_MAX, LinkSums, fixpoint
 from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader, reads_whole
 from stages.links_in_memory import HeldGraph, OutLinks
 from stages.nodes import Nodes, array_of
+from stages.spanning_forest import once
 
 __all__ = ["ERROR_MIN", "ResidualsArrow"]
 
@@ -68,6 +69,9 @@ SWEPT = "over all links"
 
 _SWEEP_SHARE = 16
 """Once one node in this many pushes, a sweep costs less."""
+
+_PUSHED_SHARE = 16
+"""Sweeps end once at most one node in this many still lacks something; these are left to pushes."""
 
 _DIGITS = 2.0**-50
 """The part of a sum that doubles may miss."""
@@ -247,7 +251,7 @@ class _Run:
         author, there, was_there = self._author, self._there, self._was_there
         every, base = np.flatnonzero(there), np.zeros(many)
         base[every] = self._base(every) / ONE
-        links = np.maximum(self._leaves, 1)  # those that have none give to nobody
+        links = np.maximum(self._leaves, 1).astype(np.float64)  # who has none gives to nobody
 
         def flow(scores: Floats) -> Floats:
             """Let each node give what follows from its new score, as soon as it is known."""
@@ -262,24 +266,27 @@ class _Run:
 
         old, near = self._units.astype(np.float64), author.swept // 4
         scores = np.where(was_there, old / ONE, base / (1 - author.damping))
-        units = np.rint(fixpoint(flow, scores, author.swept / 2 / ONE) * ONE)
+        few = many // _PUSHED_SHARE
+        units = np.rint(fixpoint(flow, scores, author.swept / 2 / ONE, few=few) * ONE)
         units = np.where(there & was_there & (np.abs(units - old) <= near), old, units)
         shares = _whole(author.share(units / ONE, links))
-        reached, few = base * ONE + sums.of(shares), np.arange(many)
+        reached, asked = base * ONE + sums.of(shares), np.arange(many)
+        large = asked
         for _ in range(SWEEPS_MAX):
-            if not float(np.abs(units[few]).max(initial=0.0)) <= SCORE_MAX * ONE:
+            if not float(np.abs(units[large]).max(initial=0.0)) <= SCORE_MAX * ONE:
                 raise _too_large()
-            lacks = np.abs(reached - units)
-            large = np.flatnonzero(lacks > author.swept)
-            large = large[lacks[large] > _DIGITS * np.abs(reached[large])]
+            came = reached[asked]
+            lacks = np.abs(came - units[asked])
+            large = asked[(lacks > author.swept) & (lacks > _DIGITS * np.abs(came))]
             if not len(large):
                 self._now[0], self._now[1] = units.astype(np.int64), 0
                 return
-            few, units[large] = large, reached[large]
-            more = _whole(author.share(units[few] / ONE, links[few])) - shares[few]
-            shares[few] += more
-            at, to = held.out.of(few)
+            units[large] = reached[large]
+            more = _whole(author.share(units[large] / ONE, links[large])) - shares[large]
+            shares[large] += more
+            at, to = held.out.of(large)
             np.add.at(reached, to, more[at])  # whole numbers: as exact as all sums anew
+            asked = once(to, many)
         raise self._unending(SWEEPS_MAX)
 
     def _all_links(self, changed: LinkChanges) -> HeldGraph:

@@ -39,6 +39,7 @@ from controller.ingest.folder.source_place import (
 from controller.ingest.formats.content import never
 from controller.ingest.identity import (
     Identities,
+    is_asked_for,
     is_retraction,
     put_aside_reason,
 )
@@ -338,7 +339,9 @@ class Intake:
         """Read a file; raises its `FileRejectedError`. A retraction has no records to read."""
         if is_retraction(one[0]):
             return (), SoundFile(0, one[0].sha256, {})
-        read = self.reader(request_of(place, [one], index, self._limits), stopping)
+        request = request_of(place, [one], index, self._limits)
+        # A file that replaces another is compared with it: its increment is written anew.
+        read = self.reader(replace(request, draft=is_asked_for(one[0])), stopping)
         (outcome,) = read.outcomes
         if isinstance(outcome, RefusedFile):
             raise FileRejectedError(**outcome.arguments)

@@ -28,7 +28,7 @@ _LISTEN = "0A"
 _OWN = ("pytest-of-",)
 """Beginnings of names of temporary files that pytest itself makes."""
 
-_POOLS = ("cbp-sync", "cbp-write", "Dummy-", "fsspecIO", "asyncio_")
+_POOLS = ("cbp-sync", "cbp-write", "cbp-settle", "Dummy-", "fsspecIO", "asyncio_")
 """Beginnings of names of threads: of pools that a process has once, and of C libraries."""
 
 

@@ -69,6 +69,25 @@ def test_a_fixpoint_lacks_no_more_than_it_may(kind: str) -> None:
     assert kind == "a path" or len(sweeps) < 60, "without mixing: ln(1e-11) / ln(0.85), 156"
 
 
+def test_a_few_scores_may_lack_more() -> None:
+    """Sweeps end sooner then, with no more than these few left."""
+    src, dst = power_law(2_000, 20_000).T
+    share, sums = 0.85 / np.maximum(np.bincount(src, minlength=2_000), 1), LinkSums(src, dst, 2_000)
+    sweeps = list[Floats]()
+
+    def flow(scores: Floats) -> Floats:
+        sweeps.append(scores)
+        return 0.15 + sums.of(share * scores)
+
+    many = []
+    for few in (0, 200):
+        sweeps.clear()
+        found = fixpoint(flow, np.ones(2_000), 1e-11, few=few)
+        many.append(len(sweeps))
+        assert np.count_nonzero(np.abs(flow(found) - found) > 1e-11) <= few
+    assert many[1] < many[0]
+
+
 def test_what_does_not_settle_ends() -> None:
     """Scores that grow for ever, that go back and forth, and that are no numbers any more."""
     fixpoint(lambda scores: scores + 1, np.zeros(3), 0.5)

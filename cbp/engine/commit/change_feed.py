@@ -21,8 +21,11 @@ never spoils what readers see. Memory: `EngineLimits.merge_rows` records.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +52,7 @@ from cbp.model.flow.changes import CHANGE_TYPE, DELETE, INSERT, SIGN, UPDATE_AFT
 _logger = logging.getLogger(__name__)
 
 _TYPE = "_change_type"
+_TYPES = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 _DELTAS_NAMES = {UPDATE_BEFORE: "update_preimage", UPDATE_AFTER: "update_postimage"}
 """What Delta's protocol calls updates; the other types have one name."""
 
@@ -56,9 +60,8 @@ _HASH, _EPOCH, _PARTITION = "_hash", "_epoch", "_bucket"
 _FILE_ROWS, _FILE_BYTES = 131_072, 64 << 20
 """A change file has about this many records and bytes: it is made in memory."""
 
-_FAST_ROWS = 32_768
-"""Up to this many records, a change file is written with Snappy: it is read seldom, soon removed,
-and making it is much of what publishing a view takes."""
+_TOGETHER = 2
+"""Change files that are made beside each other."""
 
 Read = Callable[[], Iterator[pa.Table]]
 """Reads changes in their order: the columns of the view, `change_type` and `sign`."""
@@ -168,7 +171,9 @@ class ChangeFeed:
         self, paths: Sequence[str], *, without: Sequence[str] = (_EPOCH,)
     ) -> Iterator[pa.Table]:
         for path in paths:
-            for batch in read_batches(path, limits=self.limits, without=without):
+            for batch in read_batches(
+                path, limits=self.limits, without=without, dictionaries=(CHANGE_TYPE,)
+            ):
                 yield pa.Table.from_batches([batch])
 
     def _sides(
@@ -220,37 +225,59 @@ class ChangeFeed:
 
     def _write(self, changes: Iterable[pa.Table]) -> tuple[ChangeFile, ...]:
         """Write changes; a file without records if there are none, so that none are derived."""
+        tables = self._cut(changes)
+        first, second = next(tables), next(tables, None)
+        if second is None:
+            return (self._put(_packed(first), 0),)
         done: list[ChangeFile] = []
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            waiting = deque([pool.submit(_packed, first)])
+            for table in chain([second], tables):
+                waiting.append(pool.submit(_packed, table))
+                if len(waiting) > _TOGETHER:
+                    done.append(self._put(waiting.popleft().result(), len(done)))
+            for packed in waiting:
+                done.append(self._put(packed.result(), len(done)))
+        return tuple(done)
+
+    @staticmethod
+    def _cut(changes: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the records of each file, which has none if there are none at all."""
         pending: list[pa.Table] = []
-        rows = size = 0
+        rows = size = many = 0
         for part in changes:
             table = _as_feed(part)
             pending.append(table)
             rows, size = rows + table.num_rows, size + table.nbytes
             if rows >= _FILE_ROWS or size >= _FILE_BYTES:
-                done.append(self._put(pa.concat_tables(pending), len(done)))
-                pending, rows, size = [], 0, 0
-        if rows or not done:
+                yield pa.concat_tables(pending)
+                pending, rows, size, many = [], 0, 0, many + 1
+        if rows or not many:
             nothing = pa.table({_HASH: pa.array([], pa.int64()), _TYPE: pa.array([], pa.string())})
-            done.append(self._put(pa.concat_tables(pending) if pending else nothing, len(done)))
-        return tuple(done)
+            yield pa.concat_tables(pending) if pending else nothing
 
-    def _put(self, table: pa.Table, number: int) -> ChangeFile:
-        buffer = pa.BufferOutputStream()
-        pq.write_table(
-            table,
-            buffer,
-            compression="snappy" if table.num_rows <= _FAST_ROWS else "zstd",
-            use_dictionary=[_TYPE],
-            write_statistics=False,
-            **CHECKED,
-        )
-        data = buffer.getvalue().to_pybytes()
+    def _put(self, data: bytes, number: int) -> ChangeFile:
         name = change_file(self.epoch, number, xxhash.xxh3_128_hexdigest(data))
         data = sealed(data, f"{self.path}/{name}")
         self.files.write_durable(f"{self.path}/{name}", data, what="change_file")
         partition = dict.fromkeys(self.snapshot.metadata.partition_columns)
         return ChangeFile(name, partition, len(data))
+
+
+def _packed(table: pa.Table) -> bytes:
+    """Return records as a Parquet file, made fast: it is read seldom, and soon removed."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        buffer,
+        compression="snappy",
+        use_dictionary=[_TYPE],
+        write_statistics=False,
+        store_schema=False,  # a reader gets the types as texts, not as a dictionary
+        **CHECKED,
+    )
+    data: bytes = buffer.getvalue().to_pybytes()
+    return data
 
 
 def _rows_of(paths: Iterable[str]) -> int:
@@ -259,9 +286,13 @@ def _rows_of(paths: Iterable[str]) -> int:
 
 def _as_feed(changes: pa.Table) -> pa.Table:
     """Return changes as the feed has them: Delta's names; the columns of the engine are null."""
-    kinds = changes.column(CHANGE_TYPE).combine_chunks().dictionary_encode()
-    names = [_DELTAS_NAMES.get(name, name) for name in kinds.dictionary.to_pylist()]
-    kinds = pa.array(names, pa.string()).take(kinds.indices)
+    kinds = changes.column(CHANGE_TYPE).combine_chunks()
+    if not pa.types.is_dictionary(kinds.type):
+        kinds = kinds.dictionary_encode()
+    places = np.array([_TYPES.index(name) for name in kinds.dictionary.to_pylist()], np.int8)
+    kinds = pa.DictionaryArray.from_arrays(
+        places[kinds.indices.to_numpy()], [_DELTAS_NAMES.get(name, name) for name in _TYPES]
+    )
     columns = [name for name in changes.column_names if name not in (CHANGE_TYPE, SIGN)]
     table = changes.select(columns).append_column(_HASH, pa.nulls(changes.num_rows, pa.int64()))
     return table.append_column(_TYPE, kinds)

@@ -27,13 +27,15 @@ def read_batches(
     *,
     limits: EngineLimits,
     without: Collection[str] = (),
+    dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file in order.
 
     Args:
         columns: Names; `None` means all columns of the records but those `without`.
+        dictionaries: Columns of texts that are returned as dictionaries.
     """
-    file = open_parquet(path)
+    file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))
     wanted = None if columns is None else list(columns)

@@ -156,12 +156,29 @@ class ViewChanges:
     def _order(self, table: pa.Table, groups: Int64s, sides: Int64s) -> Int64s:
         second = list(self.view.order if self.view.bag else self.view.second_key)
         if not second:
-            order: Int64s = np.argsort(2 * groups + sides, kind="stable")  # merges ascending sides
-            return order
+            return _merged(groups, sides)
         sortable = positive_zeros(table.select(second))
         sortable = sortable.append_column(_GROUP, pa.array(groups))
         sortable = sortable.append_column(SIDE, pa.array(sides))
         return order_by_columns(sortable, [_GROUP, *second, SIDE])
+
+
+def _merged(groups: Int64s, sides: Int64s) -> Int64s:
+    """Return the order of records by group and side.
+
+    Args:
+        groups: The group of each; those of each side ascend.
+        sides: See `SIDE`; ascending.
+    """
+    many = len(groups) // 2
+    has_both = np.array_equal(groups[:many], groups[many:]) and np.array_equal(
+        sides, np.repeat([0, 1], many)
+    )
+    if has_both and np.all(groups[1:many] > groups[: many - 1]):
+        pairs: Int64s = np.arange(len(groups)).reshape(2, many).T.ravel()
+        return pairs
+    order: Int64s = np.argsort(2 * groups + sides, kind="stable")
+    return order
 
 
 def _surplus(records: Int64s, sides: Int64s) -> Int64s:

@@ -86,6 +86,10 @@ def is_small(*, rows: int, size: int, rows_max: int) -> bool:
     return rows <= rows_max and size <= SMALL_BYTES
 
 
+_DENSE = 8
+"""From one wanted hash for this many rows on, merging both costs less than searching each."""
+
+
 class StateRows(Protocol):
     """The rows of a data file, for a look-up."""
 
@@ -403,6 +407,28 @@ def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
         return unique
     lengths = np.searchsorted(hashes, wanted_hashes, "right") - starts
     return span_rows(starts, lengths)
+
+
+def spans_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the first place in `hashes` of each wanted hash, and its last place + 1.
+
+    Args:
+        hashes: Ascending.
+        wanted: Ascending; one may come several times.
+    """
+    many = len(hashes)
+    if _DENSE * len(wanted) < many or not many:
+        starts = np.searchsorted(hashes, wanted, "left")
+        return starts, np.searchsorted(hashes, wanted, "right")
+    is_unique = not np.any(hashes[1:] == hashes[:-1])
+    if is_unique and many == len(wanted) and np.array_equal(hashes, wanted):
+        starts = np.arange(many)
+        return starts, starts + 1
+    order = np.argsort(np.concatenate([hashes, wanted]), kind="stable")  # merges what ascends
+    stops = np.flatnonzero(order >= many) - np.arange(len(wanted))
+    if not is_unique:
+        return np.searchsorted(hashes, wanted, "left"), stops
+    return stops - (hashes[np.maximum(stops, 1) - 1] == wanted), stops
 
 
 def hashes_of(batch: pa.RecordBatch) -> Int64s:

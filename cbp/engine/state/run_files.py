@@ -27,8 +27,8 @@ from cbp.model.dataflow.stage import StateSpec
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Return this process's thread that writes while the task goes on."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="cbp-write")
+    """Return this process's threads that write while the task goes on; each holds one file."""
+    return ThreadPoolExecutor(max_workers=2, thread_name_prefix="cbp-write")
 
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:

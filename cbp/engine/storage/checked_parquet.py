@@ -156,7 +156,7 @@ class CheckedFile:
         FileDamagedError: By every method, if the file is not what was written.
     """
 
-    def __init__(self, path: str, source: pa.NativeFile) -> None:
+    def __init__(self, path: str, source: pa.NativeFile, dictionaries: Sequence[str] = ()) -> None:
         self.path, self._source = path, source
         with reading(path):
             self._sums, self._pages = _read_seal(source, path)
@@ -165,7 +165,13 @@ class CheckedFile:
             self._passed = np.zeros(count, np.bool_)
             if self._pages <= _SMALL_BYTES:
                 self._check(0, self._pages)
-            self._file = pq.ParquetFile(source, page_checksum_verification=not self.is_sealed)
+            # What it reads ahead, it reads in another thread, for which this one waits.
+            self._file = pq.ParquetFile(
+                source,
+                pre_buffer=False,
+                page_checksum_verification=not self.is_sealed,
+                read_dictionary=list(dictionaries),
+            )
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def __enter__(self) -> Self:
@@ -248,18 +254,25 @@ class CheckedFile:
                 self._passed[at:end] = True
 
 
-def open_parquet(path: str, *, mapped: bool = False, data: bytes | None = None) -> CheckedFile:
+def open_parquet(
+    path: str,
+    *,
+    mapped: bool = False,
+    data: bytes | None = None,
+    dictionaries: Sequence[str] = (),
+) -> CheckedFile:
     """Open a Parquet file; it is checked as it is read.
 
     Args:
         data: The file's bytes, if they were read already.
+        dictionaries: Columns of texts that are returned as dictionaries.
 
     Raises:
         FileLostError: The file is not there.
         FileDamagedError: The file is not what was written.
     """
     with reading(path):
-        return CheckedFile(path, _source(path, mapped=mapped, data=data))
+        return CheckedFile(path, _source(path, mapped=mapped, data=data), dictionaries)
 
 
 def check_parquet(path: str) -> int:

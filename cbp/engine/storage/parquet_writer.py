@@ -38,6 +38,11 @@ _FEW_TEXTS, _FEW_VALUES = (CHANGE_TYPE,), (CHANGE_TYPE, SIGN, "_epoch")
 files only those of texts. Other columns mostly have as many values as rows: a dictionary would be
 work for nothing."""
 
+_SAMPLE_ROWS = 8_192
+_GAIN_MIN = 0.85
+"""A column of numbers of which a sample stays larger than this part, as of hashes and most doubles,
+is not compressed: that would take as long as writing it, for a few hundredths of its bytes."""
+
 _SYNC_THREADS = 16
 
 
@@ -208,7 +213,7 @@ class ParquetSink:
                 self._writer = pq.ParquetWriter(
                     self._file,
                     self.schema,
-                    compression="snappy" if small else "zstd",
+                    compression="snappy" if small else _codecs(self._pending, self.schema),
                     use_dictionary=[name for name in few if name in self.schema.names],
                     **CHECKED,
                 )
@@ -217,6 +222,27 @@ class ParquetSink:
         except OSError as exc:
             raise _coded(exc, self._path) from exc
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+
+def _codecs(tables: Sequence[pa.Table], schema: pa.Schema) -> str | dict[str, str]:
+    """Return how the columns of a file are compressed, by samples of its first rows."""
+    first = max(tables, key=len)
+    if len(first) < _SAMPLE_ROWS or any(map(pa.types.is_nested, schema.types)):
+        return "zstd"
+    return {name: "none" if _is_random(first.column(name)) else "zstd" for name in schema.names}
+
+
+def _is_random(column: pa.ChunkedArray) -> bool:
+    """Return whether compressing numbers of 64 bits gains nearly nothing."""
+    if not (pa.types.is_int64(column.type) or pa.types.is_float64(column.type)):
+        return False
+    if column.null_count:
+        return False
+    start = (len(column) - _SAMPLE_ROWS) // 2
+    sample = column.slice(start, _SAMPLE_ROWS).combine_chunks()
+    data = memoryview(sample.to_numpy())
+    packed = pa.Codec("zstd").compress(data.cast("B"))
+    return bool(packed.size > _GAIN_MIN * data.nbytes)
 
 
 def _coded(exc: OSError, path: str) -> Exception:

@@ -220,7 +220,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
-        ("source", "format", "equal content", "inputs stay", "up to", "says", "kept from"),
+        ("source", "format", "equal content", "inputs kept", "up to", "set by", "kept since"),
         [
             (
                 one["name"],
@@ -257,7 +257,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
         for flow, keep in stage["keep"].items()
     ]
     if outputs:
-        print_table(("output", "increments stay", "up to"), outputs, empty="")
+        print_table(("output", "increments kept", "up to"), outputs, empty="")
 
 
 def _print_stage_table(stages: list[dict[str, Any]]) -> None:

@@ -66,6 +66,7 @@ class ReadRequest:
     Attributes:
         files: At least one, in the order of their records.
         seconds: After this time no other file is begun, so that slow files delay no other source.
+        draft: What it writes is compared with an earlier file and removed; see `PartWriter`.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -80,6 +81,7 @@ class ReadRequest:
     seconds: float = math.inf
     whole: bool = True
     keys: tuple[GroupKey, ...] = ()
+    draft: bool = False
 
     @property
     def path(self) -> str:
@@ -106,6 +108,7 @@ class ReadRequest:
             schema=self.schema,
             limits=self.limits,
             keys=self.keys,
+            draft=self.draft,
         )
 
 

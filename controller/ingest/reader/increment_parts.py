@@ -51,7 +51,13 @@ class WrittenPart:
 
 
 class PartWriter:
-    """Writes the parts of one increment under temporary names."""
+    """Writes the parts of one increment under temporary names.
+
+    Args:
+        keys: The keys of which its files have an index.
+        first: The number of the first part.
+        draft: Its parts are read once and removed, so they are neither compressed nor indexed.
+    """
 
     def __init__(
         self,
@@ -63,8 +69,10 @@ class PartWriter:
         limits: IngestLimits,
         keys: Sequence[GroupKey] = (),
         first: int = 0,
+        draft: bool = False,
     ) -> None:
-        self._first, self._keys, self._index_bytes = first, keys, 0
+        self._first, self._index_bytes, self._draft = first, 0, draft
+        self._keys = () if draft else keys
         self._folder, self._index, self._claim = folder, index, claim
         self._schema, self._limits = arrow_schema(schema), limits
         self._parts: list[WrittenPart] = []
@@ -114,7 +122,7 @@ class PartWriter:
             table = with_index(table, self._keys, self._index_bytes)
         if self._open is None:
             name = flow_file(self._index, self._first + len(self._parts), self._claim)
-            self._open = _Part(self._folder, name, table, len(self._keys))
+            self._open = _Part(self._folder, name, table, len(self._keys), draft=self._draft)
         self._open.write(table)
         if self._open.bytes >= self._limits.part_bytes:
             self._close_part()
@@ -233,14 +241,25 @@ def _temporary(name: str) -> str:
 class _Part:
     """One Parquet file under its temporary name."""
 
-    def __init__(self, folder: str, name: str, first: pa.Table, indexes: int) -> None:
+    def __init__(
+        self, folder: str, name: str, first: pa.Table, indexes: int, *, draft: bool
+    ) -> None:
         self.name, self.records, self.bytes = name, 0, 0
         self._temporary = f"{folder}/{_temporary(name)}"
-        names: Any = _repeating(first, indexes)
-        codec = "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
+        names: Any = False if draft else _repeating(first, indexes)
+        codec: Any = "none" if draft else "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
+        described: Any = True
+        if indexes:  # bits of hashes cannot be made smaller, and have no order
+            described = _leaves(pa.schema(list(first.schema)[:-indexes]))
+            codec = dict.fromkeys(described, codec)
         self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
         self._writer: Any = pq.ParquetWriter(
-            self._file, first.schema, compression=codec, use_dictionary=names, **CHECKED
+            self._file,
+            first.schema,
+            compression=codec,
+            use_dictionary=names,
+            write_statistics=described,
+            **CHECKED,
         )
 
     def write(self, table: pa.Table) -> None:

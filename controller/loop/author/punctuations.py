@@ -64,6 +64,12 @@ class PunctuationLog:
             yield read_record(self._files, path, Punctuation.from_json)
             number += 1
 
+    def before(self, number: int) -> Iterator[Punctuation]:
+        """Yield the punctuations before `number`, newest first, down to the first missing one."""
+        while self._files.exists(path := self._path(number - 1)):
+            number -= 1
+            yield read_record(self._files, path, Punctuation.from_json)
+
     def trim(self, number: int) -> None:
         """Remove the entries before `number`; a durable position replaces them."""
         for entry_number in record_numbers(self._files.list_names(self._folder)):

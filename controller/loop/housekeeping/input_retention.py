@@ -93,6 +93,9 @@ class Inputs:
         connectors = self.store.connectors(name).values()
         if any(one.gone for inputs in connectors for c in inputs.values() for one in c.waiting):
             return True
+        claims = (one for source in sources for one in self.store.open_claims(name, source))
+        if any((one.same_as or {}).get("by") in ("replaced", "retracted") for one in claims):
+            return True
         return any(
             one.increment.gone
             for source in sources

@@ -103,6 +103,14 @@ class Catalog:
             self._never_run[record.name] = never_run
         return dataflow
 
+    def first_position(self, record: DataflowRecord) -> int:
+        """Return the number of the position at which the record's version began; 0 for the first.
+
+        A roll-back goes no further back: what ran before is of other code.
+        """
+        begins, _ = self._descriptions.begins(record)
+        return sum(begins.values())
+
     def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
         """Return the stages that wait for themselves; only earlier versions registered such."""
         self.compiled(record)

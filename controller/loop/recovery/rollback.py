@@ -301,7 +301,7 @@ class Rollbacks:
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)
         if any(point.epochs[stage] < epoch for stage, epoch in begins.items()):
-            first = sum(begins.values())
+            first = self._catalog.first_position(record)
             why = (
                 f"its version {record.version} began at {_listed(begins)}; go to position {first} "
                 f"or later ({_LIST_MOMENTS.format(record.name)}), or register the earlier version "

@@ -24,6 +24,7 @@ from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ, take_rows
 from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
+from cbp.engine.state.lookup import spans_of
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -95,8 +96,7 @@ class KeptCall:
                 state.lookups["index"] += 1
                 starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
                 wanted = self.hashes[first:last]
-                starts[first:last] = np.searchsorted(file.hashes, wanted, "left")
-                stops[first:last] = np.searchsorted(file.hashes, wanted, "right")
+                starts[first:last], stops[first:last] = spans_of(file.hashes, wanted)
                 hit = np.flatnonzero(stops > starts)
                 if len(hit):
                     order = file.second_order(columns)

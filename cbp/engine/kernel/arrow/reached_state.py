@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +36,12 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 Halves = tuple[BucketState, BucketState]
 """The buckets whose hashes are not below zero, and those whose hashes are."""
 
+_T = TypeVar("_T")
+
 _HASH = "_hash"
 
-_RUN = 4
-"""Where this many records of a key come side by side, on average, their keys are looked at once."""
+_FEW = 8
+"""Some groups of up to this many times as many are put in order by their places among all."""
 
 
 @dataclass
@@ -71,7 +76,7 @@ class Room:
             raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReachedOperation:
     """Records that are put into a kept state, or keys of records that are deleted.
 
@@ -100,6 +105,7 @@ class ReachedState:
     hash_mask: int
     room: Room
     reads: Counter[str] = field(default_factory=Counter)
+    _ahead: dict[ReachedOperation, Future[Any]] = field(default_factory=dict, init=False)
 
     @property
     def size(self) -> int:
@@ -143,50 +149,80 @@ class ReachedState:
         self.reads.update(whole=1, records=sum(map(len, tables)))
         return pa.concat_tables(tables)
 
+    def begin(self, operation: ReachedOperation) -> None:
+        """Put many records in order while their author goes on; only a hint, for `settle`."""
+        if not self._ahead and self._is_much([operation]):
+            self._ahead[operation] = _threads().submit(self._ordered, [operation])
+
     def settle(
         self,
         operations: Sequence[ReachedOperation],
         write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
-        """Apply puts and deletions, and write the changes; the last one of a key counts."""
+        """Apply puts and deletions, and write the changes; the last one of a key counts.
+
+        The two halves of many records are settled beside each other. `write_output` is called by
+        the caller's thread alone, half after half; `write_state` by any, for other buckets each.
+        """
+        operations = [one for one in operations if one.keys.num_rows]
         if not operations:
             return
-        key = self.translator.key_of(self.spec)
-        given = pa.concat_tables([one.keys.select(list(key.names)) for one in operations])
+        ahead = self._ahead.pop(operations[0], None) if len(operations) == 1 else None
+        keys, hashes, parts = ahead.result() if ahead else self._ordered(operations)
+        self._ahead.clear()
+        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
+        ranges = zip(self.halves, ((0, low), (low, len(hashes))), strict=True)
+
+        def half(state: BucketState, start: int, stop: int) -> list[tuple[str, list[pa.Array]]]:
+            mine = keys.slice(start, stop - start)
+            call = KeptCall(self.spec, self.translator, state, keys=mine, hashes=hashes[start:stop])
+            second = self.spec.second_key
+            some = [_part_of(one, groups, second, start, stop) for one, groups in parts]
+            return self._settle(call, some, write_state)
+
+        tasks = [partial(half, state, *span) for state, span in ranges if span[1] > span[0]]
+        for outputs in _results(tasks, beside=self._is_much(operations)):
+            for name, columns in outputs:
+                write_output(name, columns)
+
+    def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
+        """Return whether operations are worth a thread for each half of the buckets."""
+        given = (one.keys if one.puts is None else one.puts for one in operations)
+        most = self.halves[0].cache.limits.beside_bytes
+        return bool(sum(table.nbytes for table in given) >= most)
+
+    def _ordered(
+        self, operations: Sequence[ReachedOperation]
+    ) -> tuple[pa.Table, Int64s, list[tuple[ReachedOperation, Int64s]]]:
+        """Return all keys in visiting order, their hashes, and operations in order of groups."""
+        names = list(self.translator.key_of(self.spec).names)
+        given = operations[0].keys.select(names)
+        if len(operations) > 1:
+            given = pa.concat_tables([one.keys.select(names) for one in operations])
         keys, hashes, groups = self._in_visiting_order(given)
         numbers = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
-        parts = [_by_group(*both) for both in zip(operations, numbers, strict=True)]
-        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
-        for state, start, stop in ((self.halves[0], 0, low), (self.halves[1], low, len(hashes))):
-            if stop == start:
-                continue
-            call = KeptCall(
-                self.spec,
-                self.translator,
-                state,
-                keys=keys.slice(start, stop - start),
-                hashes=hashes[start:stop],
-            )
-            mine = [_part_of(*part, self.spec.second_key, start, stop) for part in parts]
-            self._settle(call, mine, write_output, write_state)
+        pairs = zip(operations, numbers, strict=True)
+        return keys, hashes, [_by_group(*pair, len(hashes)) for pair in pairs]
 
     def _settle(
         self,
         call: KeptCall,
         operations: Sequence[KeptOperations],
-        write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
-    ) -> None:
+    ) -> list[tuple[str, list[pa.Array]]]:
+        """Write what operations change in half of the buckets; return the changes of a view."""
         changes = call.changes(operations, np.empty(0, np.int64))
         call.state.kill(changes.died)
         born, groups = changes.born, changes.born_groups
-        if self.spec.changes:
-            write = ViewChanges(self.spec, write_output).write
-            write(call.take(changes.died), changes.died_groups, born, groups)
         if len(groups):
             for rows in run_file_rows(born, call.hashes[groups], self.spec):
                 write_state(self.spec.name, rows)
+        outputs: list[tuple[str, list[pa.Array]]] = []
+        if self.spec.changes:
+            write = ViewChanges(self.spec, lambda *output: outputs.append(output)).write
+            write(call.take(changes.died), changes.died_groups, born, groups)
+        return outputs
 
     @property
     def _empty(self) -> pa.Table:
@@ -195,7 +231,8 @@ class ReachedState:
     def _hashes(self, keys: pa.Table) -> Int64s:
         types = [field.type for field in self.translator.key_of(self.spec).fields]
         columns = [column.combine_chunks() for column in keys.columns]
-        return hash_columns(columns, types) & np.int64(self.hash_mask)
+        hashes = hash_columns(columns, types)
+        return hashes if self.hash_mask == -1 else hashes & np.int64(self.hash_mask)
 
     def _calls(self, keys: pa.Table) -> Iterator[tuple[KeptCall, Int64s]]:
         """Yield each half's call for some keys, with the row of each of its groups in `keys`."""
@@ -215,9 +252,20 @@ class ReachedState:
     def _in_visiting_order(self, given: pa.Table) -> tuple[pa.Table, Int64s, Int64s]:
         """Return each key once, its hash, and the number of the key of every given row."""
         starts = _begins(given)
-        if _RUN * len(starts) <= given.num_rows:
+        if len(starts) < given.num_rows:
             keys, hashes, numbers = self._in_visiting_order(given.take(pa.array(starts)))
             return keys, hashes, np.repeat(numbers, np.diff(starts, append=given.num_rows))
+        hashes = self._hashes(given)
+        order = stable_order(hashes.view(np.uint64))
+        ascending = hashes[order]
+        if np.any(ascending[1:] == ascending[:-1]):
+            return self._each_once(given)
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.arange(len(order))
+        return take_rows(given, order), ascending, numbers
+
+    def _each_once(self, given: pa.Table) -> tuple[pa.Table, Int64s, Int64s]:
+        """Do what `_in_visiting_order` does, for keys that come again, or share a hash."""
         (codes,) = row_codes([given])
         firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
         firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # of several rows, the first one stays
@@ -233,6 +281,26 @@ class ReachedState:
         return keys.take(pa.array(order)), hashes[order], numbers[codes]
 
 
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Return this process's thread that works for a task beside the task's own."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="cbp-settle")
+
+
+def _results(tasks: Sequence[Callable[[], _T]], *, beside: bool) -> Iterator[_T]:
+    """Yield what tasks return, in order; all but the first are done beside it."""
+    if not beside or len(tasks) < 2:
+        yield from (task() for task in tasks)
+        return
+    first, *others = tasks
+    futures = [_threads().submit(task) for task in others]
+    try:
+        yield first()
+        yield from (future.result() for future in futures)
+    finally:
+        wait(futures)
+
+
 def _begins(keys: pa.Table) -> Int64s:
     """Return where runs of equal keys begin; some runs may be cut."""
     if any(map(pa.types.is_nested, keys.schema.types)):
@@ -245,13 +313,26 @@ def _begins(keys: pa.Table) -> Int64s:
     return np.flatnonzero(np.append(True, differs))
 
 
-def _by_group(operation: ReachedOperation, groups: Int64s) -> tuple[ReachedOperation, Int64s]:
+def _by_group(
+    operation: ReachedOperation, groups: Int64s, many: int
+) -> tuple[ReachedOperation, Int64s]:
     """Return an operation in the order of its groups, then of arrival."""
-    order = stable_order(groups)
+    order = _order_of(groups, many)
     if operation.puts is None:
         return ReachedOperation(take_rows(operation.keys, order)), groups[order]
     puts = take_rows(operation.puts, order)
     return ReachedOperation(puts.select(operation.keys.column_names), puts), groups[order]
+
+
+def _order_of(groups: Int64s, many: int) -> Int64s:
+    """Return the stable order of some groups out of many; where each is there once, unsorted."""
+    if len(groups) <= many <= _FEW * len(groups):
+        places = np.full(many, -1)
+        places[groups] = np.arange(len(groups))
+        order = places if len(groups) == many else places[places >= 0]
+        if len(order) == len(groups) and order.min(initial=0) >= 0:
+            return order
+    return stable_order(groups)
 
 
 def _part_of(

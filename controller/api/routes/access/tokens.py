@@ -33,7 +33,7 @@ class TokenIn(Model):
     name: str = Field(pattern=_NAME, description="Its name in the audit log; a name is used once.")
     scope: Scope
     expires_days: int | None = Field(
-        90, ge=1, le=3660, description="Days until it expires; `null` means never."
+        90, ge=1, le=3660, strict=True, description="Days until it expires; `null` means never."
     )
     dataflows: list[Annotated[str, Field(pattern=_DATAFLOW)]] | None = Field(
         None,

@@ -38,8 +38,8 @@ class VerificationIn(Model):
         "increments", description="`increments`: as it arrived; `at_once`: as one batch."
     )
     engine: Literal["direct", "reference"] = "direct"
-    twice: bool = Field(False, description="Recompute twice although nothing differs.")
-    seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX)
+    twice: bool = Field(False, strict=True, description="Recompute twice although nothing differs.")
+    seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX, strict=True)
 
 
 class DifferingOut(Model):

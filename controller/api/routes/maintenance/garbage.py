@@ -92,8 +92,7 @@ class ReachOut(Model):
     rebuild: bool = Field(description="Whether a rebuild can read all input.")
     oldest_position: int | None = Field(
         description=(
-            "The oldest position to which a roll-back can go back; `null` if no position was "
-            "recorded yet."
+            "The oldest position to which a roll-back can go; `null` if it can go to the start."
         )
     )
 

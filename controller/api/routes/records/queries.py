@@ -57,7 +57,10 @@ class QueryIn(MomentQuery):
         examples=["SELECT url, n FROM count.counts ORDER BY n DESC LIMIT 10"],
     )
     format: Literal["json", "csv"] = Field("json", description="The format of the answer.")
-    limit: int | None = Field(None, ge=1, description="Maximum number of rows.")
+    limit: int | None = Field(None, ge=1, strict=True, description="Maximum number of rows.")
+    epoch: int | None = Field(
+        None, ge=0, strict=True, description="The first snapshot that shows this epoch."
+    )
 
 
 class ColumnOut(Model):

@@ -72,6 +72,15 @@ def table_of_everything() -> tuple[list[DataType], list[list[Any]]]:
     return types, columns
 
 
+def test_many_numbers_hash_as_each_does() -> None:
+    """More than are hashed at a time, with a second column and nulls."""
+    numbers, number = [*range(40_000)], DataType("BIGINT")
+    other = [None if n % 3 else n * n for n in numbers]
+    hashes = hash_columns([pa.array(numbers), pa.array(other, pa.int64())], [number] * 2)
+    for at in (0, 1, 16_383, 16_384, 16_386, 39_999):
+        assert hashes[at] == key_hash([numbers[at], other[at]], [number] * 2)
+
+
 def test_null_leaves_the_seed_unchanged() -> None:
     """A key of nulls hashes to the seed, and a null between values changes nothing."""
     string, number = DataType("STRING"), DataType("BIGINT")

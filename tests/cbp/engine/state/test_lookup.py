@@ -28,6 +28,7 @@ from cbp.engine.state.lookup import (
     choose_rows,
     choose_search,
     matches,
+    spans_of,
 )
 from cbp.engine.storage.engine_limits import EngineLimits
 from tests.cbp.engine.inline_vectors import inline_vector
@@ -55,6 +56,29 @@ def test_both_searches_are_those_of_a_test_of_every_row(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(access, "_SCAN_FROM", share)
             assert matches(column, np.array(sorted(wanted), np.int64)).tolist() == expected
+
+
+@given(
+    hashes=st.lists(HASHES, max_size=30),
+    wanted=st.lists(HASHES, max_size=30),
+    same=st.booleans(),
+    extent=st.sampled_from([6, 10**6]),
+)
+def test_spans_are_those_of_two_searches(
+    hashes: list[int], wanted: list[int], same: bool, extent: int
+) -> None:
+    """Whether hashes repeat or not, for few and many wanted ones, and for those of the file."""
+    ascending_, asked = (
+        np.sort(np.array(some, np.int64) * np.arange(1, len(some) + 1) % extent)
+        for some in (hashes, wanted)
+    )
+    asked = ascending_ if same else asked
+    starts, stops = spans_of(ascending_, asked)
+    assert (
+        starts[starts < stops].tolist()
+        == np.searchsorted(ascending_, asked[starts < stops], "left").tolist()
+    )
+    assert (stops - starts).tolist() == [np.count_nonzero(ascending_ == one) for one in asked]
 
 
 class CountedBatch:

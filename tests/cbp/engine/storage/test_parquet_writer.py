@@ -6,6 +6,7 @@ import os
 import resource
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -48,6 +49,27 @@ def test_a_small_file_is_packed_fast_and_others_tight(
     assert {actual.row_group(g).column(0).compression for g in range(actual.num_row_groups)} == {
         codec
     }
+
+
+def test_numbers_that_no_codec_makes_smaller_are_not_packed(tmp_path: Path) -> None:
+    """Judged by each column's own records; one with nulls, and one of texts, is packed."""
+    dice = np.random.default_rng(1)
+    numbers = dice.integers(-(1 << 62), 1 << 62, 20_000)
+    columns = {
+        "_hash": pa.array(np.sort(numbers)),
+        "a.score": pa.array(dice.random(20_000)),
+        "node": pa.array(numbers % 1_000),
+        "late": pa.array(numbers, mask=numbers % 2 == 0),
+        "text": pa.array(map(str, numbers)),
+    }
+    table, path = pa.table(columns), str(tmp_path / "_runs" / "1.parquet")
+    writer = ParquetSink(path, table.schema, faults=NO_FAULTS)
+    writer.write(table)
+    assert writer.close() is not None
+    assert pq.read_table(path).equals(table)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    packed = [group.column(at).compression for at in range(group.num_columns)]
+    assert packed == ["UNCOMPRESSED", "UNCOMPRESSED", "ZSTD", "ZSTD", "ZSTD"]
 
 
 def write_whole(path: str, table: pa.Table) -> None:

@@ -307,3 +307,38 @@ def test_a_mistake_is_named_and_changes_nothing(wrong: str, tmp_path: Path) -> N
     with pytest.raises(CbpError):
         driver.run_until_idle()
     assert driver.state("stage", "degrees") == []
+
+
+class Twice(TranslateRun):
+    """Keep what comes, and at once put the odd ones again, or delete them."""
+
+    items = Input("k BIGINT, verb STRING", route_by="k")
+    held = View("k BIGINT, n BIGINT", key="k", keep=True)
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """The last of both counts."""
+        keys = tables.items["k"].to_numpy()
+        odd = keys[keys % 2 == 1]
+        out.held({"k": keys[:0], "n": keys[:0]})
+        out.held({"k": keys, "n": keys})
+        if "again" in tables.items["verb"].to_pylist():
+            out.held({"k": odd, "n": -odd})
+        elif "delete" in tables.items["verb"].to_pylist():
+            out.held.delete({"k": odd})
+
+
+@pytest.mark.parametrize("verb", ["once", "again", "delete"])
+def test_what_is_put_after_many_records_counts(verb: str, tmp_path: Path) -> None:
+    """Though these are put in order while their author goes on."""
+    dataflow = dataflow_of(Twice(), {"items": "k BIGINT, verb STRING"})
+    limits = replace(DEFAULT_LIMITS, beside_bytes=1)
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/c", limits=limits), dataflow, tmp_path / "t")
+    for _ in range(2):
+        driver.feed("s_items", [{"k": k, "verb": verb} for k in range(200)])
+        driver.run_until_idle()
+    right = {
+        k: -k if k % 2 and verb == "again" else k
+        for k in range(200)
+        if k % 2 == 0 or verb != "delete"
+    }
+    assert {row["k"]: row["n"] for row in driver.state("stage", "held")} == right
