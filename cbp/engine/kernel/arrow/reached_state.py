@@ -40,6 +40,9 @@ _T = TypeVar("_T")
 
 _HASH = "_hash"
 
+_FILES = 8
+"""From records for this many files on that are written in threads, all else is done in two, too."""
+
 _FEW = 8
 """Some groups of up to this many times as many are put in order by their places among all."""
 
@@ -189,8 +192,8 @@ class ReachedState:
     def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
         """Return whether operations are worth a thread for each half of the buckets."""
         given = (one.keys if one.puts is None else one.puts for one in operations)
-        most = self.halves[0].cache.limits.beside_bytes
-        return bool(sum(table.nbytes for table in given) >= most)
+        least = _FILES * self.halves[0].cache.limits.beside_bytes
+        return bool(sum(table.nbytes for table in given) >= least)
 
     def _ordered(
         self, operations: Sequence[ReachedOperation]
