@@ -1,1 +1,1 @@
-"""The service: decides what runs, runs it, remembers it, and shows it."""
+"""The service: decides which runs start, executes and records them, and shows them."""

@@ -20,7 +20,7 @@ _FILE, _DEFAULT_FILE = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
 
 
 def address_paths(address: str) -> Iterator[str]:
-    """Yield what an address names on its host: with and without its slash, and its query."""
+    """Yield the path of an address: with and without its slash, and with its query."""
     _, separator, rest = address.partition("://")
     _, slash, path = rest.partition("/")
     if separator and slash:

@@ -36,7 +36,7 @@ from cbp.errors.masks import (
 )
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.plan.lanes import JOB_START_SECONDS
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from controller.secret_values import address_paths, cloud_secrets
 
 __all__ = ["MASK", "Settings", "load_settings"]
@@ -48,50 +48,55 @@ SECRET_PART_LENGTH_MIN = 6
 
 
 class Settings(BaseSettings):
-    """Settings that an operator may choose; the module header says where values come from.
+    """Settings of an operator; the module header lists the sources of their values.
 
     Attributes:
-        root: Folder of everything that has no setting of its own.
+        root: Folder of all files without a folder setting of their own.
         tables: Folder of the tables of all dataflows.
         drop_root: Folder of the drop folders of all sources.
-        cache: Folder of index copies, on this machine's own disk; it may be removed at any time.
+        cache: Folder of index copies, on this machine's own disk; the copies can be removed at any
+        time.
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
-        host: Address at which the service listens, and at which `cbp` asks for it.
-        port: Port at which the service listens, and at which `cbp` asks for it.
+        host: Address on which the service listens, and which `cbp` connects to.
+        port: Port on which the service listens, and which `cbp` connects to.
         engine: `spark`, or `local`: the same files without Spark, on this machine.
         worker_processes: Whether `engine=local` runs translators in processes of their own. Without
-            them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
+        them, a translator that crashes, calls `os._exit` or uses all memory ends the service.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
-        whole_run_bytes_max: Bytes that a loop within a run holds; its memory is up to 8 times it.
-        superstep_log_seconds: Time after which a loop within a run notes how far it came, at least;
-            a try that follows a kill goes on from there. 0: after each superstep.
+        whole_run_bytes_max: Bytes that a loop within a run may hold; it needs up to 8 times as much
+        memory.
+        superstep_log_seconds: Shortest time between two notes on the progress of a loop within a
+        run; after a kill, the next attempt continues from the last note. 0: after each superstep.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
         spark_conf: Further settings of Spark, as a JSON object.
         resident_workers: Processes beside a local Spark that do small runs without a job, at most
             one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
-        job_start_seconds: What the start of a Spark job costs here. A run without a shuffle goes to
-            resident workers while this is more than a tenth of its estimated time; 0: none does.
-        plan_optimisations: Whether plans in SQL are optimised beyond what Spark does. `off` shows
-            whether a wrong result or an error comes from there; results are the same, but slower.
+        job_start_seconds: Time that the start of a Spark job takes. A run without a shuffle uses
+        resident workers if this time is more than a tenth of the run's estimated time; 0: no run
+        does.
+        plan_optimisations: Whether the service optimises plans in SQL beyond Spark's own rules.
+        `off` gives the same results more slowly; use it to find out whether an error comes from the
+        optimisation.
         parallel_runs_max: Concurrent runs over all dataflows.
-        slow_run_seconds: A run that takes longer no longer counts for `parallel_runs_max`, so other
-            runs start beside it; if they still cannot run, it gives way. 0 means neither. Framing
-            that takes longer no longer counts either.
+        slow_run_seconds: A run, or the framing of an increment, that takes longer no longer counts
+        for `parallel_runs_max`, so other runs start beside it. If other runs still have no slot,
+        the slow run is cancelled and runs again later. 0 turns off both.
         slow_runs_max: Concurrent runs that do not count for `parallel_runs_max`.
         run_seconds_max: Time limit of one run, and of framing one increment; 0 means no limit. A
             stage may have its own.
         runnable_seconds_max: Time limit of one answer of an author's Runnable; 0 means no limit.
-        failures_max: Tries of one run before its stage stops. Operating failures (a full disk, an
-            unreachable database, a lost Spark) do not count: they are retried for as long as they
-            last.
-        retry_delays_seconds: Pause after the first, second... failed try; the last one repeats.
+        failures_max: Attempts of one run before its stage stops. Operating failures (a full disk,
+        an unreachable database, a lost Spark) do not count: the run is retried until they are over.
+        retry_delays_seconds: Pause after the first, second... failed attempt; the last value
+        repeats.
         retry_seconds_max: Limit up to which the pause doubles for operating failures.
-        lease_seconds: After this time without a sign of the leader, another controller on the same
-            PostgreSQL database takes over.
-        advertise_url: Where other machines reach this service; by default made of host and port.
+        lease_seconds: If the leader does not renew its lease for this time, another controller on
+        the same PostgreSQL database becomes the leader.
+        advertise_url: URL at which other machines reach this service; by default made from host and
+        port.
         tick_seconds: Longest time between two ticks of the loop.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
         scan_seconds: Time between two listings of a drop folder that sends no events, such as one
@@ -99,40 +104,43 @@ class Settings(BaseSettings):
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_days: Period in which everything on disk is read once to find damage; 0 means never.
         keep_versions_min: How many versions of a table before the newest stay readable at any age.
-        keep_versions_max: How many versions of a table stay readable at most, however young.
+        keep_versions_max: How many versions of a table stay readable at most, whatever their age.
         keep_hours: How long a version stays readable after a newer one has replaced it.
-        keep_inputs_hours: How long an increment of a source is kept that everything has read; a
-            dataflow may override this, and `keep_inputs_bytes`, for a source.
-        keep_inputs_bytes: Bytes that the increments of one source may take, however young; 0 means
-            any.
-        keep_inputs_increments: How many increments of one source stay, however young; 0 means any.
+        keep_inputs_hours: How long an increment of a source is kept after all stages have read it;
+        a dataflow may override this, and `keep_inputs_bytes`, for a source.
+        keep_inputs_bytes: Most bytes that the increments of one source may take, whatever their
+        age; 0 means no limit.
+        keep_inputs_increments: Most increments of one source that are kept, whatever their age; 0
+        means no limit.
         keep_finished_hours: How long a dropped file that was taken in stays in `finished`.
-        keep_finished_bytes: Bytes that such files of one source may take; 0 means any.
-        keep_runs: Runs of a stage that stay listed, with the increments that they wrote.
-        keep_log_runs: How many runs' log lines are kept.
+        keep_finished_bytes: Most bytes that such files of one source may take; 0 means no limit.
+        keep_runs: Number of runs of a stage that stay listed, with the increments that they wrote.
+        keep_log_runs: Number of runs whose log lines are kept.
         keep_log_hours: How long log lines of runs are kept.
         keep_log_bytes: Bytes that log lines of runs may take in all.
-        dataflows_max: Dataflows that may be registered; each has folders that are listed, and
-            tables. More that a restart or `cbp recover` finds go on.
-        rebuild_share: Share of the time that a rebuild beside works, on as large a share of slots.
-        attempt_hours: Longest time that a task may write; for this long its files are left alone.
+        dataflows_max: Most dataflows that can be registered, since each has folders that the
+        service lists. Further dataflows that a restart or `cbp recover` finds continue to run.
+        rebuild_share: Share of the time in which a rebuild beside works, and share of the slots
+        that it uses.
+        attempt_hours: Longest time for which a task may write; garbage collection leaves younger
+        files alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
         translators: Python files, and folders, whose translators may be named in a document too;
             see `controller.registry.translator_files`.
         sink_roots: Folders below which sinks may write; by default `<root>/sinks`.
-        source_roots: Folders below which the Delta tables lie that sources may read; by default
-            `<root>/sources`.
+        source_roots: Folders below which sources may read Delta tables; by default
+        `<root>/sources`.
         sink_secrets: Folder of the secrets that sign webhooks of sinks; by default
             `<root>/secrets`.
-        source_locations: Prefixes of buckets, such as `s3://bucket/orders/`, below which the
-            objects lie that sources may take in; none by default.
+        source_locations: Prefixes of buckets, such as `s3://bucket/orders/`, from which sources may
+        take in objects; none by default.
         source_list_seconds: Time between two listings of such a location.
-        s3_endpoint: Address of the service that has the buckets; by default that of AWS. Locations
-            need `cbp[s3]`.
-        s3_access_key_id, s3_secret_access_key: The key for it; by default the one that botocore
-            finds in `AWS_ACCESS_KEY_ID` and the like, in the file that
-            `AWS_SHARED_CREDENTIALS_FILE` names, or by the machine's role.
+        s3_endpoint: Address of the service that hosts the buckets; by default AWS. Locations need
+        `cbp[s3]`.
+        s3_access_key_id, s3_secret_access_key: The key for the buckets. By default botocore finds
+        one in `AWS_ACCESS_KEY_ID` and similar variables, in the file `AWS_SHARED_CREDENTIALS_FILE`,
+        or by the machine's role.
         token: Bearer token of the API; by default the content of `token_file`.
         body_bytes_max: Size of the largest request, except uploads.
         upload_bytes_max: Size of the largest uploaded file.
@@ -140,59 +148,68 @@ class Settings(BaseSettings):
         requests_per_second_max: Requests a second of one token, in each process; 0: any number.
         event_streams_max: Clients that may follow the events of one instance at a time.
         events_max: How many events are kept at most.
-        events_hours: How long events are kept; who was away for longer reads everything anew.
+        events_hours: How long events are kept; a client that was away for longer must read
+        everything again.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
         file_bytes_max: Size of the largest dropped file, compressed if it is.
         decompressed_bytes_max: Size of the largest dropped file, decompressed.
         line_bytes_max: Size of the longest line, or record of a CSV file.
-        decompression_ratio_max: Decompressed to compressed bytes of one dropped file, at most.
+        decompression_ratio_max: Largest ratio of decompressed to compressed bytes of one dropped
+        file.
         file_seconds_max: Processor time for one dropped file, in addition to a second for each MiB
             of it that was read or decoded.
         file_memory_bytes_max: Memory of the process that reads one dropped file.
-        readers: Processes that answer reads over REST beside the service's own. By default
-            one less than there are cores, at least one and at most 4, once clients ask often.
-        reader_processes: Whether files are read in processes that can be ended. Without them, a
-            file that takes for ever, or all memory, takes the service with it.
-        query_seconds, query_memory_bytes: Time and memory of one SQL query; then it is ended.
-        query_rows_max: Rows of an answer; further ones are left out, which the answer says.
+        readers: Processes that answer reads over REST, besides the service's own. By default one
+        less than the number of cores, at least 1 and at most 4, started once clients send many
+        requests.
+        reader_processes: Whether dropped files are read in separate processes. Without them, a file
+        that cannot be read in finite time or memory can hang or end the service.
+        query_seconds, query_memory_bytes: Limits of time and memory of one SQL query; beyond them
+        it is stopped.
+        query_rows_max: Most rows of an answer; the answer says whether there were more.
         queries_max: Number of SQL queries at a time.
-        page_size_default: Items of one page of a list over REST, if a client does not say.
-        page_size_max: Most items of one page of a list over REST.
-        alert_webhook_url: Gets alerts as JSON by POST; may have secrets in its path.
-        alert_email_to: Addresses that get alerts by e-mail; needs `smtp_url`.
+        page_size_default: Items in one page of a list over REST, if the client gives no limit.
+        page_size_max: Most items in one page of a list over REST.
+        alert_webhook_url: Address to which alerts are sent as JSON by POST; its path can contain
+        secrets.
+        alert_email_to: Addresses to which alerts are sent by e-mail; needs `smtp_url`.
         alert_email_from: The sender of these e-mails.
         smtp_url: `smtp://user:password@host:587` or `smtps://...`, the server that sends them.
-        alert_lag_seconds: Age of the oldest waiting increment from which a dataflow is late; 0:
-            never.
-        alert_repeat_hours: How long until an alert that goes on is sent again; 0 means never.
+        alert_lag_seconds: A dataflow is late if its oldest waiting increment is older than this; 0:
+        never.
+        alert_repeat_hours: Time after which an alert that persists is sent again; 0 means never.
         otlp_endpoint: Base URL of an OTLP/HTTP receiver that gets a trace of each run, such as
             `http://127.0.0.1:4318`; needs `cbp[telemetry]`.
         openlineage_url: Base URL of an OpenLineage receiver that gets an event for each run; needs
             `cbp[telemetry]`.
-        openlineage_api_key: Sent to it as a bearer token.
+        openlineage_api_key: Bearer token for the OpenLineage receiver.
         session_hours: How long a browser stays signed in at most.
         session_idle_minutes: How long a browser stays signed in without a request.
         tls_cert, tls_key: Certificate chain and private key, as PEM files. With them the service
             speaks HTTPS only; they are read again when they are replaced.
-        ca: PEM file of the authorities whose certificates the commands accept from the service;
-            with it they use HTTPS. By default those of the system, and `tls_cert` itself.
+        ca: PEM file of certificate authorities that the commands trust; if it is set, they use
+        HTTPS. By default they trust the authorities of the system, and `tls_cert` itself.
         oidc_issuer: Address of an OpenID Connect provider whose tokens are accepted, too.
-        oidc_audience: What such a token must be for (`aud`).
-        oidc_scope_claim: The claim with the roles of its subject, such as `realm_access.roles`.
-        oidc_scopes: Role -> scope (`viewer`, `operator`, `admin`).
-        oidc_dataflows_claim: The claim with the dataflows that it may touch; empty: all of them.
-        oidc_subject_claim: The claim that names its subject in the audit log.
-        outbound_hosts: Names, addresses and networks of one's own network that addresses in
-            documents may lead to.
-        secure_cookies: Send the cookie of a session by TLS only. On by itself where a request came
-            by https; set it where a proxy ends TLS and does not say so.
+        oidc_audience: Audience (`aud`) that such a token must have.
+        oidc_scope_claim: The claim with the roles of the token's subject, such as
+        `realm_access.roles`.
+        oidc_scopes: Maps roles to scopes (`viewer`, `operator`, `admin`).
+        oidc_dataflows_claim: The claim with the dataflows that the token may access; empty: all of
+        them.
+        oidc_subject_claim: The claim that gives the subject's name in the audit log.
+        outbound_hosts: Host names, addresses and networks of your own network to which the service
+        may send requests.
+        secure_cookies: Whether the session cookie is sent by TLS only. This is automatic if a
+        request came by https; set it behind a proxy that terminates TLS without telling the
+        service.
         keep_audit_days: How long entries of the audit log stay.
         audit_rows_max: How many entries of the audit log stay at most.
         umask: Permissions that new files of `cbp serve` and its workers do not get, in octal. Use
-            `007` if the workers of a cluster run as other users of one group.
-        log_format: How a line of the log is written.
-        log_level: Level from which on lines are written.
-        token_file: Created at the first start, with 256 random bits, readable by the owner only.
+        `007` if the workers of a cluster run as different users of one group.
+        log_format: Format of the lines of the log.
+        log_level: Lowest level of lines that are written to the log.
+        token_file: File with the admin's token; created at the first start, with 256 random bits,
+        readable by its owner only.
     """
 
     model_config = SettingsConfigDict(env_prefix="CBP_", extra="forbid", validate_default=True)
@@ -355,7 +372,7 @@ class Settings(BaseSettings):
     def _not_blank(cls, value: SecretStr | None) -> SecretStr | None:
         """Refuse an empty token: it would let everybody in."""
         if value is not None and not value.get_secret_value().strip():
-            message = "is empty; set a token, or unset CBP_TOKEN: the token file is used then"
+            message = "is empty; set a token, or unset CBP_TOKEN to use the token file"
             raise ValueError(message)
         return value
 
@@ -409,7 +426,10 @@ class Settings(BaseSettings):
         for name, value in defaults.items():
             object.__setattr__(self, name, value)
         if self.alert_email_to and self.smtp_url is None:
-            message = "alert_email_to needs smtp_url, the server that sends the e-mails"
+            message = (
+                "alert_email_to is set, but not smtp_url: set it to the server that sends the "
+                "e-mails"
+            )
             raise ValueError(message)
         if not self.advertise_url:
             object.__setattr__(self, "advertise_url", self.url)
@@ -418,7 +438,7 @@ class Settings(BaseSettings):
             raise ValueError(message)
         issuer = urlsplit(self.oidc_issuer)
         if issuer.scheme == "http" and not _is_loopback(issuer.hostname or ""):
-            message = "oidc_issuer begins with https://; its keys decide who gets in"
+            message = "oidc_issuer must begin with https://, since its keys decide who can sign in"
             raise ValueError(message)
         for one, other in (("tls_cert", "tls_key"), ("s3_access_key_id", "s3_secret_access_key")):
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
@@ -561,7 +581,7 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
 
 
 def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
-    """Refuse what is not an address of these schemes; the message does not repeat it."""
+    """Refuse text that is no address of these schemes; the message does not repeat it."""
     if value is None:
         return None
     try:
@@ -571,7 +591,7 @@ def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | N
         valid = False
     if not valid:
         begins = " or ".join(f"{one}://" for one in schemes)
-        message = f"is not an address; an address begins with {begins}"
+        message = f"is not a valid address; expected one that begins with {begins}"
         raise ValueError(message)
     return value
 

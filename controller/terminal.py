@@ -73,7 +73,7 @@ def print_text(
 
 
 def print_markdown(markdown: str) -> None:
-    """Print Markdown as text with headings and tables; what is not a terminal gets it as it is."""
+    """Print Markdown with headings and tables; without a terminal, print it unchanged."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.out(markdown.rstrip("\n"))
@@ -225,8 +225,8 @@ def print_more(answer: Mapping[str, Any]) -> None:
 
 
 def print_left_out(cursor: str) -> None:
-    """Say on stderr that a list goes on after the page that was printed."""
-    said = f"this is not all: a greater --limit, or --cursor {cursor}, prints what follows"
+    """Print on stderr that a list continues after the printed page."""
+    said = f"there are more rows: raise --limit, or continue with --cursor {cursor}"
     print_text(said, on_stderr=True)
 
 
@@ -260,7 +260,7 @@ def text(value: str, style: str = "") -> Text:
 
 
 def one_line(value: str) -> str:
-    """Return a name as one line for a table, whatever characters it has."""
+    """Return a name as one line for a table, for any characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
 
 

@@ -63,7 +63,7 @@ def excerpt(value: object) -> str:
 
 
 def _short() -> reprlib.Repr:
-    """Return what shows nested values without going to their depth."""
+    """Return a text that shows nested values, except their depths."""
     short = reprlib.Repr()
     short.maxlevel, short.maxdict, short.maxlist = 3, 8, 8
     short.maxstring = short.maxlong = short.maxother = _EXCERPT
@@ -239,7 +239,7 @@ def _timestamp(type_: DataType, rules: ValueRules) -> Converter:
 
 
 class _NoZoneError(ValueError):
-    """Nobody says which moment a time is."""
+    """A time has no zone, so its moment is unknown."""
 
 
 def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:

@@ -6,6 +6,7 @@
 #     bash deploy/entrypoint.sh master    a Spark standalone master, from the pip package
 #     bash deploy/entrypoint.sh worker    a Spark standalone worker of $SPARK_MASTER_URL
 #     bash deploy/entrypoint.sh secrets   makes the secret files of docker-compose.yml, where missing
+#     bash deploy/entrypoint.sh images    pins the base images by digest in .env, where missing
 #
 # Settings come from the environment. The service reads its own (CBP_ROOT, CBP_DATABASE_URL,
 # CBP_SPARK_MASTER, CBP_HOST, CBP_PORT, ...: controller/settings.py). Read here:
@@ -164,6 +165,39 @@ make_secrets() {
     make_secret spark_secret
 }
 
+# A tag moves, a digest does not. The lines are those that docker compose reads; the tags are named here only.
+# A pin that is there is kept: to renew one, remove its line.
+pin_image() { # VARIABLE NAME:TAG
+    local digest pins="$CBP_REPO/.env" pinned=""
+    [ ! -e "$pins" ] || pinned="$(sed -n "s/^$1=//p" "$pins" | tail -n 1)"
+    case "$pinned" in
+        *@sha256:*)
+            cbp_say "kept $1=$pinned"
+            return 0
+            ;;
+        ?*)
+            cbp_say "$1 in .env is $pinned, which has no digest: remove the line, or write NAME@sha256:..."
+            exit 2
+            ;;
+    esac
+    digest="$(docker buildx imagetools inspect "$2" --format '{{.Manifest.Digest}}')" || digest=""
+    case "$digest" in
+        sha256:*) ;;
+        *)
+            cbp_say "The digest of $2 was not found. Look it up in a registry of yours, and write into .env:"
+            cbp_say "$1=$2@sha256:..."
+            exit 2
+            ;;
+    esac
+    printf '%s=%s@%s\n' "$1" "$2" "$digest" >>"$pins"
+    cbp_say "pinned $1=$2@$digest"
+}
+
+pin_images() {
+    pin_image CBP_PYTHON_IMAGE python:3.11-slim-bookworm
+    pin_image CBP_POSTGRES_IMAGE postgres:16
+}
+
 role="${1:-}"
 [ $# -gt 0 ] && shift
 case "$role" in
@@ -172,5 +206,6 @@ case "$role" in
     master) start_master "$@" ;;
     worker) start_worker "$@" ;;
     secrets) make_secrets ;;
+    images) pin_images ;;
     *) usage ;;
 esac

@@ -28,7 +28,7 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.plan.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.run.intention import Intention
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import woken
 
 
@@ -129,7 +129,7 @@ class Driver:
     def run(self, stage: str) -> bool:
         """Run one epoch of a physical stage, if it is runnable."""
         rule = self.units[stage].leader.runnable
-        decision = consult(stage, rule, self.connectors[stage], self.memos.get(stage))
+        decision = call_runnable(stage, rule, self.connectors[stage], self.memos.get(stage))
         due_ms = self.due_ms.get(stage)
         if not decision.runnable:
             if due_ms is None or due_ms > self.time_ms:

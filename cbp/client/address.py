@@ -30,7 +30,7 @@ ROOT = Path("cbp-data")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a service is, and what opens it.
+    """The address of a service, and the credential for it.
 
     Attributes:
         url: Such as `http://127.0.0.1:8420`.

@@ -96,7 +96,7 @@ class Stage(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataflowDetail(Answer):
-    """One dataflow with its parts; `document` is what was registered."""
+    """One dataflow with its parts; `document` is the registered document."""
 
     summary: Dataflow
     sources: list[Source]
@@ -192,7 +192,7 @@ class File(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increment(Answer):
-    """One increment of a flow, without its records; `rejected` counts those that were put aside."""
+    """One increment of a flow, without its records; `rejected` is the number of rejected ones."""
 
     flow: str
     index: int
@@ -315,7 +315,7 @@ class Job(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GiveBackJob(Job):
-    """How far a give-back is; `given_back` is what was done, once it is."""
+    """The progress of a give-back; `given_back` is its result, once it is done."""
 
     given_back: GivenBack | None
 
@@ -345,7 +345,7 @@ class Rollback(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackJob(Job):
-    """How far a roll-back is; `rollback` is what was done, once it is."""
+    """The progress of a roll-back; `rollback` is its result, once it is done."""
 
     rollback: Rollback | None
 

@@ -52,7 +52,7 @@ class Calls:
         return Pages(read)
 
     def rows(self, *path: str, query: Query, cursor: str = "cursor") -> Rows:
-        """Return the records at a path; `cursor` is what the list calls its cursor."""
+        """Return the records at a path; `cursor` is the name of the list's cursor parameter."""
 
         def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
             more = [] if place is None else [(cursor, place)]

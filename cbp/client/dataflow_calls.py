@@ -44,7 +44,7 @@ class DataflowCalls(Calls):
         return self._got(DataflowDetail, "dataflows", name)
 
     def freshness(self, name: str | None = None) -> Freshness:
-        """Return whether one dataflow, or all, are up to date, and if not, what is left.
+        """Return whether one dataflow, or all, are up to date, with the remaining work.
 
         Judged when asked: files that came, queues, quarantine, stages that stopped.
         """
@@ -83,7 +83,7 @@ class DataflowCalls(Calls):
         expected_version: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Replace a dataflow by a new version; return what changes, as the service says it.
+        """Replace a dataflow by a new version; return the changes that the service reports.
 
         Args:
             name: Name of the dataflow.
@@ -113,7 +113,7 @@ class DataflowCalls(Calls):
         return answer
 
     def delete(self, name: str, *, purge: bool = False) -> None:
-        """Forget a dataflow; its tables stay, unless `purge` removes them for good."""
+        """Delete a dataflow; its tables are kept, unless `purge` removes them permanently."""
         self.rest.delete("dataflows", name, purge=str(purge).lower())
 
     def pause(self, name: str, stage: str | None = None) -> Dataflow:
@@ -122,7 +122,7 @@ class DataflowCalls(Calls):
         return self._posted(Dataflow, "dataflows", name, *part, "pause")
 
     def drain(self, name: str) -> Dataflow:
-        """Take in no more files, and work off what is there; then `desired` is `drained`."""
+        """Take in no more files, and process queued input; then `desired` is `drained`."""
         return self._posted(Dataflow, "dataflows", name, "drain")
 
     def resume(self, name: str, stage: str | None = None) -> Dataflow:
@@ -139,12 +139,12 @@ class DataflowCalls(Calls):
         return self._posted(Dataflow, "dataflows", name, "stages", stage, "retry")
 
     def prioritize(self, name: str, stage: str, priority: str) -> Dataflow:
-        """Say how much a stage's waiting time counts: `low`, `normal` or `high`."""
+        """Set the priority of a stage: `low`, `normal` or `high`."""
         answer = self.rest.put("dataflows", name, "stages", stage, "priority", priority)
         return answer_of(Dataflow, answer)
 
     def close_frames(self, name: str, flow: str, *, key: str | None = None) -> dict[str, Any]:
-        """Close the open frames of a flow; return where, as the service says it.
+        """Close the open frames of a flow; return the place of the close in the flow.
 
         Requests with the same `key` close only once; by default each call closes.
         """
@@ -203,7 +203,7 @@ class DataflowCalls(Calls):
         by: str = "",
         rebuild: bool = False,
     ) -> Claim:
-        """Put a file in the place of an accepted one; what differs is applied soon after.
+        """Replace an accepted file by another one; the differences are applied soon after.
 
         Args:
             name: Name of the dataflow.
@@ -230,7 +230,7 @@ class DataflowCalls(Calls):
     def plan_replace(
         self, name: str, source: str, content: Path | bytes, *, file: str, rebuild: bool = False
     ) -> Replaced:
-        """Show what `replace` would change; arguments and errors as there."""
+        """Show the effects of `replace`, with the same arguments and errors."""
         return self._posted(
             Replaced,
             *_of_source(name, source, "replacements"),
@@ -252,7 +252,7 @@ class DataflowCalls(Calls):
         )
 
     def plan_retract(self, name: str, source: str, *, file: str, rebuild: bool = False) -> Replaced:
-        """Show what `retract` would change; arguments and errors as there."""
+        """Show the effects of `retract`, with the same arguments and errors."""
         path = _of_source(name, source, "retractions")
         return self._posted(Replaced, *path, "preview", query={"name": file, "rebuild": rebuild})
 
@@ -346,7 +346,7 @@ class DataflowCalls(Calls):
         return self._got(Increment, "dataflows", name, "increments", flow, str(index))
 
     def left(self, name: str) -> dict[str, str]:
-        """Return what each stage still has to do if nothing else arrives; empty: all is applied.
+        """Return the remaining work of each stage; empty if all input is applied.
 
         Files that are not accepted yet do not count.
         """
@@ -366,7 +366,7 @@ class DataflowCalls(Calls):
         Args:
             name: Name of the dataflow.
             claims: Files of it, as `drop` returned them; those in quarantine are not waited for.
-            seconds: How long to wait; `None`: for ever.
+            seconds: How long to wait; `None`: forever.
             poll_seconds: Pause between two looks.
             report: Called with what is left after each look.
 

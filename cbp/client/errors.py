@@ -29,8 +29,8 @@ class ServiceUnreachableError(OperatingError):
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
-            f"the service does not answer at {url} ({why}); start it with: cbp serve, or name the "
-            "port of the one that runs: CBP_PORT=...",
+            f"the service does not answer at {url} ({why}). Start it with: cbp serve. If it runs "
+            "on another port, set CBP_PORT",
             url=url,
             cause=why,
         )
@@ -126,14 +126,14 @@ class StagesStoppedError(OperatingError):
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
         super().__init__(
-            f"stages of {dataflow!r} have input waiting but do not start: {reasons}",
+            f"stages of {dataflow!r} have queued input, but do not start: {reasons}",
             dataflow=dataflow,
             stages=dict(stages),
         )
 
 
 class WaitEndedError(OperatingError):
-    """The awaited result did not come in time; the work goes on."""
+    """The awaited result did not arrive in time; the work continues."""
 
     code = "wait_ended"
 

@@ -34,10 +34,13 @@ def read_token_file(file: Path) -> str | None:
         raise _wrong_token("token_file_invalid", message) from error
     # A file of another owner is a mounted secret: its permissions are not ours to judge.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
-        message = f"other users may read {file}; run: chmod 600 {file}"
+        message = f"other users can read {file}; run: chmod 600 {file}"
         raise _wrong_token("token_file_open", message)
     if not text:
-        message = f"{file} is empty; remove it, and a token is made at the next start"
+        message = (
+            f"{file} is empty; remove the file, and the service creates a new token at its next "
+            "start"
+        )
         raise _wrong_token("token_file_invalid", message)
     return text
 

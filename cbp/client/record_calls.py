@@ -190,7 +190,7 @@ class RecordCalls(Calls):
         )
 
     def plan_edit(self, name: str, table: str, corrections: Corrections) -> CorrectionPreview:
-        """Show what `edit` would change; arguments and errors as there."""
+        """Show the effects of `edit`, with the same arguments and errors."""
         content = _corrections_body(corrections)
         path = _corrections(name, table)
         return self._posted(

@@ -292,7 +292,7 @@ def _repeatable(method: str, sent: dict[str, Any]) -> bool:
 
 
 def _retry_after(response: httpx.Response) -> float:
-    """Return the seconds for which a busy service asks; 0 if it does not say."""
+    """Return the pause in seconds that a busy service asks for; 0 if it gives none."""
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isdecimal() else 0.0
 
@@ -309,14 +309,14 @@ def _document(response: httpx.Response) -> dict[str, Any]:
 
 
 def _leader_of(response: httpx.Response) -> str:
-    """Return the address of the leader if this instance cannot serve the request; else `""`."""
+    """Return the leader's address if this instance cannot serve the request, otherwise `""`."""
     if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
         return ""
     return str((_document(response).get("details") or {}).get("leader", ""))
 
 
 def _user() -> str:
-    """Return who calls, as this machine says: a note for the audit log, which proves nothing."""
+    """Return the user's name on this machine: an unverified note for the audit log."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name

@@ -65,11 +65,11 @@ class RunCalls(Calls):
         return self._posted(Run, "runs", run, "cancel")
 
     def cancel_runs(self, runs: Sequence[str]) -> list[BulkItem]:
-        """Ask runs to stop, and return what became of each request; their input stays queued."""
+        """Ask runs to stop, and return the result for each; their input stays queued."""
         return self._each(runs, "cancel")
 
     def retry_runs(self, runs: Sequence[str]) -> list[BulkItem]:
-        """Let the stages of failed runs try again, and return what became of each request."""
+        """Retry the stages of failed runs, and return the result for each run."""
         return self._each(runs, "retry")
 
     def moments(
@@ -89,7 +89,7 @@ class RunCalls(Calls):
         drop_later: bool = False,
         without: Sequence[str] = (),
     ) -> RollbackPlan:
-        """Show what a roll-back would do; arguments as for `roll_back`."""
+        """Show the effects of a roll-back; arguments as for `roll_back`."""
         asked = _where(to, drop_later=drop_later, without=without)
         return self._got(RollbackPlan, "dataflows", name, "rollback", **asked)
 
@@ -148,7 +148,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RollbackJob], object] = lambda job: None,
     ) -> Rollback:
-        """Apply an increment again, and all that came after it, by the registered code.
+        """Apply an increment and all later ones again, with the registered code.
 
         It is a roll-back to the moment before the increment came, or before its stage made it;
         `plan_roll_back(name, "urls/3")` shows what that undoes. Arguments as for `roll_back`.
@@ -191,7 +191,7 @@ class RunCalls(Calls):
         since: When = None,
         until: When = None,
     ) -> Pages[SetAside]:
-        """Return what a stage has set aside, in the order in which it is given back."""
+        """Return the records that a stage has set aside, in the order of giving back."""
         chosen = {"code": code, **times(since, until)}
         return self.list_of(SetAside, "dataflows", name, "stages", stage, "set-aside", **chosen)
 
@@ -206,7 +206,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[GiveBackJob], object] = lambda job: None,
     ) -> GivenBack:
-        """Give back what a stage has set aside, in its order, as an epoch of its own.
+        """Give back the records that a stage has set aside, in order, in an epoch of their own.
 
         Returns once that is done. The service goes on with it if this process ends meanwhile.
 
@@ -277,7 +277,7 @@ class RunCalls(Calls):
         return self._got(Verification, "verifications", verification)
 
     def cancel_verification(self, verification: str) -> Verification:
-        """End a verification; what it has compared until then stays."""
+        """Cancel a verification; it keeps its results so far."""
         return self._posted(Verification, "verifications", verification, "cancel")
 
     def verifications(
@@ -308,7 +308,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Build all tables anew beside the present ones, which stay; then `swap` shows the new.
+        """Rebuild all tables beside the present ones; `swap` then shows the new tables.
 
         Returns once they are ready, with what differs, or once somebody has cancelled it. The
         service goes on with it if this process ends meanwhile.
@@ -398,12 +398,12 @@ class RunCalls(Calls):
 
 
 def _failure(error: Any) -> Exception:
-    """Return what a job failed with, as a refused request raises it."""
+    """Return the error of a failed job, in the form of a refused request."""
     failure = error or {}
     return problem_of(failure, int(failure.get("status", 500)))
 
 
 def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters that say what a roll-back does."""
+    """Return the query parameters of a roll-back."""
     moment = instant(to) if isinstance(to, datetime) else str(to)
     return {"to": moment, "drop_later": str(drop_later).lower(), "without": list(without)}

@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 class UpkeepCalls(Calls):
-    """Calls for those who keep a service in order."""
+    """Calls for operators who maintain a service."""
 
     def make_token(
         self,
@@ -53,13 +53,13 @@ class UpkeepCalls(Calls):
         return self._said("session", "codes", scope=scope)
 
     def pause_sink(self, name: str, sink: str) -> Document:
-        """Publish no more to a sink; what it has not published is kept."""
+        """Pause a sink; unpublished increments are kept."""
         return self._said("dataflows", name, "sinks", sink, "pause")
 
     def resume_sink(
         self, name: str, sink: str, *, undone: Literal["rewrite", "keep"] | None = None
     ) -> Document:
-        """Let a sink go on; `undone` says what becomes of what a roll-back undid."""
+        """Resume a sink; `undone` decides about published increments that a roll-back undid."""
         return self._said("dataflows", name, "sinks", sink, "resume", undone=undone)
 
     def retry_sink(self, name: str, sink: str) -> Document:
@@ -67,7 +67,7 @@ class UpkeepCalls(Calls):
         return self._said("dataflows", name, "sinks", sink, "retry")
 
     def collect(self, name: str) -> Document:
-        """Remove files of a dataflow that are no longer needed, and say why others stay."""
+        """Remove unneeded files of a dataflow, and return why others are kept."""
         return self._said("dataflows", name, "garbage", "collect")
 
     def scrub(
@@ -77,7 +77,7 @@ class UpkeepCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[Document], object] = lambda answer: None,
     ) -> Document:
-        """Read all files of a dataflow; return what is damaged once that is done.
+        """Read all files of a dataflow, and return the damaged ones once that is done.
 
         Args:
             name: Name of the dataflow.
@@ -93,7 +93,7 @@ class UpkeepCalls(Calls):
         return answer
 
     def test_alerts(self) -> Document:
-        """Send a test notice by every channel; the answer says what became of each."""
+        """Send a test notice by every channel; the answer has the result for each."""
         return self._said("alerts", "test")
 
     def _said(self, *path: str, value: Any = None, **query: Any) -> Document:

@@ -34,14 +34,15 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         Inexact,
         r"",
-        "the result does not fit in the 38 digits of a DECIMAL, or is rounded: round where that is "
-        "meant, as in `with decimal.localcontext(traps=[]): value = round(value, 2)`",
+        "the result needs more than the 38 digits of a DECIMAL, or was rounded: if rounding is "
+        "intended, round explicitly, as in `with decimal.localcontext(traps=[]): value = "
+        "round(value, 2)`",
     ),
     (
         TypeError,
         r"offset-naive and offset-aware",
-        "the time of a TIMESTAMP has the zone UTC: give the other one a zone, as in "
-        "value.replace(tzinfo=UTC), and take the current time from group.run.time",
+        "a TIMESTAMP is a time in UTC, but the other time has no zone: give that time a zone, as "
+        "in value.replace(tzinfo=UTC). For the current time use group.run.time",
     ),
     (
         TypeError,
@@ -61,13 +62,13 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         AttributeError,
         r"^'flow' object has no attribute",
-        "a flow of a group is an iterator of records, which have the columns: write for row in "
-        "group.urls, or rows = list(group.urls)",
+        "a flow of a group is an iterator of records, and only a record has columns: write for "
+        "row in group.urls, or rows = list(group.urls)",
     ),
     (
         AttributeError,
         r"^'(function|method)' object has no attribute",
-        "a function is called: a record is emitted as out.totals(url=key.url)",
+        "emit a record by calling the function, as in out.totals(url=key.url)",
     ),
     (
         AttributeError,
@@ -88,12 +89,12 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         TypeError,
         r"^(Input|Output|State|View|Loopback|Lookup)\.__init__\(\) missing .*'schema'",
-        "give its columns with their types, as in Output('url STRING, n BIGINT')",
+        "declare the columns with their types, as in Output('url STRING, n BIGINT')",
     ),
     (
         AttributeError,
         r"^can't set attribute",
-        "a record does not change: emit a new one, as in out.totals(**{**row._asdict(), 'n': 1})",
+        "a record cannot be changed: emit a new one, as in out.totals(**{**row._asdict(), 'n': 1})",
     ),
     (
         RuntimeError,
@@ -105,7 +106,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 def advice(exc: BaseException, text: str, columns: Columns) -> str:
-    """Return what to do about an exception; empty if its text says it, or nothing is known.
+    """Return advice on an exception; empty if its text suffices, or no advice is known.
 
     Args:
         exc: Raised in an author's code.
@@ -114,9 +115,9 @@ def advice(exc: BaseException, text: str, columns: Columns) -> str:
     if isinstance(exc, ModuleNotFoundError):
         package = (exc.name or "PACKAGE").partition(".")[0]
         return (
-            "install it into the environment in which the stage runs, that of the service and of "
-            f"Spark's workers: python -m pip install {package}; and import it at the top of the "
-            "file, so that `cbp validate` finds this"
+            "install the package where the stage runs, in the environment of the service and of "
+            f"Spark's workers: python -m pip install {package}. Import it at the top of the file, "
+            "so that `cbp validate` notices a missing package"
         )
     if isinstance(exc, FileNotFoundError):
         return _absolute(exc.filename)
@@ -137,10 +138,9 @@ def _absolute(name: object) -> str:
     if not isinstance(name, str) or Path(name).is_absolute():
         return ""
     return (
-        "the path is relative to the folder of the process that runs the stage, which differs from "
-        "machine to machine: give the translator an absolute path as a parameter, or read a file "
-        "of its "
-        "package in __init__, as in Path(__file__).with_name(...)"
+        "the path is relative to the working folder of the process that runs the stage, and that "
+        "folder differs between machines: give the translator an absolute path as a parameter, or "
+        "read a file of the translator's package in __init__, as in Path(__file__).with_name(...)"
     )
 
 

@@ -13,7 +13,7 @@ from cbp.errors.base import CbpError
 
 
 class AuthorCodeError(CbpError):
-    """An author's function raised, or emitted what its output does not declare.
+    """An author's function raised, or emitted a record that its output does not declare.
 
     Details:
         stage, function: the code that failed.
@@ -193,7 +193,7 @@ class AlignmentError(DecisionInvalidError):
 
     code = "alignment_backwards"
     index: int | None = None
-    """The number of the frame that came too late, for the process that found it."""
+    """The number of the late frame, for the process that found it."""
 
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
@@ -214,7 +214,8 @@ class FramingKeyError(DecisionInvalidError):
     def __init__(self, value: object) -> None:
         kind, shown = type(value).__name__, repr(value)[:200]
         super().__init__(
-            f"{shown} is a {kind}: a framing key is a number, a text, a date or a time",
+            f"expected a number, a text, a date or a time as the framing key, but got {shown} of "
+            f"type {kind}",
             function="frame_by",
             value=shown,
         )
@@ -279,15 +280,15 @@ class AnswerLateError(AuthorCodeError):
             stage=stage,
             function=function,
             place=place,
-            cause=f"it did not answer within {seconds:g} s and was abandoned: fix it or raise "
-            f"{setting}, then resume",
+            cause=f"the function did not answer within {seconds:g} s and was abandoned. Fix the "
+            f"function or raise {setting}, then resume the stage with `cbp resume`",
             seconds=seconds,
             setting=setting,
         )
 
 
 class CycleUndrainedError(AuthorCodeError):
-    """A cycle keeps running without new input; this is only reported, and the cycle goes on."""
+    """A cycle keeps running without new input; it is reported, and continues."""
 
     code = "cycle_undrained"
 
@@ -296,5 +297,8 @@ class CycleUndrainedError(AuthorCodeError):
         cause = f"the cycle {shown} does not drain: {turns} epochs without new input"
         super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
         writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
-        self.message = f"{cause}; {writer} is still writing to it; pause one of its stages"
+        self.message = (
+            f"{cause}. {writer} is still writing to the cycle. Pause one of its stages with `cbp "
+            "pause`"
+        )
         self.args = (self.message,)

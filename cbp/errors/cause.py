@@ -47,7 +47,7 @@ def _raised_by_statement(trace: TracebackType | None) -> bool:
 
 
 def text_of(thing: object, write: Callable[[object], str] = str) -> str:
-    """Return the text of an author's object, or what its class raised instead.
+    """Return the text of an author's object, or the exception that its class raised instead.
 
     Args:
         thing: An exception, or a value.
@@ -74,7 +74,7 @@ def author_line(exc: BaseException, place: str) -> str:
 
 
 def author_cause(exc: BaseException, place: str = "", columns: Columns | None = None) -> str:
-    """Return the exception's type and text, where a helper raised it, and what to do about it.
+    """Return the exception's type and text, the helper that raised it, and advice.
 
     The text for an unknown name has the names that exist; that of an exception without a text has
     its line of code. A long text loses its middle.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def format_count(number: int, noun: str, nouns: str = "") -> str:
-    """Return a number and what it counts.
+    """Return a number with its noun.
 
     Args:
         noun: What one of them is called; also with its verb, as in "file is".

@@ -1,4 +1,4 @@
-"""Errors about damaged or lost files: which file, what it belongs to, and how to repair it.
+"""Errors about damaged or lost files: the file, its owner, and its repair.
 
     FileDamagedError             a file is not what was written
     |- FileLostError             a file is gone, though something names it
@@ -60,35 +60,44 @@ class Place:
 
     @property
     def next_step(self) -> str:
-        """How to repair damage at this place, as a sentence; `cbp help damage` says more."""
+        """How to repair damage at this place, as a sentence; `cbp help damage` has details."""
         stage = f"{self.dataflow} {self.stage}".strip() or "DATAFLOW STAGE"
         dataflow = self.dataflow or "DATAFLOW"
         backup = "restore the file from a backup"
-        again = f"{backup}, or `cbp backfill {stage}` recomputes the state from retained input"
-        back = f"{backup}, or `cbp rollback {dataflow}` goes back before it, and runs rewrite it"
-        anew = f"{backup}, or delete {dataflow} and let it start again from its sources"
+        again = f"{backup}, or recompute the state from retained input with `cbp backfill {stage}`"
+        back = (
+            f"{backup}, or go back to before the file was written with `cbp rollback {dataflow}`: "
+            "runs then write it again"
+        )
+        anew = f"{backup}, or delete {dataflow} and start it again from its sources"
         steps = {
             "state": again,
             "record": again,
             "output": back,
             "set aside": back,
-            "source": f"{backup}, or take it back with `cbp rollback {dataflow} --drop-later` and "
-            "drop the original again; it is in `finished`",
+            "source": f"{backup}, or take the increment back with `cbp rollback {dataflow} "
+            "--drop-later` and drop the original file again, which is in the folder `finished`",
             "table log": anew,
             "description": anew,
             "generation": anew,
             "source log": anew,
-            "source objects": f"{backup}, or remove the folder `_objects`: the objects of the "
-            "source are known by their claims, and none counts twice",
-            "priorities": f"{backup}, or remove it; `cbp priority {dataflow}` sets them again",
-            "position": f"{backup}, or remove it: an older position or the database replaces it",
+            "source objects": f"{backup}, or remove the folder `_objects`: claims still identify "
+            "the source's objects, so none is counted twice",
+            "priorities": (
+                f"{backup}, or remove the file and set the priorities again with `cbp priority "
+                f"{dataflow}`"
+            ),
+            "position": (
+                f"{backup}, or remove the file: the service then uses an older position or the "
+                "database"
+            ),
         }
         step = steps.get(self.kind, backup)
-        return f"{step}; `cbp doctor` finds what else is damaged"
+        return f"{step}. `cbp doctor` finds further damage"
 
 
 def place_of(path: str) -> Place:
-    """Return what a path belongs to; folders above the dataflow's can have any names."""
+    """Return the owner of a path; folders above the dataflow's can have any names."""
     match = _area_match(path)
     if match is None:
         return Place("")
@@ -137,7 +146,7 @@ def _area_match(path: str) -> re.Match[str] | None:
 
 
 def _record_place(dataflow: str, rest: str) -> Place:
-    """Return what a path below `_intentions` belongs to."""
+    """Return the owner of a path below `_intentions`."""
     first, *more = rest.split("/")
     if first == "_generations" and more:
         if len(more) == 1:
@@ -149,7 +158,7 @@ def _record_place(dataflow: str, rest: str) -> Place:
 
 
 class FileDamagedError(InvariantError):
-    """A file is not what was written."""
+    """A file's content differs from what was written."""
 
     code = "file_damaged"
 
@@ -165,7 +174,7 @@ class FileLostError(FileDamagedError):
     def __init__(self, path: str, why: str = "it is not there") -> None:
         InvariantError.__init__(
             self,
-            f"{path} is gone, though it is needed: {why}. {_next(path)}",
+            f"{path} is missing, but still needed: {why}. {_next(path)}",
             **_details(path, why),
         )
 

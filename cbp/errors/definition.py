@@ -148,7 +148,7 @@ class CodeDriftedError(DataflowInvalidError):
         super().__init__(dataflow, mistakes)
         self.message = (
             f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
-            "Register the document again (`cbp register FILE --plan` shows what that does), or "
+            "Register the document again (`cbp register FILE --plan` shows the effects), or "
             "restore the old code: save the file's old text again, or reinstall the old package "
             "and restart the service"
         )

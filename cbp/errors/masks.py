@@ -92,7 +92,7 @@ def keep_secret(secrets: Iterable[str], *, length_min: int = 1) -> None:
 
 
 def hide_secrets(value: Any) -> Any:
-    """Return a value without what `keep_secret` was given."""
+    """Return a value without the secrets that `keep_secret` got."""
     return _of_process.secrets_in(value)
 
 

@@ -47,7 +47,9 @@ class LeaseLostError(OperatingError):
 
     def __init__(self, epoch: int | None, why: str) -> None:
         super().__init__(
-            f"nothing was written: this controller {_standing(epoch)}; {why}", epoch=epoch, why=why
+            f"nothing was written, because this controller {_standing(epoch)}: {why}",
+            epoch=epoch,
+            why=why,
         )
 
 
@@ -58,7 +60,7 @@ class DiskFullError(OperatingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"no space left on the device that holds {path}; make room there", path=path
+            f"no space left on the device that holds {path}; free some space there", path=path
         )
 
     @staticmethod
@@ -88,9 +90,10 @@ class WorkerEndedError(OperatingError):
     def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
         reason = f" ({cause})" if cause else ""
         super().__init__(
-            f"run {run} failed: a Python worker ended without an answer{reason}. It ran stage "
-            f"{', '.join(stages)}: its code must not end the process (os._exit, a crash in C); or "
-            "the machine ended it, as when its memory is exhausted: see the system's log",
+            f"run {run} failed: a Python worker ended without an answer{reason}. It was running "
+            f"stage {', '.join(stages)}. Either the code of the stage ended the process "
+            "(os._exit, or a crash in C), or the machine killed the process, for example because "
+            "memory ran out: see the system log",
             run=run,
             stages=[*stages],
             cause=cause,
@@ -104,27 +107,27 @@ class SparkLostError(OperatingError):
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"Spark is lost: {text}. Runs are tried again until it answers; if its process is gone "
-            "for good, restart the service",
+            f"Spark is lost: {text}. The service retries runs until Spark answers. If the process "
+            "of Spark has ended, restart the service",
             cause=text,
         )
 
 
 class SparkUnstartedError(OperatingError):
-    """Spark could not be started; the next run tries it again."""
+    """Spark could not be started; the next run starts it again."""
 
     code = "spark_unstarted"
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"Spark could not be started: {text}. It needs Java 17 or newer (JAVA_HOME), and, at "
-            "its first start, a network to fetch Delta's jars: `cbp doctor` looks for both",
+            f"Spark could not be started: {text}. Spark needs Java 17 or newer (JAVA_HOME), and "
+            "for its first start network access to download Delta's jars. `cbp doctor` checks both",
             cause=text,
         )
 
 
 class EngineStartingError(OperatingError):
-    """The engine is starting; what does not need it is answered meanwhile."""
+    """The engine is starting; requests that do not need it are answered meanwhile."""
 
     code = "engine_starting"
 
@@ -140,9 +143,9 @@ class AddressSpaceError(OperatingError):
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"a task spilled {size} bytes of an input to disk, and its process can neither map nor "
-            "hold them, since its address space is limited. Raise spark.executor.pyspark.memory; "
-            "or remove it, and limit executors by spark.executor.memoryOverhead",
+            f"a task spilled {size} bytes of an input to disk, but the address space of its "
+            "process is too small to map or hold them. Raise spark.executor.pyspark.memory, or "
+            "remove that setting and limit executors by spark.executor.memoryOverhead",
             bytes=size,
             setting="spark.executor.pyspark.memory",
         )
@@ -163,21 +166,19 @@ class RunTooLargeError(OperatingError):
 
     def __init__(self, stage: str, most: int, holds: int, superstep: int | None = None) -> None:
         if superstep is None:
-            what = "is one call in one task, and what it reads and writes takes"
+            where = "for one call with all its input and output"
             instead = "use a stage that reads by groups"
         else:
-            what = (
-                f"is a loop in one task, and in superstep {superstep:,} its messages, and what it "
-                "changed so far, take"
-            )
+            where = f"for the messages and changes up to superstep {superstep:,} of its loop"
             instead = (
-                "give its loopbacks supersteps=1: then each superstep is an epoch, and only the "
-                "messages of one are waiting, in files"
+                "give its loopbacks supersteps=1: each superstep is then an epoch, and only the "
+                "messages of one superstep wait, in files"
             )
         super().__init__(
-            f"a run of {stage!r} {what} {holds:,} bytes, and {most:,} are allowed; the task needs "
-            "about eight times as much memory. If the machine has that, raise "
-            f"CBP_WHOLE_RUN_BYTES_MAX; else bring the input in smaller files, or {instead}",
+            f"a run of {stage!r} would hold {holds:,} bytes in memory {where}, but the limit is "
+            f"{most:,} bytes. The task needs about eight times as much memory as it holds. If the "
+            "machine has that much, raise CBP_WHOLE_RUN_BYTES_MAX. Otherwise bring the input in "
+            f"smaller files, or {instead}",
             stage=stage,
             bytes=holds,
             bytes_max=most,
@@ -207,10 +208,11 @@ class RunGaveWayError(OperatingError):
 
     def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
         super().__init__(
-            f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for a "
-            "slot, so it was cancelled. Its epoch runs again beside the others, with at most half "
-            "of the engine's slots; nothing is lost. If it hangs, fix the translator; if it has "
-            "much to do, give it smaller increments or more slots, or raise CBP_SLOW_RUN_SECONDS",
+            f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for "
+            "a slot, so it was cancelled. Its epoch runs again beside the others, with at most "
+            "half of the engine's slots; nothing is lost. If the run hangs, fix the translator. "
+            "If the run has much to do, use smaller increments or more slots, or raise "
+            "CBP_SLOW_RUN_SECONDS",
             run=run,
             stage=stage,
             seconds=seconds,
@@ -224,7 +226,9 @@ class DataflowBusyError(OperatingError):
     code = "dataflow_busy"
 
     def __init__(self, dataflow: str, why: str) -> None:
-        super().__init__(f"{dataflow!r} is busy: {why}; try again", dataflow=dataflow, why=why)
+        super().__init__(
+            f"{dataflow!r} is busy: {why}; try again later", dataflow=dataflow, why=why
+        )
 
 
 class CorrectionUnfinishedError(OperatingError):
@@ -235,23 +239,23 @@ class CorrectionUnfinishedError(OperatingError):
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(
             f"the correction of {dataflow}.{stage} was recorded, but could not be completed now; "
-            "`cbp status` says why. The service completes it automatically: do not send it again. "
-            "It is in the list of corrections once it is complete",
+            "`cbp status` shows why. The service completes the correction automatically: do not "
+            "send it again. The list of corrections shows it once it is complete",
             dataflow=dataflow,
             stage=stage,
         )
 
 
 class DataflowFailedError(OperatingError):
-    """An unforeseen failure in one dataflow; the other dataflows go on."""
+    """An unforeseen failure in one dataflow; the other dataflows continue."""
 
     code = "dataflow_failed"
 
     def __init__(self, dataflow: str, *, doing: str, cause: str, place: str) -> None:
         super().__init__(
             f"{dataflow!r} could not be {doing}: {cause} (at {place}). Other dataflows are not "
-            "affected, and the service retries this one. The log has the traceback; `cbp doctor` "
-            "looks for damaged files, `cbp resume` retries at once",
+            "affected, and the service retries this one. The log has the traceback. `cbp doctor` "
+            "looks for damaged files. `cbp resume` retries at once",
             dataflow=dataflow,
             doing=doing,
             cause=cause,
@@ -283,14 +287,14 @@ class ReplaceRefusedError(OperatingError):
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
     ) -> None:
         rebuild = (
-            "; or repeat the command with --then-rebuild (REST: rebuild=true): stages that cannot "
-            "follow wait until all tables are built anew beside the present ones"
+            ". Or repeat the command with --then-rebuild (REST: rebuild=true): stages that cannot "
+            "follow then wait until all tables have been rebuilt beside the present ones"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(
-            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Where that "
-            f"cannot be, take the file out with `cbp rollback {dataflow} ... --without FILE`, and "
-            f"then drop the corrected one{rebuild if offered else ''}",
+            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, "
+            f"remove the file with `cbp rollback {dataflow} ... --without FILE`, and then drop "
+            f"the corrected file{rebuild if offered else ''}",
             dataflow=dataflow,
             source=source,
             why=why,
@@ -299,16 +303,16 @@ class ReplaceRefusedError(OperatingError):
 
 
 class ReplacementUnfollowedError(OperatingError):
-    """A stage cannot follow a file that was replaced; it waits until its tables are built anew."""
+    """A stage cannot follow a replaced file; it waits until its tables are rebuilt."""
 
     code = "replacement_unfollowed"
     retryable = False
 
     def __init__(self, dataflow: str, stage: str, why: str) -> None:
         super().__init__(
-            f"stage {stage!r} cannot follow a file that was replaced or taken back: {why}. Its "
-            "tables stay as they were before, and what came since waits, until all tables are "
-            f"built anew from the files that count: cbp rebuild {dataflow}",
+            f"stage {stage!r} cannot apply a file that was replaced or retracted: {why}. The "
+            "stage keeps its tables as they were, and newer input waits, until you rebuild all "
+            f"tables from the present files: cbp rebuild {dataflow}",
             dataflow=dataflow,
             stage=stage,
             why=why,
@@ -324,10 +328,11 @@ class RecordsAbsentError(OperatingError):
     def __init__(self, stage: str, input_: str, records: int, increments: Sequence[int]) -> None:
         named = ", ".join(map(str, increments))
         super().__init__(
-            f"stage {stage!r}, input {input_!r}: {format_count(records, 'record')} that increment "
-            f"{named} takes back cannot be found in the increments before it: these were dropped "
-            "by a roll-back, or are no longer kept. Nothing was changed; roll back to before the "
-            "replacement with --without it, or rebuild the stage",
+            f"stage {stage!r}, input {input_!r}: increment {named} takes back "
+            f"{format_count(records, 'record')} that no earlier increment has. A roll-back "
+            "dropped the earlier increments, or they are no longer kept. Nothing was changed. "
+            "Roll back to before the replacement with `cbp rollback ... --without FILE`, or "
+            "rebuild the stage",
             stage=stage,
             input=input_,
             records=records,
@@ -359,8 +364,9 @@ class TimeLimitError(OperatingError):
 
     def __init__(self, what: str, seconds: float, *, code: str) -> None:
         super().__init__(
-            f"{what} did not end within {seconds:g} s and was abandoned: {code} does not end, or "
-            "needs longer; fix it, or raise CBP_RUN_SECONDS_MAX, then resume",
+            f"{what} did not end within {seconds:g} s and was abandoned: {code} hangs, or needs "
+            "more time. Fix the code, or raise CBP_RUN_SECONDS_MAX; then resume the stage with "
+            "`cbp resume`",
             what=what,
             seconds=seconds,
             code=code,
@@ -375,9 +381,9 @@ class SparkSettingError(OperatingError):
 
     def __init__(self, setting: str, *, found: str, expected: str) -> None:
         super().__init__(
-            f"Spark runs with {setting}={found}, but the engine needs {expected}: otherwise a "
-            "retried stage could lose or duplicate records. Remove the setting from Spark's "
-            "options, and start no other session before the service's",
+            f"Spark runs with {setting}={found}, but the engine needs {expected}: with another "
+            "value, a retried Spark stage could lose or duplicate records. Remove the setting "
+            "from Spark's options, and start no other session before that of the service",
             setting=setting,
             found=found,
             expected=expected,
@@ -392,11 +398,12 @@ class SparkUnauthenticatedError(OperatingError):
 
     def __init__(self, master: str, why: str) -> None:
         super().__init__(
-            f"the Spark master {master} is refused: {why}, so that anyone who reaches the driver's "
-            "or an executor's port could run code. Give master, workers and service one secret: "
-            "SPARK_SECRET_FILE of deploy/entrypoint.sh, or spark.authenticate=true and "
-            "spark.authenticate.secret in spark-defaults.conf of each. YARN and Kubernetes make "
-            "their own, if spark.authenticate is not set to false",
+            f"the Spark master {master} is refused: {why}. Without a secret, anyone who reaches a "
+            "port of the driver or of an executor could run code. Give master, workers and "
+            "service the same secret: SPARK_SECRET_FILE of deploy/entrypoint.sh, or "
+            "spark.authenticate=true and spark.authenticate.secret in spark-defaults.conf of "
+            "each. YARN and Kubernetes generate a secret themselves, unless spark.authenticate is "
+            "false",
             master=master,
             why=why,
         )
@@ -439,8 +446,8 @@ class DataflowsTooManyError(OperatingError):
 
     def __init__(self, name: str, *, most: int) -> None:
         super().__init__(
-            f"{name!r} was not registered: there are {most} dataflows already, which is the limit "
-            "of this service; delete one, or raise CBP_DATAFLOWS_MAX and restart",
+            f"{name!r} was not registered: this service already has {most} dataflows, which is "
+            "its limit. Delete a dataflow, or raise CBP_DATAFLOWS_MAX and restart the service",
             name=name,
             most=most,
         )
@@ -454,12 +461,12 @@ class FlowUnframedError(OperatingError):
 
     def __init__(self, flow: str, framed: Sequence[str]) -> None:
         super().__init__(
-            f"no stage frames the flow {flow!r}, so there is nothing to close; "
-            f"framed are: {', '.join(framed) or 'none'}",
+            f"no stage frames the flow {flow!r}, so there is nothing to close; framed flows: "
+            f"{', '.join(framed) or 'none'}",
             flow=flow,
             framed=list(framed),
         )
 
 
 def _standing(epoch: int | None) -> str:
-    return "does not lead" if epoch is None else f"led as epoch {epoch}"
+    return "does not lead" if epoch is None else f"no longer leads (its epoch was {epoch})"

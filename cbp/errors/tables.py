@@ -39,8 +39,9 @@ class PlacementDiffersError(TableForeignError):
     def __init__(self, path: str, *, setting: str, found: str | None, expected: str) -> None:
         OperatingError.__init__(
             self,
-            f"{path} was made with {setting}={found}, the stage expects {setting}={expected}; "
-            f"give the stage {found} again, or let the dataflow start again in another folder",
+            f"{path} was made with {setting}={found}, but the stage expects {setting}={expected}. "
+            f"Set {setting} of the stage back to {found}, or start the dataflow again in another "
+            "folder",
             path=path,
             setting=setting,
             found=found,
@@ -56,21 +57,22 @@ class TableReleasedError(TableForeignError):
     def __init__(self, path: str) -> None:
         OperatingError.__init__(
             self,
-            f"{path} was released, so the service no longer writes it; `cbp repair TABLE` takes it "
-            "back",
+            f"{path} was released, so the service no longer writes to the table. `cbp repair "
+            "TABLE` takes the table back",
             path=path,
         )
 
 
 class RepairImpossibleError(OperatingError):
-    """A table cannot be restored to what it showed before a foreign writer changed it."""
+    """A table cannot be restored to its contents before a foreign write."""
 
     code = "table_not_repairable"
     retryable = False
 
     def __init__(self, path: str, why: str, next_step: str = "") -> None:
         step = (
-            next_step or "move the dataflow's folder away and let it start again from its sources"
+            next_step
+            or "move the dataflow's folder away and start the dataflow again from its sources"
         )
         super().__init__(f"{path} cannot be repaired: {why}; {step}", path=path, why=why)
 
@@ -97,8 +99,8 @@ class VersionGoneError(OperatingError):
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
-            f"version {version} of {path} is no longer kept; read a newer one, or begin again "
-            "at the first page (`keep_hours` says how long versions stay)",
+            f"version {version} of {path} is no longer kept. Read a newer version, or start again "
+            "at the first page. `keep_hours` sets how long versions are kept",
             path=path,
             version=version,
         )
@@ -112,8 +114,8 @@ class LookupTooLargeError(OperatingError):
 
     def __init__(self, stage: str, lookup: str, records: int, most: int) -> None:
         super().__init__(
-            f"stage {stage!r}: every group gets all records of {lookup!r} (by=()), but there are "
-            f"{records} and the limit is {most}: look them up by their key",
+            f"stage {stage!r}: every group gets all records of {lookup!r} (by=()), which has "
+            f"{records} records, but the limit is {most}. Look the records up by their key instead",
             stage=stage,
             lookup=lookup,
             records=records,
@@ -129,9 +131,9 @@ class IncrementCollectedError(OperatingError):
 
     def __init__(self, flow: str, index: int, oldest: int) -> None:
         super().__init__(
-            f"increment {index} of {flow!r} is removed: it is older than `keep` allows and every "
-            "reader has read it, or its stage was rebuilt since; the oldest that can be read is "
-            f"{oldest}: read without a cursor to begin there",
+            f"increment {index} of {flow!r} was removed. Either it was older than `keep` and "
+            "every reader had read it, or its stage was rebuilt. The oldest readable increment is "
+            f"{oldest}: read without a cursor to start there",
             flow=flow,
             index=index,
             oldest=oldest,
@@ -146,8 +148,8 @@ class VersionUnreadableError(OperatingError):
 
     def __init__(self, path: str, version: int, why: str) -> None:
         super().__init__(
-            f"version {version} of {path} was written before its stage was changed: {why}; "
-            "open it with a Delta reader; `cbp snapshot` prints how",
+            f"version {version} of {path} was written before its stage was changed: {why}. Open "
+            "that version with a Delta reader: `cbp snapshot` prints how",
             path=path,
             version=version,
             why=why,

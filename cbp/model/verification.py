@@ -76,8 +76,8 @@ no table can be compared with either.
 """
 
 _CHANGED = (
-    "an earlier version, a correction, the time of a run or records that are set aside affect it, "
-    "or what it reads"
+    "the stage or its input is affected by an earlier version, a correction, the time of a run, "
+    "or records that are set aside"
 )
 
 
@@ -244,7 +244,7 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
-    """Return those of these stages that exist, and all stages behind them."""
+    """Return the existing ones of these stages, and all stages downstream."""
     before, stages_behind = predecessors(dataflow.wiring()), set[str]()
     for component in components(before):
         reads = {upstream for stage in component for upstream in before[stage]}
@@ -301,18 +301,26 @@ def comparisons(
                 elif messages:
                     why = "messages depend on how input is split, but their results do not"
                 elif first and (built or split == "at_once" or stage not in settled):
-                    why = f"its increments before {first} are collected (keep), and which came "
-                    why += "before that depends on when runs were started, or on the split"
+                    why = (
+                        f"increments before {first} were removed (keep), and their contents depend "
+                        "on the start times of runs, or on the split"
+                    )
                 elif output.history and built:
-                    why = "its records from before the last swap have no epochs"
+                    why = "records from before the last swap have no epochs"
                 elif output.history and split == "at_once":
-                    why = "a history has other epochs when all input comes at once"
+                    why = "a history has different epochs if all input is read in one batch"
                 elif output.history and stage not in settled:
-                    why = "its epochs depend on when runs were started"
+                    why = "its epochs depend on the start times of runs"
                 elif kind == "records" and stage not in free and split == "at_once":
-                    why = "it follows a view's changes, and one batch has fewer; declare a key"
+                    why = (
+                        "the output follows the changes of a view, and one batch has fewer "
+                        "changes; declare a key"
+                    )
                 elif kind == "records" and stage not in free and stage not in settled:
-                    why = "it follows a view's changes, which depend on when runs were started"
+                    why = (
+                        "the output follows the changes of a view, which depend on the start "
+                        "times of runs"
+                    )
                 within = in_words(output)
                 yield Comparison(stage, output.name, kind, why, messages, within, first=first)
 
@@ -338,12 +346,17 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
             if rule.split_free:
                 continue
             if not rule.timeless:
-                why = f"what {rule.name} lets a run read depends on when runs were started"
+                why = (
+                    f"the input that {rule.name} gives to a run depends on the start times of runs"
+                )
             elif split == "at_once":
-                why = f"the windows of {rule.name} hold other records when all input comes at once"
+                why = (
+                    f"the windows of {rule.name} hold different records if all input is read in "
+                    "one batch"
+                )
             elif stage not in settled:
-                why = f"the windows of {rule.name} have other records "
-                why += "when earlier runs start otherwise"
+                why = f"the windows of {rule.name} hold different records "
+                why += "if earlier runs start at other times"
             else:
                 continue
             reasons.append(f"`{stage}`: {why}")

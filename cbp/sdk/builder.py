@@ -90,7 +90,7 @@ class DataflowBuilder:
         quarantine. `on_bad_records` says what happens to a file some of whose records are wrong;
         see `cbp.model.source.bad_records`.
         `batch` is the number of waiting files that become one increment; without it each file is
-        one, but for a backlog in front of stages that count on the final state only.
+        one, except for a backlog in front of stages that count on the final state only.
         `location` is a prefix of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken
         in like dropped files.
         `same_name` applies to a file that has the name of an accepted file but other content:
@@ -204,8 +204,8 @@ class DataflowBuilder:
                 message = f"a stage is not a flow: name one of its outputs ({has})"
             else:
                 message = (
-                    f"got {type(given).__name__}; wire it to what flow.source(...) returned, to "
-                    "an output of a stage, or to a flow's name"
+                    f"got {type(given).__name__}; expected the value that flow.source(...) "
+                    "returned, an output of a stage, or the name of a flow"
                 )
             where = f"stages.{stage}.inputs.{input_}"
             self._mistakes.append(Mistake("wiring_invalid", where, message))
@@ -225,7 +225,7 @@ class DataflowBuilder:
         begin: str = "beginning",
         paused: bool = False,
     ) -> None:
-        """Publish a flow, or mirror a view; `cbp.model.dataflow.sinks` says what is possible.
+        """Publish a flow, or mirror a view; see `cbp.model.dataflow.sinks` for the rules.
 
         Args:
             to: `"parquet"`, `"csv"`, `"delta"` or `"webhook"`.

@@ -61,18 +61,22 @@ from cbp.sdk.timers import names_attribute, outer_mistakes, reads_run, reads_run
 def latest_by_mistakes(
     declared: Output, schema: Schema, key: Sequence[str], latest_by: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (code, message) for what is wrong with the `latest_by` of an output."""
+    """Yield (code, message) for each mistake in the `latest_by` of an output."""
     if declared.latest_by is None:
         return
     if not key or declared.history:
         why = "a history" if declared.history else "an output without a key"
-        message = f"latest_by says which record of a key counts; of {why} every record counts"
+        message = (
+            f"latest_by chooses one record of a key, but in {why} every record counts; remove "
+            "latest_by"
+        )
         yield "latest_by_invalid", message
     for column in latest_by:
         if column in key:
             yield (
                 "latest_by_invalid",
-                f"{column!r} is part of the key, so it is the same in all records of a key",
+                f"{column!r} is part of the key, so all records of a key have the same value; "
+                "name another column",
             )
         elif schema[column].type.arguments:
             message = f"{column!r} is {schema[column].type}, whose values have no order"
@@ -94,7 +98,10 @@ def shared_key_mistakes(
             if field.name not in output.key or output.schema[field.name].type != field.type
         ]
         if single is not None or key is None:
-            why = f"each record of {single!r} is a group of its own, and two may emit one key"
+            why = (
+                f"each record of {single!r} is a group of its own, so two groups may emit the "
+                "same key"
+            )
         elif lacking:
             why = (
                 f"the key ({', '.join(output.key)}) lacks {', '.join(lacking)} of the stage's key "
@@ -105,8 +112,8 @@ def shared_key_mistakes(
         else:
             continue
         message = (
-            f"{why}, and which record counts would depend on their order: say which by "
-            "latest_by=..., such as a time or a version; or declare a View; or leave the key out"
+            f"{why}, and the result would depend on the order of their records. Choose one record "
+            "with latest_by=..., such as a time or a version, or declare a View, or remove the key"
         )
         yield output.name, "output_key_shared", message
 
@@ -165,7 +172,7 @@ class Compiler:
         inputs = self._read(declarations, Input | Loopback, partial(input_spec, self._options))
         outputs = self._read(declarations, Output | Loopback | View, self._output)
         if not any(isinstance(declared, Input) for declared in self._attributes().values()):
-            message = "nothing comes from outside; declare at least one Input"
+            message = "the translator has no input from outside; declare at least one Input"
             self._note("input_missing", "", message)
         if self._found:  # without all inputs there is no key, which states and look-ups need
             self._read(declarations, State | Lookup, lambda n, d: self._schema(n, d.schema))
@@ -279,7 +286,9 @@ class Compiler:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
             self._fail(
-                "translate_missing", "translate", "define it: that of the base class does nothing"
+                "translate_missing",
+                "translate",
+                "define translate: the one of the base class does nothing",
             )
         kinds = (
             inspect.isgeneratorfunction,
@@ -302,8 +311,9 @@ class Compiler:
         function = inspect.unwrap(type(self._stage).translate)
         for name in unemitted_states(function, replaced):
             message = (
-                "is read and never emitted, so it is always empty: a group keeps the records "
-                f"that it emits again; write out.{name}(...), or keep=True to keep the others"
+                "is read but never emitted, so it is always empty. A group keeps only state "
+                f"records that it emits again: write out.{name}(...), or declare keep=True to "
+                "keep all records"
             )
             self._note("state_unemitted", name, message)
 
@@ -316,7 +326,7 @@ class Compiler:
         return {n: v for n, v in values.items() if isinstance(v, Declaration)}
 
     def _declarations(self) -> dict[str, Declaration]:
-        """Return the attributes that can be read; note what is wrong with the others."""
+        """Return the valid attributes; note the mistakes in the others."""
         declarations = {}
         for name, declared in self._attributes().items():
             reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
@@ -371,7 +381,7 @@ class Compiler:
         return tuple(hidden_timers(state, key) for state in states if state.expire_ms)
 
     def _check_form(self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any]) -> None:
-        """Refuse what the form of the translator does not have."""
+        """Refuse declarations that the form of the translator does not support."""
         if self._record_wise:
             for name, code, message in record_wise_mistakes(inputs, declarations):
                 self._note(code, name, message)
@@ -393,8 +403,8 @@ class Compiler:
         for spec in inputs if kept_state else ():
             if spec.route_by is None or spec.has_several:
                 message = (
-                    f"the state {kept_state!r} is kept (keep=True), so each record of an input has "
-                    "exactly one group: give route_by columns or by(...), not route(...)"
+                    f"the state {kept_state!r} is kept (keep=True), so each record of an input "
+                    "must have exactly one group: give route_by columns or by(...), not route(...)"
                 )
                 self._note("keep_unsupported", spec.name, message)
 
@@ -408,8 +418,8 @@ class Compiler:
             self._fail(
                 "route_by_missing",
                 next(spec.name for spec in inputs if spec.route_by is None),
-                "this form works on whole groups, so every input needs route_by; derive from "
-                "Translate or TranslateRecords where each record is a group of its own",
+                "this form works on whole groups, so every input needs route_by. If each record "
+                "is a group of its own, derive from Translate or TranslateRecords",
             )
         if not grouped:
             self._check_without_groups(declarations)
@@ -438,13 +448,14 @@ class Compiler:
         for name, declared in declarations.items():
             if isinstance(declared, State):
                 message = (
-                    "no input has route_by, so no group has this state: say by which columns "
-                    "the records of an input are grouped"
+                    "no input has route_by, so no group can have this state: give an input "
+                    "route_by with the columns by which its records are grouped"
                 )
                 self._note("route_by_missing", name, message)
         if self._stage.key is not None:
             message = (
-                f"key is {self._stage.key!r}, but no input says by route_by what its values are"
+                f"key is {self._stage.key!r}, but no input has route_by, which gives the values "
+                "of the key"
             )
             self._note("route_by_missing", "key", message)
 
@@ -463,7 +474,7 @@ class Compiler:
     def _read(
         self, declarations: Mapping[str, Any], kind: Any, read: Callable[[str, Any], _T]
     ) -> tuple[_T, ...]:
-        """Return what is read of each declaration of a kind; note what is wrong with the others."""
+        """Return the compiled declarations of a kind; note the mistakes in the others."""
         made = []
         for name, declared in declarations.items():
             if isinstance(declared, kind):
@@ -473,7 +484,7 @@ class Compiler:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Note the mistakes of an error, and go on; a mistake is noted once."""
+        """Note the mistakes of an error, each once, and continue."""
         try:
             yield
         except DefinitionError as error:

@@ -132,12 +132,15 @@ def by_sql(
 
     def needs_spark(record: Any) -> Any:
         given = ", ".join(texts)
-        message = f"only Spark evaluates {given}; give by_sql a function= to run without it"
+        message = f"only Spark can evaluate {given}; to run without Spark, give by_sql a function="
         raise NotImplementedError(message)
 
     types = by(needs_spark, type_).types
     if len(types) != len(texts):
-        message = f"{len(texts)} expressions for {len(types)} types; give one for each"
+        message = (
+            f"got {len(texts)} expressions for {len(types)} types; give one expression for each "
+            "type"
+        )
         raise DefinitionError(Mistake("by_sql_types", type_, message, place))
     return Computed(function or needs_spark, types, place, sql=texts)
 

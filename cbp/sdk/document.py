@@ -420,7 +420,7 @@ class _Reader:
         )
 
     def _set_aside_max(self, where: str, node: Mapping[str, Any]) -> int | None:
-        """Read what becomes of records that the author's code fails on: `on_error: set_aside`."""
+        """Read the policy for records on which the author's code fails: `on_error: set_aside`."""
         try:
             return read_on_error(node.get("on_error", "stop"), node.get("set_aside_max"))
         except ValueError as exc:
@@ -462,7 +462,7 @@ class _Reader:
         return float(value)
 
     def _noted(self, read: Callable[[], _T]) -> _T | None:
-        """Return what `read` returns; if it raises, note the mistake and return `None`."""
+        """Return the result of `read`; if it raises, note the mistake and return `None`."""
         try:
             return read()
         except DefinitionError as error:
@@ -493,14 +493,14 @@ def _is_number(value: Any) -> bool:
 
 def _twice(path: str) -> Mistake:
     if path.count(".") == 3 and path.split(".")[2] == "inputs":
-        return Mistake("input_twice", path, "is wired twice; an input reads exactly one flow")
-    return Mistake("name_twice", path, "is there twice; rename one")
+        return Mistake("input_twice", path, "is wired twice; an input can read only one flow")
+    return Mistake("name_twice", path, "is declared twice; rename one of them")
 
 
 def _mistakes_of_unread(
     dataflow: Dataflow, sources: Mapping[str, Any], stages: Mapping[str, Any]
 ) -> Iterator[Mistake]:
-    """Yield what is wrong with nodes that could not be read: their names, and what they read.
+    """Yield the mistakes of nodes that could not be read, in their names and inputs.
 
     The check of the dataflow does not see them; its author would see them at the second try only.
     """
@@ -540,7 +540,7 @@ SINK_FIELDS = {*_TEXTS, "paused"}
 
 
 def read_sink(name: str, given: Mapping[str, Any]) -> tuple[SinkNode | None, list[Mistake]]:
-    """Return the sink that a document says, and what is wrong with its values.
+    """Return the sink that a document declares, and the mistakes in its values.
 
     Args:
         name: The sink.

@@ -28,8 +28,8 @@ def record_wise_mistakes(
             "",
             "record_wise_shape",
             (
-                "needs exactly one Input, without route_by; for several derive from Translate: "
-                "a record of an input without route_by is a group of its own there too"
+                "needs exactly one Input, without route_by. For several inputs derive from "
+                "Translate, where a record of an input without route_by is also a group of its own"
             ),
         )
     if any(isinstance(declared, State) for declared in declarations.values()):
@@ -43,23 +43,26 @@ def run_mistakes(
     for spec in inputs:
         if spec.loopback or spec.has_several or spec.in_sql or spec.combine is not None:
             message = (
-                "an input of TranslateRun is routed by columns (route_by), is not a Loopback, and "
-                "has no combine: the call itself loops until nothing is left to do"
+                "an input of TranslateRun must be routed by columns (route_by), and cannot be a "
+                "Loopback or have combine: the call itself loops until no work is left"
             )
             yield spec.name, "run_shape", message
     for name, declared in declarations.items():
         if isinstance(declared, Lookup):
-            message = "TranslateRun has no look-ups: read the changes of that table as an Input"
+            message = "TranslateRun cannot have look-ups: read the changes of the table as an Input"
             yield name, "run_shape", message
         elif isinstance(declared, Output):
-            message = "TranslateRun has no Output: declare a View with keep=True, which has changes"
+            message = (
+                "TranslateRun cannot have an Output: declare a View with keep=True, whose changes "
+                "other stages can read"
+            )
             yield name, "run_shape", message
         elif isinstance(declared, Timers) or (
             isinstance(declared, State) and not (declared.keep and declared.expire is None)
         ):
             message = (
-                "no group says which records of a state go, so they stay until they are deleted: "
-                "declare it with keep=True and a key, without expire, and no Timers"
+                "a state of TranslateRun keeps its records until they are deleted: declare "
+                "keep=True and a key, without expire, and declare no Timers"
             )
             yield name, "run_shape", message
 
@@ -67,7 +70,7 @@ def run_mistakes(
 def sql_mistakes(
     inputs: Sequence[InputSpec], declarations: Mapping[str, Any], queries: Mapping[str, Any] | None
 ) -> Iterator[FormMistake]:
-    """Find what does not fit in a translator that is given as queries.
+    """Find declarations that do not fit in a translator made of queries.
 
     Args:
         declarations: All that it declares, by name.
@@ -85,14 +88,17 @@ def sql_mistakes(
                 spec.name,
                 "sql_shape",
                 (
-                    "an input of this form is not a Loopback, is routed by columns, and has "
-                    "neither order_by nor combine; compute a key one stage earlier, or derive from "
+                    "an input of this form must be routed by columns, and cannot be a Loopback or "
+                    "have order_by or combine. Compute the key one stage earlier, or derive from "
                     "Translate"
                 ),
             )
     for name, declared in declarations.items():
         if isinstance(declared, State) and declared.order_by is not None:
-            message = "a query is given records in any order: leave out order_by, sort in it"
+            message = (
+                "a query gets its records in no particular order: remove order_by and sort in the "
+                "query"
+            )
             yield name, "sql_shape", f"{message}, or derive from Translate"
     emitted = {
         name for name, declared in declarations.items() if not isinstance(declared, Input | Lookup)
@@ -108,7 +114,11 @@ def sql_mistakes(
         if name in {f"{state}.delete" for state in kept}:
             continue
         if not is_name(name) or name in read:
-            yield "queries", "query_name", f"{name!r} is an input, or no valid name; rename it"
+            yield (
+                "queries",
+                "query_name",
+                f"{name!r} is the name of an input, or not a valid name; rename the query",
+            )
 
 
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
@@ -135,7 +145,7 @@ def parameters_mistake(stage: Any, form: str) -> str:
 def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> Iterator[str]:
     """Yield the states that a groupwise `translate` reads, and surely never emits.
 
-    Nothing is sure if `out` is handed on, or `group` is.
+    If `out` or `group` is passed to another function, no state is yielded.
 
     Args:
         translate: The function of the class, with `self`.
@@ -157,7 +167,7 @@ SUPERSTEPS_MAX = 1_000_000
 def supersteps_mistakes(
     inputs: Sequence[InputSpec], states: Sequence[StateSpec]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of what is wrong with the supersteps of a translator."""
+    """Yield name, code and message of each mistake in the supersteps of a translator."""
     loopbacks = [spec for spec in inputs if spec.loopback]
     for spec in loopbacks:
         number = spec.supersteps
@@ -170,8 +180,8 @@ def supersteps_mistakes(
     for spec in loopbacks:
         if first is not None and spec.supersteps != first.supersteps:
             message = (
-                f"supersteps is {spec.supersteps}, and {first.supersteps} for {first.name!r}: a "
-                "run has one number of supersteps, so give all loopbacks the same"
+                f"supersteps is {spec.supersteps} here, but {first.supersteps} for "
+                f"{first.name!r}; give all loopbacks the same number"
             )
             yield spec.name, "supersteps_differ", message
     if any(spec.supersteps > 1 for spec in loopbacks):
@@ -181,7 +191,7 @@ def supersteps_mistakes(
 def aggregate_mistakes(
     aggregates: Mapping[str, Aggregate], *, loops: bool
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of what is wrong with aggregates.
+    """Yield name, code and message of each mistake in aggregates.
 
     Args:
         loops: Whether a loopback has supersteps.
@@ -210,14 +220,14 @@ def _unsupported(
     for spec in inputs:
         if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
             message = (
-                "a message of a superstep has exactly one receiver, found in Python: give route_by "
-                "columns or by(...), not route(...) or by_sql(...); or use supersteps=1"
+                "with supersteps, a message has exactly one receiver, which Python computes: give "
+                "route_by columns or by(...), not route(...) or by_sql(...), or use supersteps=1"
             )
             yield spec.name, code, message
         elif spec.route_by is None:
             message = (
-                "single records have no groups that messages could reach in the same run: give "
-                "route_by, or use supersteps=1"
+                "records of an input without route_by have no group, so no message can reach them "
+                "in the same run: give route_by, or use supersteps=1"
             )
             yield spec.name, code, message
     for state in states:

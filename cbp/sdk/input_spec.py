@@ -1,4 +1,4 @@
-"""Compiles the declarations of inputs: routes, orders, frames, and what combines records."""
+"""Compiles the declarations of inputs: routes, orders, frames and combiners."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def _idle(options: OptionReader, name: str, declared: Input) -> float:
         message = f"close_idle_seconds is {seconds!r}; give 1 to {SECONDS_MAX}, or 0 for never"
         options.fail("close_idle_invalid", name, message)
     if seconds and declared.frame_by is None:
-        message = "close_idle_seconds closes what frame_by keeps open; declare frame_by too"
+        message = (
+            "close_idle_seconds closes idle frames, so it needs frame_by; declare frame_by, too"
+        )
         options.fail("close_idle_invalid", name, message)
     return float(seconds)
 
@@ -76,14 +78,19 @@ def _combine(options: OptionReader, name: str, declared: Input | Loopback) -> Co
         options.fail("combine_invalid", name, "combine takes a function: records -> records")
     if route is None or (isinstance(route, Computed) and route.many):
         options.fail(
-            "combine_invalid", name, "a combined record has one group: route by columns or by(...)"
+            "combine_invalid",
+            name,
+            "a combined record belongs to exactly one group: route by columns or by(...)",
         )
     if isinstance(route, Computed) and route.sql:
         options.fail(
-            "combine_invalid", name, "combine is Python, which cannot evaluate by_sql(...)"
+            "combine_invalid",
+            name,
+            "combine runs in Python, which cannot evaluate by_sql(...): route by columns or "
+            "by(...)",
         )
     if declared.order_by is not None:
-        message = "records in an order cannot be combined; leave out order_by or combine"
+        message = "an input with order_by cannot be combined; remove order_by or combine"
         options.fail("combine_invalid", name, message)
     return CombineSpec(declared.combine, place_of(declared.combine))
 

@@ -75,7 +75,7 @@ def lookup_spec(name: str, declared: Lookup, schema: Schema) -> LookupSpec:
 
 
 def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Iterator[CodedMessage]:
-    """Yield what is wrong with a declaration.
+    """Yield the mistakes in a declaration.
 
     Args:
         key: The stage's key; `None` if it has no groups.
@@ -85,7 +85,10 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
         return
     by, columns = _columns(declared.by), _columns(declared.key)
     if not by and declared.by != ():
-        yield "lookup_by_invalid", f"by={declared.by!r}; name columns, such as 'a, b', or give ()"
+        yield (
+            "lookup_by_invalid",
+            f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()",
+        )
         return
     for option, names in (("by", by), ("key", columns)):
         for column in names:
@@ -94,12 +97,15 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
                 yield f"lookup_{option}_unknown", f"the schema has no column {column!r}; use {has}"
                 return
     if not by and (columns or declared.wake):
-        yield "lookup_by_invalid", "every group is given all records: leave key= and wake= out"
+        yield "lookup_by_invalid", "with by=() every group gets all records: remove key= and wake="
     elif columns and not set(by) <= set(columns):
         yield "lookup_key_invalid", f"key={declared.key!r} lacks a column of by={declared.by!r}"
     elif by and (types := [schema[c].type for c in by]) != [f.type for f in key.fields]:
         came = ", ".join(map(str, types))
-        yield "lookup_key_mismatch", f"is looked up by ({came}), but the key is ({key})"
+        yield (
+            "lookup_key_mismatch",
+            f"is looked up by columns of types ({came}), but the key of the stage is ({key})",
+        )
 
 
 def changes_input(spec: LookupSpec) -> InputSpec:

@@ -55,15 +55,20 @@ class OptionReader:
         """Return the columns that an option names; the option does not take `by(...)`."""
         if value is not None and not isinstance(cast(object, value), str):
             message = f"{option} takes names of columns, such as 'a, b'; got {value!r}"
-            self.fail(f"{option}_invalid", name, f"{message}; keep what is computed as a column")
+            self.fail(
+                f"{option}_invalid", name, f"{message}; store a computed value in a column first"
+            )
         columns = self.columns(name, option, value, schema)
         return columns if isinstance(columns, tuple) else ()
 
     def check_types(self, name: str, types: tuple[DataType, ...], key: Schema) -> None:
-        """Check that the types by which an attribute is routed are those of the key."""
+        """Check that an input is routed by the types of the key."""
         if types != tuple(column.type for column in key.fields):
             came = ", ".join(map(str, types))
-            message = f"routes by ({came}), but the key is ({key}); give columns of these types"
+            message = (
+                f"route_by gives ({came}), but the key is ({key}); give columns with the types of "
+                "the key"
+            )
             self.fail("route_by_type", name, message)
 
     def closeness(
@@ -84,7 +89,10 @@ class OptionReader:
         if declared.tolerance and not any(
             column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields
         ):
-            message = f"tolerance={declared.tolerance!r}, but no column that is compared has floats"
+            message = (
+                f"tolerance={declared.tolerance!r}, but no compared column has floats; remove "
+                "tolerance"
+            )
             self.fail("tolerance_invalid", name, message)
         return declared.tolerance, columns
 
@@ -104,7 +112,7 @@ class OptionReader:
 
 
 def _takes(option: str, value: object, schema: Schema) -> str:
-    """Return what an option takes, in columns of the schema that it is about."""
+    """Return a description of valid values of an option, with columns of its schema."""
     names = schema.names[:2]
     if isinstance(value, list | tuple) and value and all(map(schema.names.__contains__, value)):
         names = tuple(value)
@@ -115,8 +123,8 @@ def _takes(option: str, value: object, schema: Schema) -> str:
     if len(names) > 1:
         columns = f"all columns in one text, {columns}"
     return (
-        f"{option} takes {columns}; or what a function computes, "
-        f"{option}=by(lambda record: {computed}, {key!r}); got {text_of(value, repr)[:100]}"
+        f"{option} takes {columns}, or a value that a function computes, {option}=by(lambda "
+        f"record: {computed}, {key!r}); got {text_of(value, repr)[:100]}"
     )
 
 

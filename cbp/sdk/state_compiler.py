@@ -78,20 +78,21 @@ class StateCompiler:
             return self._view_key(name, declared, schema, route)
         if not declared.keep:
             if declared.key is not None:
-                message = "key= needs a kept state: declare keep=True too, or leave key= out"
+                message = "key= needs a kept state: declare keep=True, too, or remove key="
                 self._options.fail("key_without_keep", name, message)
             return ()
         if declared.key is None:
-            message = "keep=True needs key='...': the columns that name a record, with the group's"
-            self._options.fail(
-                "keep_key_missing", name, f"{message} ({', '.join(route)}) among them"
+            message = (
+                "keep=True needs key='...': the columns that identify a record, including those "
+                "of the group's key"
             )
+            self._options.fail("keep_key_missing", name, f"{message} ({', '.join(route)})")
         columns = self._options.plain(name, "key", declared.key, schema)
         missing = [column for column in route if column not in columns]
         if missing or len(set(columns)) < len(columns):
             message = f"key={declared.key!r} must name each column of the group's key"
             self._options.fail(
-                "keep_key_invalid", name, f"{message} ({', '.join(route)}), and none twice"
+                "keep_key_invalid", name, f"{message} ({', '.join(route)}) exactly once"
             )
         for column in columns:
             if not schema[column].type.can_be_key:
@@ -104,10 +105,13 @@ class StateCompiler:
     def _check_kept(self, name: str, declared: State) -> None:
         """Refuse a kept state where it is not supported."""
         if declared.grouping == "outer":
-            message = "'outer' calls every key, keep=True touches few records: choose one"
+            message = (
+                "grouping='outer' calls every group, but keep=True is for runs that touch few "
+                "records: remove one of them"
+            )
             self._options.fail("keep_unsupported", name, message)
         if declared.order_by is not None:
-            message = "kept records are ordered by their key; leave out order_by"
+            message = "kept records are ordered by their key; remove order_by"
             self._options.fail("keep_unsupported", name, message)
 
     def _view_key(
@@ -118,7 +122,10 @@ class StateCompiler:
             self._check_kept(name, declared)
         bag = declared.key is None
         if bag and declared.keep:
-            message = "keep=True puts and deletes records by their key, and a bag has none: add key"
+            message = (
+                "keep=True puts and deletes records by their key, but a bag has no key: add "
+                "key='...'"
+            )
             self._options.fail("keep_key_missing", name, message)
         key = self._options.plain(name, "key", declared.key, schema)
         for code, message in view_mistakes(schema, None if bag else key, route):
@@ -159,7 +166,7 @@ CodedMessage = tuple[str, str]
 def view_mistakes(
     schema: Schema, key: Sequence[str] | None, route: Sequence[str]
 ) -> Iterator[CodedMessage]:
-    """Yield what is wrong with the columns and the key of a view.
+    """Yield the mistakes in the columns and the key of a view.
 
     Args:
         schema: The view's columns.
@@ -169,7 +176,7 @@ def view_mistakes(
     for column in schema.names:
         if column.lower() in CHANGE_COLUMNS:
             message = (
-                f"the changes of a view have a column {column!r} of their own; rename this one"
+                f"the column {column!r} is reserved for the changes of a view; rename this column"
             )
             yield "view_column_reserved", message
     if key is None:
@@ -177,8 +184,8 @@ def view_mistakes(
         return
     if missing := [column for column in route if column not in key]:
         message = (
-            f"key={', '.join(key)!r} lacks {missing[0]!r}, by which the stage groups its records: "
-            f"add it, since two groups could otherwise emit records of one key"
+            f"key={', '.join(key)!r} lacks {missing[0]!r}, by which the stage groups its records. "
+            "Add that column to the key; without it two groups could emit records of the same key"
         )
         yield "view_key_incomplete", message
     for column in key:
@@ -197,19 +204,23 @@ def _bag_mistakes(schema: Schema) -> Iterator[CodedMessage]:
             message = f"column {column.name!r} is {column.type}, which cannot order a bag's records"
             yield (
                 "view_bag_type",
-                f"{message}; name the columns of a key (key='...'), or keep its parts as columns",
+                f"{message}; declare a key (key='...'), or split the column into columns of "
+                "simple types",
             )
 
 
 def changes_mistakes(changes: str, schema: Schema) -> Iterator[CodedMessage]:
-    """Yield what is wrong with how an input reads changes."""
+    """Yield the mistakes in how an input reads changes."""
     choices = get_args(ChangesRead)
     if changes not in choices:
         yield "changes_invalid", f"changes={changes!r}; use 'signed' or 'after'"
     if changes == "after":
         for column in schema.names:
             if column.lower() in CHANGE_COLUMNS:
-                message = f"changes='after' gives no {column!r}; leave it out, or use 'signed'"
+                message = (
+                    f"with changes='after' there is no column {column!r}; remove the column, or "
+                    "use changes='signed'"
+                )
                 yield "changes_columns", message
 
 
@@ -218,12 +229,12 @@ _AGE = re.compile(rf"([1-9][0-9]{{0,11}}) ({'|'.join(_SECONDS)})s?")
 
 
 def age_mistake(given: object) -> str | None:
-    """Return what is wrong with an age, for people; `None` if nothing is."""
+    """Return the mistake in an age, for people; `None` if there is none."""
     match = _AGE.fullmatch(given) if isinstance(given, str) else None
     if match is None or not 0 < _seconds(match) <= SECONDS_MAX:
         units = ", ".join(f"{unit}s" for unit in _SECONDS)
-        message = f"expire={given!r} is not an age; give a whole number and one of {units}"
-        return f"{message}, such as '30 days', and ten years at most"
+        message = f"expire={given!r} is not an age; expected a whole number and one of {units}"
+        return f"{message}, such as '30 days', at most ten years"
     return None
 
 
@@ -244,17 +255,25 @@ def expiry_mistakes(
         if not state.expire_ms:
             continue
         if TIMER_COLUMN in key:
-            message = f"the key has a column {TIMER_COLUMN!r}, as the hidden timers have"
+            message = f"the key has a column {TIMER_COLUMN!r}, which the hidden timers also need"
             yield state.name, "expire_unsupported", f"{message}; rename the key's column"
         if outer is not None:
-            message = f"state {outer!r} is outer, so each epoch calls every group, and none ages"
+            message = (
+                f"state {outer!r} has grouping='outer', so each epoch calls every group, and no "
+                "group ages"
+            )
             yield state.name, "expire_unsupported", f"{message}; use 'inner', or leave out expire"
         if single is not None:
-            message = f"records of input {single!r} have no group, so no age: give it route_by"
+            message = (
+                f"records of input {single!r} have no group, so they have no age: give that input "
+                "route_by"
+            )
             yield state.name, "expire_unsupported", f"{message}, or leave out expire"
         if state.name + EXPIRY_SUFFIX in names:
-            message = f"{state.name + EXPIRY_SUFFIX!r} is the state of its timers"
-            yield state.name, "name_invalid", f"{message}; use another name for what you declare"
+            message = (
+                f"{state.name + EXPIRY_SUFFIX!r} is the name of the state that holds its timers"
+            )
+            yield state.name, "name_invalid", f"{message}; rename your declaration"
 
 
 def _seconds(match: re.Match[str]) -> int:

@@ -44,11 +44,13 @@ def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
 
 
 def timers_mistakes(declared: Timers, key: Schema) -> Iterator[CodedMessage]:
-    """Yield what is wrong with the declaration of timers."""
+    """Yield the mistakes in the declaration of timers."""
     if declared != Timers():
-        yield "timers_invalid", "Timers() takes nothing: leave its arguments out"
+        yield "timers_invalid", "Timers() takes no arguments: remove them"
     if TIMER_COLUMN in key:
-        message = f"the key has a column {TIMER_COLUMN!r}, as timers have; rename the key's column"
+        message = (
+            f"the key has a column {TIMER_COLUMN!r}, which timers also need; rename that column"
+        )
         yield "timers_key", message
 
 
@@ -57,7 +59,9 @@ def outer_mistakes(states: Sequence[StateSpec]) -> Iterator[tuple[str, str, str]
     outer = next((one.name for one in states if one.grouping == "outer"), None)
     for state in states if outer else ():
         if state.timers:
-            message = f"state {outer!r} is outer, so each epoch calls every group without timers"
+            message = (
+                f"state {outer!r} has grouping='outer', so each epoch calls every group anyway"
+            )
             message += ": compare group.run.time in each call, or use 'inner'"
             yield state.name, "timers_with_outer", message
 

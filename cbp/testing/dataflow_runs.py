@@ -131,8 +131,13 @@ def accepted(
 def _require_rising(times: Sequence[datetime]) -> None:
     for at, time in enumerate(times):
         if time.utcoffset() is None:
-            message = f"times[{at}] is {time!r}; give a time with a time zone, such as tzinfo=UTC"
+            message = (
+                f"times[{at}] is {time!r}; expected a time with a time zone, such as tzinfo=UTC"
+            )
             raise ValueError(message)
         if at and time < times[at - 1]:
-            message = f"times[{at}] is {time}, earlier than {times[at - 1]}; times must rise"
+            message = (
+                f"times[{at}] is {time}, which is earlier than {times[at - 1]}; times must not "
+                "decrease"
+            )
             raise ValueError(message)

@@ -45,7 +45,7 @@ class Result:
     _states: Mapping[str, tuple[StateSpec, Schema]] = field(repr=False, default_factory=dict)
 
     def last(self, output: str) -> dict[Any, Any]:
-        """Return the value per declared key that counts, as an updated view shows it.
+        """Return the last record per declared key, as an updated view shows it.
 
         That is the last one, or the greatest by `latest_by`.
 
@@ -80,7 +80,7 @@ class Result:
         return list(self.state[name])
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the last records of each output, and of each state."""
+        """Return the HTML for a notebook: the last records of each output and of each state."""
         last = {name: epochs[-1] if epochs else () for name, epochs in self.outputs.items()}
         parts = [
             _html_table(f"{name}, epoch {len(self.outputs[name]) - 1}", records)
@@ -133,7 +133,7 @@ class Result:
 
 
 def result_of(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
-    """Return what an engine has done."""
+    """Return the result of an engine's work."""
     outputs: dict[str, list[list[Any]]] = {}
     state: dict[str, list[Any]] = {}
     specs: dict[str, OutputSpec] = {}

@@ -90,7 +90,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
 
 
 def check_any_order(checked: Author, epochs: Any) -> Result:
-    """Check what a stage with `any_order: true` promises: the result depends on the records alone.
+    """Check the promise `any_order: true` of a stage: its result depends on the records alone.
 
     Besides what `check_split` checks, the records are given in other orders: backwards, and
     shuffled three times, each as one batch and in epochs of one record.
@@ -161,7 +161,7 @@ def _check_dataflow(
 
 
 def _not_compared(dataflow: Dataflow) -> set[str]:
-    """Return the states and outputs that depend on the split by what is declared.
+    """Return the states and outputs that are declared to depend on the split.
 
     Raises:
         ValueError: All do.
@@ -174,7 +174,7 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
     tables = list(comparisons(dataflow, "at_once", behind(dataflow, timed)))
     if all(one.left_out for one in tables):
         reasons = "; ".join(dict.fromkeys(one.left_out for one in tables)) or "it has no tables"
-        message = f"nothing of {dataflow.name!r} can be compared under two splits: {reasons}"
+        message = f"no table of {dataflow.name!r} can be compared under two splits: {reasons}"
         raise ValueError(message)
     return {f"{one.stage}.{one.name}" for one in tables if one.left_out}
 
@@ -208,10 +208,10 @@ def _together(
 
 def _refuse(spec: TranslatorSpec, lookup: str, number: int) -> None:
     message = (
-        f"epochs[{number}] gives this look-up another table, but a change of it calls no groups: "
-        "what a group finds depends on when it is called, so two splits may differ. Give one "
-        f"table for all epochs, with lookups={{{lookup!r}: [...]}}; or declare wake=True; or "
-        "compare what run_epochs gives with what you expect of each epoch"
+        f"epochs[{number}] changes the table of this look-up, but such a change calls no groups. "
+        "The result of a group then depends on when the group is called, so two splits may "
+        f"differ. Give one table for all epochs, with lookups={{{lookup!r}: [...]}}, or declare "
+        "wake=True, or compare the result of run_epochs with the expected records of each epoch"
     )
     raise DefinitionError(Mistake("lookup_unwoken", f"{spec.name}.{lookup}", message, spec.place))
 

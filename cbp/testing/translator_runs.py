@@ -84,7 +84,7 @@ def run_epochs(
 def increments_of(
     spec: TranslatorSpec, epochs: Iterable[Any], lookups: Tables
 ) -> dict[str, list[Iterable[Any] | None]]:
-    """Return what arrives for each input and each look-up, epoch by epoch; see `run_epochs`.
+    """Return the arrivals of each input and look-up, epoch by epoch; see `run_epochs`.
 
     Raises:
         NotFoundError: There is no such input or look-up.
@@ -119,7 +119,8 @@ def by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
     if not isinstance(epoch, Mapping):
         if len(names) > 1:
             message = (
-                f"{spec.name} has the inputs {', '.join(names)}: give each epoch as a dict of them"
+                f"{spec.name} has the inputs {', '.join(names)}: give each epoch as a dict of "
+                "input names to records"
             )
             raise TypeError(message)
         return {names[0]: epoch}
@@ -203,7 +204,7 @@ def _keeper(lookup: LookupSpec) -> TranslatorSpec:
     table = _declared(lookup, schema, by)
 
     class Keep(Translate):
-        """Keeps the table that came last."""
+        """Keeps the last table."""
 
         rows = Input(str(arriving), route_by=", ".join(by))
         records = table

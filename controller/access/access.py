@@ -1,4 +1,4 @@
-"""The access side of a service as one value, and what it does by the clock."""
+"""The access side of a service as one value, and its periodic work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORGET_SECONDS = 600.0
 """Time between two removals of what has ended."""
 
 STORE_SECONDS = 15.0
-"""Time between two tries to store what is held."""
+"""Time between two attempts to store held sign-ins."""
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class Access:
         self._forget_at = self._store_at = monotonic()
 
     def do_due_work(self) -> None:
-        """Write the counts of refused requests, store what is held, remove what has ended, if due.
+        """Write counts of refused requests, store held sign-ins, remove expired ones, if due.
 
         Called often; a failure is logged, and tried again at the next time.
         """

@@ -56,7 +56,7 @@ class Audit:
             return self._unstored
 
     def record(self, entry: AuditRecord) -> None:
-        """Write one entry. If the store fails, the log has it: what was done stays done."""
+        """Write one entry. If the store fails, it goes to the log, and the change remains."""
         _write_line(entry)
         try:
             self._store.add_audit([entry])

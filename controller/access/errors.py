@@ -1,4 +1,4 @@
-"""Refusals of callers, and of what they want to make."""
+"""Refusals of callers, and of tokens and links that they want to create."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Reason = Literal["missing", "unknown", "expired", "revoked", "session_ended", "p
 _WHY: dict[Reason, str] = {
     "missing": "the request has no credential",
     "unknown": "the service does not know this token",
-    "expired": "this token has expired; an admin makes a new secret with: cbp tokens rotate NAME",
+    "expired": "this token has expired; an admin can renew it with: cbp tokens rotate NAME",
     "revoked": "this token was revoked",
     "provider": "this token of the identity provider is not accepted",
-    "session_ended": "this session has ended; sign in again, `cbp link` prints a link",
+    "session_ended": "this session has ended; sign in again with a link from `cbp link`",
 }
 
 
 class UnauthenticatedError(CbpError):
-    """No valid token or session came with the request."""
+    """The request had no valid token or session."""
 
     code = "unauthenticated"
 
     def __init__(self, reason: Reason = "missing", why: str = "") -> None:
         super().__init__(
             f"{_WHY[reason]}{': ' if why else ''}{why}. A bearer token is required: send "
-            "'Authorization: Bearer <token>'; `cbp serve` says which file holds the admin's",
+            "'Authorization: Bearer <token>'; `cbp serve` prints which file holds the admin's",
             reason=reason,
         )
 
@@ -69,8 +69,9 @@ class ScopeTooLowError(CbpError):
 
     def __init__(self, needed: Scope, scope: Scope, action: str) -> None:
         super().__init__(
-            f"{action} needs the scope {needed.value!r}, and this caller has {scope.value!r}; "
-            f"use a token of scope {needed.value!r} (cbp tokens new NAME --scope {needed.value})",
+            f"{action} needs the scope {needed.value!r}, but this caller has only "
+            f"{scope.value!r}; use a token with scope {needed.value!r} (cbp tokens new NAME "
+            f"--scope {needed.value})",
             needed=needed.value,
             scope=scope.value,
             action=action,
@@ -84,8 +85,8 @@ class DataflowNotGrantedError(CbpError):
 
     def __init__(self, action: str, granted: Sequence[str]) -> None:
         super().__init__(
-            f"this token is limited to the dataflows {', '.join(granted)}: {action} is about "
-            "another one, or about several; use a token without that limit",
+            f"this token is limited to the dataflows {', '.join(granted)}, but {action} concerns "
+            "another one, or several; use a token without this limit",
             action=action,
             dataflows=list(granted),
         )
@@ -98,13 +99,13 @@ class CodeRefusedError(CbpError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this sign-in code was used before, has expired, or never existed; `cbp link` prints "
-            "a new link"
+            "this sign-in code was already used, has expired, or never existed; get a new link "
+            "with `cbp link`"
         )
 
 
 class TooManyAttemptsError(CbpError):
-    """Too many wrong codes or tokens came from one address."""
+    """One address sent too many wrong codes or tokens."""
 
     code = "too_many_attempts"
     retryable = True
@@ -125,13 +126,13 @@ class TooManyRequestsError(CbpError):
     def __init__(self, actor: str, per_second: int) -> None:
         super().__init__(
             f"{actor} has sent more than {per_second} requests a second for some time; try again "
-            "in a second (CBP_REQUESTS_PER_SECOND_MAX)",
+            "in a second, or raise CBP_REQUESTS_PER_SECOND_MAX",
             retry_after_seconds=1,
         )
 
 
 class TokenNeededError(CbpError):
-    """A sign-in code is made from a token that is not limited to dataflows, by nothing else."""
+    """A sign-in code can be made only from a token that is not limited to dataflows."""
 
     code = "token_needed"
 
@@ -149,8 +150,8 @@ class TokensTooManyError(CbpError):
 
     def __init__(self, most: int) -> None:
         super().__init__(
-            f"there are {most} tokens, which is the limit; revoked and expired ones are removed "
-            "after CBP_KEEP_AUDIT_DAYS, and `cbp tokens rotate` gives one a new secret",
+            f"there are {most} tokens, which is the limit. Revoked and expired tokens are removed "
+            "after CBP_KEEP_AUDIT_DAYS; `cbp tokens rotate` gives an existing token a new secret",
             most=most,
         )
 
@@ -162,6 +163,7 @@ class TokenEndedError(CbpError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the token {name!r} is revoked for good; make another one with: cbp tokens new",
+            f"the token {name!r} was revoked permanently; create another token with: cbp tokens "
+            "new",
             name=name,
         )

@@ -1,4 +1,4 @@
-"""Tokens of an identity provider (OpenID Connect): who sent one, and what it may do.
+"""Tokens of an identity provider (OpenID Connect): their subject and their rights.
 
 A token counts if the provider signed it for this service (`aud`), by a key that it publishes, and
 its time has come and not passed, give or take a minute. The algorithm is that of the key, never one
@@ -57,7 +57,7 @@ _ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 def provider_tokens(
     settings: Settings, monotonic: Callable[[], float] = MACHINE.seconds
 ) -> ProviderTokens | None:
-    """Return what checks tokens of the provider in the settings; `None` if there is none.
+    """Return the checker of tokens of the configured provider; `None` if there is none.
 
     Raises:
         OidcPackagesMissingError: If what checks signatures is not installed.
@@ -79,7 +79,7 @@ def provider_tokens(
 
 
 class ProviderTokens:
-    """Checks tokens of one provider; `settings`: the issuer, the audience, and what claims mean."""
+    """Checks tokens of one provider; `settings`: issuer, audience, and meaning of claims."""
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
         self._settings, self._keys = settings, keys
@@ -95,7 +95,7 @@ class ProviderTokens:
         claims = self._verified(token)
         subject = _text(_claim(claims, self._settings.oidc_subject_claim))
         if not subject or len(subject) > SUBJECT_LENGTH_MAX or not subject.isprintable():
-            raise UnauthenticatedError("provider", "it names no subject that can be shown")
+            raise UnauthenticatedError("provider", "it has no subject, or one that cannot be shown")
         return Identity(
             scope=self._scope(claims),
             subject=subject,
@@ -113,12 +113,12 @@ class ProviderTokens:
             header = jwt.get_unverified_header(token)
             name, algorithm = header.get("kid"), header.get("alg")
             if not isinstance(name, str):
-                raise UnauthenticatedError("provider", "it does not name its key")
+                raise UnauthenticatedError("provider", "it does not name the key that signed it")
             key = self._keys.find(name)
             if key is None:
                 raise UnauthenticatedError("provider", "the provider has no such key")
             if algorithm not in key.algorithms:
-                raise UnauthenticatedError("provider", "its algorithm is not that of its key")
+                raise UnauthenticatedError("provider", "its algorithm does not match its key")
             claims: Mapping[str, Any] = jwt.decode(
                 token,
                 key.key,
@@ -140,7 +140,7 @@ class ProviderTokens:
             Scope(scope) for value, scope in self._settings.oidc_scopes.items() if value in given
         ]
         if not scopes:
-            raise UnauthenticatedError("provider", "none of its roles is one of this service")
+            raise UnauthenticatedError("provider", "it has no role that this service knows")
         return max(scopes, key=list(Scope).index)
 
     def _dataflows(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -158,7 +158,7 @@ class _Key:
 
 
 def _load(described: Mapping[str, Any]) -> _Key | None:
-    """Return a key that signs tokens; `None` for secrets, other uses, and what is unknown."""
+    """Return a key that signs tokens; `None` for secrets, other uses, and unknown types."""
     import jwt
 
     kind = described.get("kty") if described.get("kty") == "RSA" else described.get("crv")
@@ -175,12 +175,12 @@ def _load(described: Mapping[str, Any]) -> _Key | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return in words what is wrong; the library's own text can quote the token."""
+    """Return the error in words; the library's own text can quote the token."""
     words = {
         "ExpiredSignatureError": "it has expired",
-        "ImmatureSignatureError": "its time has not come",
+        "ImmatureSignatureError": "it is not valid yet",
         "InvalidAudienceError": "it is for another service",
-        "InvalidIssuerError": "it is of another issuer",
+        "InvalidIssuerError": "it has another issuer",
         "InvalidSignatureError": "its signature is wrong",
         "MissingRequiredClaimError": "it lacks a claim that is required",
     }
@@ -297,5 +297,5 @@ class SigningKeys(Generic[K]):
 
 
 def _is_as_safe(address: str, issuer: str) -> bool:
-    """Return whether keys come by TLS, or by what the operator chose for the issuer."""
+    """Return whether keys come by TLS, or by the scheme that the operator chose."""
     return urlsplit(address).scheme in ("https", urlsplit(issuer).scheme)

@@ -11,12 +11,12 @@ class Scope(StrEnum):
     VIEWER = "viewer"
     """Reads."""
     OPERATOR = "operator"
-    """Also keeps dataflows running: nothing that it does changes what they compute."""
+    """Also keeps dataflows running: no action of this scope changes their results."""
     ADMIN = "admin"
     """Everything."""
 
     def includes(self, needed: Scope) -> bool:
-        """Return whether this scope may do what `needed` may do."""
+        """Return whether this scope includes the rights of `needed`."""
         return _ORDER[self] >= _ORDER[needed]
 
 

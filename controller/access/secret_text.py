@@ -75,7 +75,7 @@ def is_provider_token(text: str) -> bool:
 
 
 def mask_tokens(value: Any) -> Any:
-    """Mask what looks like a credential in a JSON value, such as a path with a pasted token."""
+    """Mask text that looks like a credential in a JSON value, such as a pasted token."""
     if isinstance(value, str):
         value = _PROVIDER_TOKEN.sub(MASK, value)
         return _SECRET.sub(MASK, _TOKEN.sub(rf"\1{MASK}", value))

@@ -150,7 +150,7 @@ class Sessions:
         return any(one.id == id_ for one in self._held.sessions())
 
     def store_held(self) -> None:
-        """Store the sessions that are held, if there is room by now; else they stay held."""
+        """Store held sessions if there is space by now; otherwise they stay held."""
         with suppress(DiskFullError):
             self._held.move(self._store_session, self._store.end_session)
 
@@ -161,7 +161,7 @@ class Sessions:
 
 def _require_whole_token(caller: Identity) -> None:
     if caller.session:
-        why = "a session cannot make a link to another session"
+        why = "a session cannot create a link for another session"
         raise TokenNeededError(why)
     if caller.subject:
         why = "a session needs a token of this service; this token is from the identity provider"

@@ -44,7 +44,7 @@ class Tokens:
         life: timedelta | None,
         dataflows: tuple[str, ...] | None = None,
     ) -> tuple[TokenRecord, NewToken]:
-        """Make a token; its text exists only in what this returns.
+        """Make a token; only the returned value has its secret text.
 
         Args:
             life: How long it is valid; `None` means until it is revoked.

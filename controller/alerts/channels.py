@@ -163,4 +163,4 @@ def _link(notice: Notice, service_url: str) -> str:
 
 
 def _reason(error: httpx.HTTPError) -> str:
-    return f"the webhook was not reached ({type(error).__name__})"
+    return f"the webhook could not be reached ({type(error).__name__})"

@@ -1,4 +1,4 @@
-"""Decides what is wrong with the dataflows right now; pure.
+"""Decides which alerts apply to the dataflows right now; pure.
 
 Every alert says what happened, to which dataflow, and what a person can do about it. Whatever goes
 on by itself within a minute is no alert: `controller.alerts.notices` waits before it sends.
@@ -89,8 +89,8 @@ _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "retrying": (
         "retrying",
         "warning",
-        "{0} fails and is tried again",
-        "nothing, if the retry succeeds; else `cbp doctor`, and `cbp status {0}`",
+        "{0} fails, and the service retries it",
+        "wait for the retry; if it fails, run `cbp doctor` and `cbp status {0}`",
     ),
 }
 """Kind, severity, summary and action of the alert about a state."""
@@ -119,8 +119,8 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
                 "quarantine",
                 "warning",
                 name,
-                f"in quarantine: {format_count(count, 'file')} of the source {source} of {name}",
-                "their records are in no table; other files are processed",
+                f"source {source} of {name} has {format_count(count, 'file')} in quarantine",
+                "no table has the records of these files; other files are processed",
                 f"`cbp quarantine list {name} {source}` has the reasons; correct the files, then "
                 "`cbp quarantine readmit`",
                 size=count,
@@ -132,8 +132,9 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
                 "set_aside",
                 "warning",
                 name,
-                f"set aside: {format_count(count, 'record')} by the stage {stage} of {name}",
-                "its code fails on them, so they are in no table; other groups are processed",
+                f"stage {stage} of {name} has set aside {format_count(count, 'record')}",
+                "the code of the stage fails on these records, so no table has them; other groups "
+                "are processed",
                 f"`cbp set-aside {name} {stage}` has the errors; fix the code and register it, "
                 f"then `cbp give-back {name} {stage}`",
                 size=count,

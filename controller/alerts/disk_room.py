@@ -84,10 +84,12 @@ class DiskRoom:
         """What to do."""
         if self.state == "read_only":
             return (
-                "mount the disk writable, or give this user the right to write there; the service "
-                "goes on by itself"
+                "mount the disk writable, or allow this user to write there; the service then "
+                "continues by itself"
             )
-        return "make room: `cbp disk` shows what takes it; the service goes on by itself"
+        return (
+            "free some space (`cbp disk` shows what uses it); the service then continues by itself"
+        )
 
 
 @dataclass(eq=False)
@@ -106,7 +108,7 @@ class TimedLooks:
     _late: set[str] = field(default_factory=set)
 
     def __call__(self, folder: str) -> tuple[int, int, bool]:
-        """Return what a look at a folder shows."""
+        """Return the result of a look at a folder."""
         with self._lock:
             future = self._under_way.get(folder)
             if future is None or future.done():
@@ -123,7 +125,7 @@ class TimedLooks:
 
 
 def disk_rooms(settings: Settings, look: Look | None = None) -> list[DiskRoom]:
-    """Return the disks of the service's folders, but for those that do not answer.
+    """Return the disks of the service's folders, except those that do not answer.
 
     Args:
         settings: `root`, `tables`, `drop_root` and `cache`.
@@ -155,7 +157,7 @@ def disk_alerts(rooms: Iterable[DiskRoom]) -> list[Alert]:
             "critical" if room.stops else "warning",
             "",
             room.words,
-            "runs and files that come fail, and are tried again" if room.stops else "",
+            "new runs and files fail, and the service retries them" if room.stops else "",
             room.action,
             size=int(room.stops),
         )

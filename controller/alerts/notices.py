@@ -77,7 +77,7 @@ def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
 def decide(
     book: Book, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
 ) -> tuple[Book, tuple[Notice, ...]]:
-    """Return what to remember about these alerts, and what to send now."""
+    """Return the alerts to remember, and the notices to send now."""
     standing = dict(observe(book, alerts, now).standing)
     notices: list[Notice] = []
     for key, one in standing.items():

@@ -1,4 +1,4 @@
-"""Looks every half minute at what is wrong, and sends what is due, in a thread of its own.
+"""Checks for alerts every half minute, and sends due notices, in a thread of its own.
 
 It looks without a channel too: what is wrong is listed, and since when, whether or not there is a
 receiver. Only the leader sends. A channel that fails is tried again with the next look, for as long
@@ -81,7 +81,7 @@ class AlertWatch:
             pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self._seconds() - begun))
 
     def look(self) -> None:
-        """Look once, and send what is due."""
+        """Check once, and send due notices."""
         if not self._leads():
             self._book = Book()
             return
@@ -96,7 +96,7 @@ class AlertWatch:
             self._send(channel)
 
     def test(self) -> list[Delivery]:
-        """Send a test notice by each channel, now; return what became of it."""
+        """Send a test notice by each channel now; return the results."""
         alert = Alert("test", "test", "warning", "", "this is a test of alerts", "", "nothing")
         notice = Notice("test", alert, self._clock())
         return [self._deliver(channel, [notice]) for channel in self.channels]
@@ -114,7 +114,7 @@ class AlertWatch:
         return sorted(book.standing.values(), key=lambda one: one.since)
 
     def deliveries(self) -> list[Delivery]:
-        """Return the last tries to send, newest first."""
+        """Return the last attempts to send, newest first."""
         with self._lock:
             return list(reversed(self._deliveries))
 

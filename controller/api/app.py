@@ -17,6 +17,7 @@ the OpenAPI document is served.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,7 @@ from typing import Any
 import anyio
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
@@ -153,17 +154,35 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
         title="Continuous bulk processing",
         version=_version(),
         lifespan=lifespan,
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,  # see `_add_document`
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
+    _add_document(app)
     for one in (*_resources(), _index(), page_router()):
         app.router.routes += one.routes
     app.router = IndexedRouter.of(app.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _add_document(app: FastAPI) -> None:
+    """Serve the OpenAPI document as a text that is made once.
+
+    FastAPI's own route writes its 400 kB as JSON for each request, in the thread of the event loop:
+    for some 20 ms nothing else is answered.
+    """
+
+    @functools.cache
+    def text() -> bytes:
+        return bytes(JSONResponse(app.openapi()).body)
+
+    async def document(_: Request) -> Response:
+        return Response(text(), media_type="application/json")
+
+    app.add_route(f"{PREFIX}/openapi.json", document, include_in_schema=False)
 
 
 def _resources() -> Iterator[APIRouter]:

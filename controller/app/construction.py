@@ -55,7 +55,7 @@ def drop_folder_for(
     faults: Faults,
     limits: IngestLimits | None = None,
 ) -> DropFolder:
-    """Return what takes in files.
+    """Return the part that takes in files.
 
     Args:
         settings: `drop_root`, `settle_seconds`, and the limits and the retention of files.
@@ -81,7 +81,7 @@ def drop_folder_for(
 
 
 def tables_for(settings: Settings) -> AllowedFolders:
-    """Return where the Delta tables may lie that sources read."""
+    """Return the folders in which sources may read Delta tables."""
     return AllowedFolders("CBP_SOURCE_ROOTS", settings.source_roots, _own_folders(settings))
 
 
@@ -108,7 +108,7 @@ def _own_folders(settings: Settings) -> tuple[Path, ...]:
 
 
 def refused_places(settings: Settings) -> Callable[[Dataflow], Iterator[Mistake]]:
-    """Return what finds the paths of a document that the settings do not allow."""
+    """Return a finder of paths in a document that the settings do not allow."""
     sinks, tables = sink_places_for(settings), tables_for(settings)
     locations = AllowedLocations(settings.source_locations)
 
@@ -126,7 +126,7 @@ def sink_places_for(settings: Settings) -> SinkPlaces:
 
 
 def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublishing:
-    """Return what publishes to sinks."""
+    """Return the part that publishes to sinks."""
     given, places = parts.given, sink_places_for(settings)
     return SinkPublishing(
         store=given.store,
@@ -212,8 +212,10 @@ def engine_for(
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor
 
+        most = settings.parallel_runs_max + 2  # two for the express places
         workers = WorkerExecutor(
-            free_max=settings.parallel_runs_max + 2,  # two for the express places
+            free_max=most,
+            ready=most,
             memory_bytes_max=settings.worker_memory_bytes_max,
         )
         executor = workers if settings.worker_processes else None

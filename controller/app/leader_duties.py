@@ -142,7 +142,7 @@ class LeaderDuties:
         self.scheduler = scheduler
 
     def end(self) -> None:
-        """Submit no more work, and ask what is under way to end; see `wait`."""
+        """Submit no more work, and ask work under way to end; see `wait`."""
         scheduler, self.scheduler = self.scheduler, None
         for rounds in self._rounds:
             rounds.stop()
@@ -155,7 +155,7 @@ class LeaderDuties:
         return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 
     def bring_forward(self) -> None:
-        """Bring forward what the scheduler would do too late, as its clock was set back."""
+        """Bring forward work that the scheduler would do too late, as its clock was set back."""
         now = self._now()
         if now < self._seen_at:
             self._listings.begin()  # instead of the timers of files
@@ -222,7 +222,7 @@ class LeaderDuties:
         return self._drop_folder.buckets.due(record, dataflow)
 
     def _fetch(self, which: str) -> None:
-        """Claim new objects of a source; failures are shown at it, and tried again."""
+        """Claim new objects of a source; failures are shown with the source, and retried."""
         name, _, source = which.partition("/")
         try:
             record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
@@ -252,7 +252,7 @@ class LeaderDuties:
             self._publish(f"{name}/{sink}")
 
     def _publish(self, which: str) -> None:
-        """Make one pass over a sink; its failures are stored, and tried again."""
+        """Make one pass over a sink; its failures are stored, and retried."""
         name, _, sink = which.partition("/")
         try:
             more = self._sinks.publish(name, sink, stopping=self.publications.stopping)
@@ -390,7 +390,7 @@ class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
 
 
 class DueListings:
-    """Remembers what was listed; safe to use from several threads."""
+    """Remembers listings; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -471,7 +471,7 @@ class Rounds:
             self._stopping = False
 
     def stop(self) -> None:
-        """Start no more work, and tell running work to stop; returns at once."""
+        """Start no more work, and ask running work to stop; returns at once."""
         with self._changed:
             self._stopping = True
             self._waiting.clear()

@@ -81,11 +81,11 @@ class _ErrorOutput(logging.StreamHandler[TextIO]):
     """
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Do nothing: what failed is the log itself."""
+        """Do nothing, since the failure is in the log itself."""
 
 
 def _mask_entry(masker: Masker, _logger: Any, _method: str, entry: Entry) -> Entry:
-    """Mask the fields of an entry; those of the logging library are no JSON values."""
+    """Mask the fields of an entry; fields of the logging library are not JSON values."""
     for name, value in entry.items():
         if name not in _INTERNAL_FIELDS:
             entry[name] = mask_tokens(masker.field(name, value))

@@ -1,4 +1,4 @@
-"""Constructs what notifies other systems: the watch of alerts, and the feed of ended runs."""
+"""Constructs the parts that notify other systems: alert watch, and feed of ended runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def alert_watch_for(
     leads: Callable[[], bool],
     clock: Callable[[], datetime],
 ) -> AlertWatch:
-    """Return the watch; without a channel in the settings it only lists what is wrong."""
+    """Return the watch; without a configured channel it only lists alerts."""
     return AlertWatch(
         health=lambda: _healths(controller, store, drop_folder, clock()),
         others=lambda: disk_alerts(disk_rooms(settings)),
@@ -103,7 +103,7 @@ def _healths(
         state: HealthState = "ok" if one is None else one.state
         reason = "" if one is None else one.reason
         if name in gauges.unreadable and state != "broken":
-            state, reason = "broken", "its queues cannot be read; run `cbp doctor`"
+            state, reason = "broken", "the queues of this dataflow cannot be read; run `cbp doctor`"
         elif record.is_paused and state != "broken":
             state, reason = "paused", ""
         waits_since = oldest.get(name)

@@ -60,7 +60,7 @@ from controller.settings import Settings
 from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
-WARM_SECONDS = 30.0
+WARM_SECONDS = 5.0
 """How often it is checked that a reader and a worker are ready."""
 
 ITSELF, ADDED = "service", "columns_add"
@@ -226,7 +226,7 @@ class Service:
         self.controller.lead(self.leadership.epoch)
 
     def begin_stop(self) -> None:
-        """Start no more runs from now on; what is under way has `drain_seconds` to end.
+        """Start no more runs from now on; work under way has `drain_seconds` to end.
 
         Returns at once, so a signal handler may call it; `stop` does the rest.
         """
@@ -284,7 +284,7 @@ class Service:
                 self._duties_lock.release()
 
     def warm(self) -> None:
-        """Keep ready what a file would wait for, until the stop: a reader, a worker.
+        """Keep a reader and a worker ready, so that files do not wait for them, until the stop.
 
         Returns at once. A process that ended is replaced within `WARM_SECONDS`.
         """
@@ -396,7 +396,7 @@ class Service:
 
 @contextmanager
 def _going_on(part: str, *, event: str = "stop.failed") -> Iterator[None]:
-    """Log an error of one part, by default of a stop, and go on with the next part."""
+    """Log an error of one part, by default during a stop, and continue with the next part."""
     try:
         yield
     except Exception:  # last resort

@@ -44,7 +44,10 @@ JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Documents = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[DOCUMENT]...", help="Registered at the start, and when saved."),
+    typer.Argument(
+        metavar="[DOCUMENT]...",
+        help="Documents to register at the start, and again whenever they are saved.",
+    ),
 ]
 LocalEngine = Annotated[
     str,
@@ -78,9 +81,9 @@ def dev_command(
 ) -> None:
     """Start the service for development: a saved translator or DOCUMENT is registered at once.
 
-    It looks at the files of --translators, or of the project in this folder, and at the documents.
-    When one is saved, the dataflows whose code it changes get a new version. An error is shown
-    with its file and line, and the old code goes on.
+    The command watches the files of --translators, or of the project in this folder, and the
+    documents. When you save one of them, the dataflows that use it get a new version. An error is
+    shown with its file and line, and the old code stays in use.
     """
     choice = _on_change(on_change)
     for path in documents or ():
@@ -141,7 +144,7 @@ class DevelopmentLoop:
         self._saved = SavedFiles(self._paths())
 
     def run(self) -> None:
-        """Register the documents, and then, for ever, what is saved."""
+        """Register the documents, and then, forever, what is saved."""
         pause = threading.Event()
         while not self._is_ready():
             pause.wait(LOOK_SECONDS)
@@ -207,7 +210,7 @@ class DevelopmentLoop:
         for problem in problems:
             self._say(f"{saved}: {problem.message}", "red")
         if not quiet and not problems and not any(outcomes):
-            self._say(f"{saved}: saved; no registered dataflow runs other code than before")
+            self._say(f"{saved}: saved; the code of every registered dataflow is unchanged")
 
     def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
         return self._change(client, saved, name, client.dataflow(name).document)
@@ -229,8 +232,8 @@ class DevelopmentLoop:
                 self._say(f"  {reason['where']}: {reason['message']}", "red")
             if any(reason["code"] == "schema_incompatible" for reason in plan["refused"]):
                 self._say(
-                    f"  to begin anew instead, without its tables: cbp delete {name} --purge; then "
-                    "save its document again, and drop its files again"
+                    f"  to start over without its tables: cbp delete {name} --purge; then save "
+                    "the document again, and drop the files again"
                 )
             return True
         answer = client.change(name, document, **chosen.query())
@@ -245,7 +248,7 @@ class DevelopmentLoop:
         try:
             return do(*arguments)
         except CbpError as error:
-            self._say(f"{what}: not registered; what was registered before keeps running", "red")
+            self._say(f"{what}: not registered; the version registered before keeps running", "red")
             for line in _lines(error):
                 self._say(f"  {line}", "red")
         except OSError as error:

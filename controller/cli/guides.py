@@ -16,7 +16,7 @@ Name = Annotated[str | None, typer.Argument(help="Name of the guide; without it,
 def help_command(name: Name = None, json_: AsJson = False) -> None:
     """Print a guide, such as `roll-back`; without a name, list them.
 
-    Guides say how to do one task, command by command. The page shows the same ones.
+    Each guide explains one task, command by command. The page shows the same guides.
     """
     if name is None:
         _list_guides(as_json=json_)

@@ -13,13 +13,13 @@ from controller.cli.session import AsJson
 from controller.development.starter_project import check_project_name, starter_files
 from controller.terminal import print_json, print_text
 
-Name = Annotated[str, typer.Argument(help="Of the project, its folder and its dataflow.")]
+Name = Annotated[str, typer.Argument(help="Name of the project, its folder and its dataflow.")]
 
 
 def new_command(name: Name, json_: AsJson = False) -> None:
     """Make a starter project: a package with a translator, its test, a document and records.
 
-    The folder NAME is made here. It may exist if it is empty.
+    The folder NAME is created in the current folder. It may already exist if it is empty.
     """
     check_project_name(name)
     folder = Path(name)

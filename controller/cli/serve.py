@@ -55,12 +55,12 @@ def serve_command(
 
     A document names a class of a file as `translator: MyClass`, or as `myfile:MyClass` if several
     files have one. In the folder of a project whose pyproject.toml has the entry points
-    cbp.translators, these are known without --translators. A registration takes the code that is
-    on disk; what is registered goes on with the code that it was registered with.
+    cbp.translators, these are known without --translators. A registration uses the code that is on
+    disk. A registered dataflow continues with the code with which it was registered.
 
     On the first signal the service starts no more runs. Requests and runs have `drain_seconds`
     to finish; runs that take longer are cancelled, and run again after the next start. The exit
-    status is 0. If something still hangs 10 seconds later, the process is ended with status 4.
+    status is 0. If the service still hangs 10 seconds later, its process ends with status 4.
     A second signal ends it at once. No stop loses committed work.
     """
     values: dict[str, Any] = {
@@ -137,9 +137,9 @@ def _in_the_clear(settings: Settings) -> str:
     if not settings.allow_remote or settings.tls_cert is not None or settings.secure_cookies:
         return ""
     return (
-        "other machines may connect without TLS, so tokens and records can be read on the way: set "
-        "CBP_TLS_CERT and CBP_TLS_KEY, or CBP_SECURE_COOKIES=true behind a proxy that terminates "
-        "TLS"
+        "other machines can connect without TLS, so tokens and records can be read on the "
+        "network: set CBP_TLS_CERT and CBP_TLS_KEY, or CBP_SECURE_COOKIES=true behind a proxy "
+        "that terminates TLS"
     )
 
 
@@ -153,4 +153,4 @@ def _print_translators(settings: Settings, files: TranslatorFiles) -> None:
         print_text(f"translators   none: {where} has no class that is a translator", "red")
     for problem in problems:
         print_text(f"translators   {problem.message}", "red")
-        print_text("              (fix the file, and register: no restart is needed)")
+        print_text("              (fix the file, then register again; no restart is needed)")

@@ -55,7 +55,7 @@ At = Annotated[
 
 StageName = Annotated[str, typer.Argument(help="Name of the stage.")]
 SourceName = Annotated[str, typer.Argument(help="Name of the source.")]
-Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
+Reason = Annotated[str, typer.Option(help="Reason; stored permanently.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 DryRun = Annotated[
@@ -84,11 +84,15 @@ def _moment(value: str) -> str:
 
 Since = Annotated[
     str | None,
-    typer.Option(parser=_moment, metavar="TIME", help=f"Only what began, or came, since {_WHEN}."),
+    typer.Option(
+        parser=_moment, metavar="TIME", help=f"Only entries that began or arrived since {_WHEN}."
+    ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option(parser=_moment, metavar="TIME", help=f"Only what began, or came, before {_WHEN}."),
+    typer.Option(
+        parser=_moment, metavar="TIME", help=f"Only entries that began or arrived before {_WHEN}."
+    ),
 ]
 
 
@@ -144,7 +148,7 @@ def session(context: typer.Context) -> Session:
 
 
 def require_reason(reason: str, dry_run: bool) -> None:
-    """Refuse a change that nobody gives a reason for."""
+    """Refuse a change without a reason."""
     if not reason and not dry_run:
         raise typer.BadParameter("say why", param_hint="--reason")
 

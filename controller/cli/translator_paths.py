@@ -15,8 +15,8 @@ Translators = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="PATH",
-        help="A Python file, a folder of such files, or a project's folder, whose translators "
-        "documents may name; may be repeated.",
+        help="A Python file, a folder of Python files, or a project folder. Documents can use the "
+        "translators in it. Can be repeated.",
     ),
 ]
 

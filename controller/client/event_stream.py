@@ -32,7 +32,7 @@ class Message:
 
 
 def messages(lines: Iterable[str]) -> Iterator[Message]:
-    """Yield the messages of a stream; what the stream ends in the middle of is left out."""
+    """Yield the messages of a stream; an incomplete last message is dropped."""
     id_, event, data = "", "message", list[str]()
     for line in lines:
         if not line:
@@ -56,7 +56,7 @@ def follow_events(
     dataflow: str | None = None,
     wait: Callable[[float], object] = MACHINE.wait,
 ) -> Generator[Message, None, None]:
-    """Yield `changed` and `reset` for ever; comes again with the last id whenever a stream ends.
+    """Yield `changed` and `reset` forever; comes again with the last id whenever a stream ends.
 
     Raises:
         ServiceUnreachableError: If the service cannot be reached at first; later it is waited for.

@@ -33,8 +33,8 @@ class FileWaitsError(OperatingError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} already exists with other content. Start the service, which takes that "
-            "file in, or drop this one under another name",
+            f"{path} already exists with other content. Start the service, which takes in the "
+            "existing file, or drop this one under another name",
             path=str(path),
         )
 

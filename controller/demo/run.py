@@ -298,7 +298,7 @@ class _Demo:
         self.result |= {"queue": queue.rows, "sites": sites.rows}
 
     def _last(self, client: Client, parts: Sequence[Sequence[Page]]) -> None:
-        """Drop the last pages, and compare what they touched with what they had to touch."""
+        """Drop the last pages, and compare the touched groups with the expected ones."""
         pages, before = parts[-1], [page for part in parts[:-1] for page in part]
         self.say(f"\n{len(pages)} more pages touch only the groups that they must", "bold")
         number, expected = len(parts) - 1, expected_touched(pages, before)
@@ -360,7 +360,7 @@ class _Demo:
         print_table(columns, rows, empty="no rows", console=self._console)
 
     def _say_how_to_go_on(self, client: Client) -> None:
-        """Say where the tables are, and with `keep` what to try next."""
+        """Say where the tables are, and with `keep` which commands to try next."""
         self.say(f"\nDone in {self.result['seconds']:.0f} s", "bold")
         options, settings = self.options, self._settings
         if not options.keep and options.root is None:
@@ -371,7 +371,7 @@ class _Demo:
             return
         cbp = "cbp" if shutil.which("cbp") else f"{shlex.quote(sys.executable)} -m controller.cli"
         code = client.make_sign_in()["path"]
-        self.say(f"  service   {settings.url} goes on; stop it with: kill {self.service.pid}")
+        self.say(f"  service   {settings.url} keeps running; stop it with: kill {self.service.pid}")
         self.say(f"  log       {self.service.log}")
         self.say(f"  page      {settings.url}{code} (signs in once, within ten minutes)")
         self.say("\nTry next", "bold")

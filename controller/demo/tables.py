@@ -50,7 +50,7 @@ def by_polars(path: str, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_delta_rs) -> Result:
-    """Return what the tables in a folder hold, in the form of a test run's result.
+    """Return the contents of the tables in a folder, in the form of a test run's result.
 
     Args:
         like: A result with at least as many epochs as the tables should have.

@@ -1,1 +1,1 @@
-"""For those who write dataflows: the files of a new project, and what follows a saved file."""
+"""For authors of dataflows: the files of a new project, and the reaction to a saved file."""

@@ -95,7 +95,7 @@ def _refused(plan: Mapping[str, Any], codes: Collection[str]) -> frozenset[str]:
 
 
 def describe_change(answer: Mapping[str, Any], on_change: OnChange) -> Iterator[str]:
-    """Yield what a change did, a line for each stage that is not as it was."""
+    """Yield the effects of a change, a line for each stage that changed."""
     yield f"{answer['name']} is at version {answer['version']}"
     added = {node["name"] for node in answer["stages"] if node["kind"] == "added"}
     for node in answer["stages"]:
@@ -112,8 +112,8 @@ def describe_change(answer: Mapping[str, Any], on_change: OnChange) -> Iterator[
         if queue["skipped_increments"]:
             before = format_count(queue["skipped_increments"], "increment")
             yield (
-                f"  {queue['stage']}.{queue['input']} reads new input only; {before} came before "
-                f"(to read all: cbp backfill {answer['name']} {queue['stage']})"
+                f"  {queue['stage']}.{queue['input']} reads new input only, not the {before} "
+                f"before it (to read all: cbp backfill {answer['name']} {queue['stage']})"
             )
     yield from (f"  {sentence}" for sentence in answer["meanwhile"])
 
@@ -126,7 +126,7 @@ def _why(node: Mapping[str, Any]) -> str:
         return "new in the document"
     if node["kind"] == "removed":
         return "no longer in the document; its tables stay"
-    return "it reads another flow" if node["rewired"] else "it reads what is emitted again"
+    return "it reads another flow" if node["rewired"] else "it reads repeated input"
 
 
 def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:

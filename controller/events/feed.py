@@ -36,7 +36,7 @@ class EventStreamsExhaustedError(OperatingError):
 
     def __init__(self, streams_max: int) -> None:
         super().__init__(
-            f"{streams_max} clients follow the events of this instance already; close one, ask "
+            f"{streams_max} clients already follow the events of this instance. Close one, use "
             "another instance, or raise CBP_EVENT_STREAMS_MAX and restart the service",
             streams_max=streams_max,
         )
@@ -50,8 +50,8 @@ class EventsGoneError(OperatingError):
 
     def __init__(self, after: str) -> None:
         super().__init__(
-            f"the events after {after[:40]!r} are no longer kept; read everything again, then "
-            "follow from the newest event (leave `after` out)",
+            f"the events after {after[:40]!r} are no longer kept. Read everything again, then "
+            "follow from the newest event (omit `after`)",
             after=after[:40],
         )
 

@@ -71,7 +71,9 @@ class _Judged:
             refused, error = self.refused[0]
             reason = manifest_refused(refused.path, error)
         else:
-            gone = FileRejectedError(rule="file_gone", message="is gone, or was decided before")
+            gone = FileRejectedError(
+                rule="file_gone", message="was removed, or was already decided"
+            )
             reason = manifest_refused(missing[0], gone)
         rest = [claim for claim, _ in self.accepted]
         accepted = {claim.id for claim in rest}
@@ -147,7 +149,7 @@ class Batches:
         *,
         whole: bool,
     ) -> dict[str, Outcome]:
-        """Accept what was judged so, and settle the rest; return all outcomes."""
+        """Accept the files judged as accepted, and settle the others; return all outcomes."""
         try:
             judged.refused = [
                 (claim, self._intake.without_columns(place, claim, error))
@@ -202,7 +204,7 @@ class Batches:
         *,
         whole: bool,
     ) -> ReadResult | None:
-        """Read the accepted files alone; `None` if they are not what they were."""
+        """Read the accepted files alone; `None` if they have changed."""
         if not judged.accepted:
             return ReadResult("", (), ())
         wanted = {claim.id: sound for claim, sound in judged.accepted}

@@ -201,7 +201,7 @@ class DropFolder:
         return self._pass_over(record, dataflow, stopping, reading=True)
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
-        """Repair what a crash left behind: log entries, open claims, quarantined files.
+        """Repair the traces of a crash: log entries, open claims, quarantined files.
 
         Creates and checks the folders as `prepare` does; what is wrong with those of one source is
         shown at this source, and the others go on.
@@ -221,7 +221,7 @@ class DropFolder:
         dry_run: bool = False,
         stopping: Callable[[], bool] = never,
     ) -> dict[str, Expiry]:
-        """Remove finished files that are old enough; return, per source, what is removed.
+        """Remove finished files that are old enough; return the removed files by source.
 
         First compares them with what was read (`finished`); `stopping` is called while
         a file is read again. Also seals old entries of the source logs. May be interrupted and
@@ -320,7 +320,7 @@ class DropFolder:
     def inspect(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
     ) -> QuarantinedFile:
-        """Return what can be shown of a quarantined file; raises `NotFoundError`."""
+        """Return an excerpt of a quarantined file; raises `NotFoundError`."""
         return inspect_file(self._place(record, dataflow, source), claim)
 
     def open_quarantined(
@@ -351,7 +351,7 @@ class DropFolder:
     def foresee(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
     ) -> Judged:
-        """Return what the outcome of a file would be if it came now; changes nothing."""
+        """Return the outcome of a file if it arrived now; changes nothing."""
         place = self._place(record, dataflow, source)
         return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
@@ -381,7 +381,7 @@ class DropFolder:
         return place
 
     def troubled(self, dataflow: str) -> list[str]:
-        """Return, for an operator, what is wrong with sources of a dataflow now.
+        """Return the present problems of a dataflow's sources, for an operator.
 
         Covers why a source takes in nothing, readers that are stuck, and acknowledged files that
         went away (`gone`).
@@ -394,7 +394,7 @@ class DropFolder:
         return warnings + self._claims.gone.lost_below(folder, self._clock())
 
     def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
-        """Return source -> files that came and are not taken in yet; reads names only.
+        """Return, by source, files that arrived and are not taken in yet; reads names only.
 
         A source without any is left out; so is one whose folder cannot be read, which `troubled`
         names.
@@ -464,7 +464,7 @@ class DropFolder:
         return report
 
     def _next_look(self, place: SourcePlace) -> ScanReport:
-        """Return when a source is due again by itself, and whether events tell of its files."""
+        """Return when a source is due again by itself, and whether events announce its files."""
         if (trouble := self.troubles.of(place.root)) is not None:
             return ScanReport(again_at=trouble.retry_at)
         source = place.source
@@ -517,7 +517,7 @@ class DropFolder:
             self._claims.gone.restore(place.root, newest.items)
 
     def _take_in(self, place: SourcePlace, tally: Tally) -> None:
-        """Take in what was dropped; then the versions of the source's table, group by group."""
+        """Take in dropped files; then the versions of the source's table, group by group."""
         self._pass.take_in(place, tally)
         until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
         while place.table and tally.claims and self._feeds.claim_next(place):

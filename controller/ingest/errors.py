@@ -30,8 +30,8 @@ class DataflowDrainsError(OperatingError):
 
     def __init__(self, dataflow: str) -> None:
         super().__init__(
-            f"{dataflow!r} takes in no files: it is drained. Send the file again after "
-            f"`cbp resume {dataflow}`, or put it into the drop folder, where it waits",
+            f"{dataflow!r} is drained, so it takes in no files. Send the file again after `cbp "
+            f"resume {dataflow}`, or put it into the drop folder, where it waits until then",
             dataflow=dataflow,
         )
 
@@ -43,8 +43,8 @@ class SourceFailedError(OperatingError):
 
     def __init__(self, source: str, *, cause: str, place: str) -> None:
         super().__init__(
-            f"source {source!r} could not be listed: {cause} (at {place}). Its files stay "
-            "where they are and it is retried automatically; the log has the stack",
+            f"source {source!r} could not be listed: {cause} (at {place}). Its files stay where "
+            "they are, and the service retries automatically. The log has the traceback",
             source=source,
             cause=cause,
             place=place,
@@ -59,7 +59,7 @@ class UploadTooLargeError(OperatingError):
 
     def __init__(self, source: str, bytes_max: int) -> None:
         super().__init__(
-            f"an upload to source {source!r} may have {bytes_max} bytes at most; send it in "
+            f"an upload to source {source!r} can have at most {bytes_max} bytes. Split it into "
             "several files, or raise CBP_FILE_BYTES_MAX and restart the service",
             source=source,
             bytes_max=bytes_max,
@@ -75,16 +75,16 @@ class FileRetractedError(OperatingError):
     def __init__(self, dataflow: str, source: str, name: str, *, at: str, by: str) -> None:
         asked = f" by {by}" if by else ""
         super().__init__(
-            f"{name!r} of {dataflow}.{source} was taken back at {at}{asked}: none of its records "
-            "counts, so there is nothing to replace. To bring records under its name again, drop "
-            f"the file: cbp drop {dataflow} {source} FILE",
+            f"{name!r} of {dataflow}.{source} was retracted at {at}{asked}, so it has no records "
+            "to replace. To add records under this name again, drop the file: cbp drop "
+            f"{dataflow} {source} FILE",
             source=source,
             file=name,
         )
 
 
 class FileDecidedError(OperatingError):
-    """A file is no longer in quarantine, or what was admitted in its place counts."""
+    """A file is no longer in quarantine, or the file admitted in its place is applied."""
 
     code = "file_decided"
     retryable = False
@@ -137,8 +137,8 @@ class IntakeStoppedError(OperatingError):
 
     def __init__(self, path: str) -> None:
         message = (
-            f"{path} is not taken in now: the service is stopping, or this instance no longer "
-            "leads; it stays where it is, and the next pass takes it in"
+            f"{path} is not taken in now, because the service is stopping or this instance no "
+            "longer leads. The file stays where it is, and the next pass takes it in"
         )
         super().__init__(message, path=path)
 
@@ -161,8 +161,8 @@ def device_errors(path: str) -> Iterator[None]:
 
 
 _ANEW = (
-    "To take in the table as it is now, rename the source in the document and register that: it "
-    "begins with all rows of the table"
+    "To take in the table as it is now, rename the source in the document and register the "
+    "document: the renamed source begins with all rows of the table"
 )
 
 
@@ -198,8 +198,8 @@ class TableReplacedError(OperatingError):
 
     def __init__(self, source: str, table: str, why: str) -> None:
         super().__init__(
-            f"{table} is not the table that source {source!r} has read: {why}. Restore that one. "
-            f"{_ANEW}",
+            f"{table} is not the table that source {source!r} has read: {why}. Restore the "
+            f"original table. {_ANEW}",
             source=source,
             path=table,
             cause=why,
@@ -214,7 +214,7 @@ class FeedDisabledError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
         advice = (
-            f"what changes since then is not recorded. {_ANEW}, once they are recorded again"
+            f"later changes of the table are not recorded. {_ANEW}, once they are recorded again"
             if began
             else "call ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         )
@@ -235,9 +235,8 @@ class TableUnreadableError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int, why: str) -> None:
         super().__init__(
-            f"version {version} of {table}, which source {source!r} reads, uses {why}, which is "
-            "not read here; drop the feature from the table, or let its writer export Parquet "
-            "files",
+            f"source {source!r} cannot read version {version} of {table}, because it uses {why}. "
+            "Drop the feature from the table, or let the writer of the table export Parquet files",
             source=source,
             path=table,
             version=version,
@@ -253,9 +252,9 @@ class TableVersionGoneError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int) -> None:
         super().__init__(
-            f"version {version} of {table} comes next for source {source!r}, and its log entry "
-            "was removed: the log is kept for a shorter time "
-            f"(delta.logRetentionDuration) than the source was behind. {_ANEW}",
+            f"source {source!r} needs version {version} of {table} next, but its log entry was "
+            "removed: the source was behind for longer than the table keeps its log "
+            f"(delta.logRetentionDuration). {_ANEW}",
             source=source,
             path=table,
             version=version,
@@ -270,9 +269,9 @@ class FeedHaltedError(OperatingError):
 
     def __init__(self, source: str, file: str, claim: str) -> None:
         super().__init__(
-            f"source {source!r} waits: {file} is in quarantine, and later versions of its table "
-            "must follow it. The quarantine shows the reason; admit it again once that is fixed, "
-            "or discard it to continue without these versions",
+            f"source {source!r} waits, because {file} is in quarantine and must be applied before "
+            "later versions of the table. The quarantine shows the reason. Fix the cause and "
+            "readmit the file, or discard the file to continue without these versions",
             source=source,
             file=file,
             claim=claim,
@@ -310,8 +309,8 @@ class BucketGoneError(OperatingError):
 
     def __init__(self, bucket: str) -> None:
         super().__init__(
-            f"there is no bucket {bucket!r}; make it, correct `location` in the document, or "
-            "correct CBP_S3_ENDPOINT",
+            f"there is no bucket {bucket!r}; create the bucket, correct `location` in the "
+            "document, or correct CBP_S3_ENDPOINT",
             bucket=bucket,
         )
 
@@ -323,8 +322,8 @@ class BucketDeniedError(OperatingError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"{what} may not be read: {why}. Grant ListBucket and GetObject to the key "
-            "CBP_S3_ACCESS_KEY_ID, or correct the key",
+            f"{what} cannot be read, because access was denied: {why}. Grant ListBucket and "
+            "GetObject to the key CBP_S3_ACCESS_KEY_ID, or correct the key",
             object=what,
             cause=why,
         )
@@ -337,8 +336,8 @@ class BucketFailedError(OperatingError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"{what} could not be read: {why}. It is retried automatically; if it keeps failing, "
-            "check the service that hosts the bucket, or correct CBP_S3_ENDPOINT",
+            f"{what} could not be read: {why}. The service retries automatically. If this keeps "
+            "failing, check the service that hosts the bucket, or correct CBP_S3_ENDPOINT",
             object=what,
             cause=why,
         )
@@ -351,8 +350,8 @@ class ObjectSlowError(OperatingError):
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(
-            f"{what} had not come after {seconds:.0f} s; it is retried automatically. Check the "
-            "network, or raise CBP_FILE_SECONDS_MAX",
+            f"{what} was not transferred within {seconds:.0f} s. The service retries "
+            "automatically. Check the network, or raise CBP_FILE_SECONDS_MAX",
             object=what,
             seconds=seconds,
         )

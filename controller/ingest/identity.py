@@ -57,12 +57,12 @@ def is_retraction(claim: ClaimRecord) -> bool:
 
 
 def is_asked_for(claim: ClaimRecord) -> bool:
-    """Return whether somebody asked that a claim replace or take back the file of its name."""
+    """Return whether a claim is a request to replace or retract the file of its name."""
     return claim.key.startswith((_REPLACEMENT, _RETRACTION))
 
 
 def addition_key(claim: str, number: str) -> str:
-    """Return the key of an upload that an operator admits in addition to what is known."""
+    """Return the key of an upload that an operator admits as additional data."""
     return f"{_ADDITION}{claim}:{number}"
 
 
@@ -71,20 +71,23 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
     earlier = judged.same_as or {}
     file, index = earlier.get("file"), earlier.get("index")
     if earlier.get("by") == "nothing":
-        message = "no file of this name counts, so there is nothing to replace or to take back"
+        message = (
+            "the source has no current file of this name, so there is nothing to replace or retract"
+        )
         return FileRejectedError(rule="nothing_to_replace", message=message)
     if earlier.get("by") != "name":
         message = (
-            f"its content equals that of {file!r}, increment {index}; its source says "
+            f"its content equals that of {file!r}, increment {index}, and the source declares "
             "`duplicates: quarantine`"
         )
         return FileRejectedError(rule="content_known", message=message)
     message = (
-        f"a file of this name was taken in before, with other content, as increment {index}; "
-        "nothing of this one was taken in, since its records might count twice. If it brings "
-        "further records, readmit it: it is added. If every file is new data whatever its name, "
-        "say `same_name: add` at the source. If it corrects the earlier file, `cbp replace` takes "
-        "that one back; so does a source that says `same_name: replace`"
+        f"a file of this name, with other content, was already taken in as increment {index}. "
+        "This file was not taken in, since its records might count twice. If the file brings "
+        "additional records, readmit it with `cbp quarantine readmit`. If every file of the "
+        "source is new data, whatever its name, declare `same_name: add` at the source. If this "
+        "file corrects the earlier one, use `cbp replace`, or declare `same_name: replace` at the "
+        "source"
     )
     return FileRejectedError(rule="same_name", message=message)
 
@@ -142,7 +145,7 @@ class Identities:
         return made
 
     def foresee(self, place: SourcePlace, file: ClaimRecord | NamedContent) -> tuple[Judged, bool]:
-        """Return what `judge` returns, with waiting files counted too; and whether that is final.
+        """Return the result of `judge`, with waiting files counted, and whether it is final.
 
         A waiting file may still be rejected, so the result for a file that equals it is not final.
         """
@@ -175,7 +178,7 @@ class Identities:
     def _first(
         self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
     ) -> ClaimRecord | None:
-        """Return the claim with this name and content, or else one with this content."""
+        """Return the claim with this name and content, or otherwise one with this content."""
         ask = partial(
             self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=waiting
         )
@@ -191,7 +194,7 @@ def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
 
 
 def _is_admitted(file: ClaimRecord | NamedContent) -> bool:
-    """Return whether an operator admitted a file in addition to what is known."""
+    """Return whether an operator admitted a file as additional data."""
     return file.key.startswith(_ADDITION)
 
 

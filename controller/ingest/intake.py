@@ -39,6 +39,7 @@ from controller.ingest.folder.source_place import (
 from controller.ingest.formats.content import never
 from controller.ingest.identity import (
     Identities,
+    is_asked_for,
     is_retraction,
     put_aside_reason,
 )
@@ -153,7 +154,7 @@ class Intake:
         return count
 
     def _require_no_orphan(self, place: SourcePlace, end: int) -> None:
-        """Refuse to go on where an increment was accepted and the end of the log is gone.
+        """Refuse to continue if an increment was accepted and the end of the log is missing.
 
         A file is moved to `finished` only once its log entry is durable. A crash before the entry
         leaves an increment's files too, but the file is still in `claimed` then.
@@ -171,7 +172,7 @@ class Intake:
             path = f"{place.increments}/_log/{lost[0]:020d}.json"
             raise FileLostError(
                 path,
-                "its increment is there, and the dropped file was moved to `finished` already",
+                "its increment exists, and the dropped file was already moved to `finished`",
             )
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
@@ -235,7 +236,7 @@ class Intake:
     def reject(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
     ) -> None:
-        """Put a file into quarantine with its reason, then tell the store."""
+        """Put a file into quarantine with its reason, then update the store."""
         reason = self.put_aside(place, claim, path, error)
         self._store.update_claim(replace(claim, status="quarantined", reason=reason))
 
@@ -338,7 +339,9 @@ class Intake:
         """Read a file; raises its `FileRejectedError`. A retraction has no records to read."""
         if is_retraction(one[0]):
             return (), SoundFile(0, one[0].sha256, {})
-        read = self.reader(request_of(place, [one], index, self._limits), stopping)
+        request = request_of(place, [one], index, self._limits)
+        # A file that replaces another is compared with it: its increment is written anew.
+        read = self.reader(replace(request, draft=is_asked_for(one[0])), stopping)
         (outcome,) = read.outcomes
         if isinstance(outcome, RefusedFile):
             raise FileRejectedError(**outcome.arguments)
@@ -347,7 +350,7 @@ class Intake:
     def compare(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
-        """Return what a file would change that replaces another; changes nothing.
+        """Return the effects of a file that would replace another; changes nothing.
 
         Raises:
             FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
@@ -369,7 +372,7 @@ class Intake:
         sound: SoundFile,
         pending: Sequence[Pending],
     ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
-        """Write what differs from the earlier file in place of what was read; return both parts."""
+        """Write the differences from the earlier file instead of the file; return both parts."""
         waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
         made = self._replacements.difference(
             place, names.temporaries(parts), str(same_as["claim"]), waiting
@@ -392,7 +395,7 @@ class Intake:
 
 
 def _asked(claim: ClaimRecord) -> dict[str, Any]:
-    """Return who asked for a replacement, and why, as far as it is known."""
+    """Return the person and the reason of a replacement, as far as known."""
     said = claim.same_as or {}
     return {name: said[name] for name in ("who", "why") if name in said}
 
@@ -406,7 +409,7 @@ def request_of(
     seconds: float = math.inf,
     whole: bool = True,
 ) -> ReadRequest:
-    """Return what is to be read for an increment; see `ReadRequest`."""
+    """Return the request to read an increment; see `ReadRequest`."""
     return ReadRequest(
         files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),
         source=place.name,
@@ -443,7 +446,7 @@ def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> Clai
 
 
 def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:
-    """Check a file against what was said of it before.
+    """Check a file against its manifest and its upload.
 
     Args:
         promise: What a manifest promised, if it names the file.
@@ -459,8 +462,8 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
         raise FileRejectedError(rule="manifest_mismatch", message=message)
     if claim.sha256 and sha256 != claim.sha256:
         message = (
-            f"it was received with SHA-256 {claim.sha256} and now has {sha256}: it was damaged or "
-            "written to in `claimed`; upload it again"
+            f"the file was received with SHA-256 {claim.sha256}, but now has {sha256}: it was "
+            "damaged, or another program wrote to it in `claimed`. Upload the file again"
         )
         raise FileRejectedError(rule="file_changed", message=message)
 
@@ -468,5 +471,5 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
 def _reject_manifest(path: Path) -> None:
     """Raise the reason why a manifest was claimed like a file."""
     read_manifest(path)
-    message = "a manifest that was not complete in time"
+    message = "the files of the manifest were not complete in time"
     raise FileRejectedError(rule="manifest_mismatch", message=message)

@@ -1,4 +1,4 @@
-"""Limits on what a dropped file may cost; a file that passes one is rejected with a clear reason.
+"""Limits on the cost of a dropped file; a file beyond one is rejected with a clear reason.
 
 Memory is bounded by `line_bytes_max`, `batch_rows` and `row_group_bytes`, whatever the size of
 the file. Disk is bounded by `file_bytes_max` and `decompressed_bytes_max`. The limits of time and

@@ -118,11 +118,11 @@ def refusal(claim: ClaimRecord) -> str:
     code = (claim.reason or {}).get("code")
     if code in _WOULD_COUNT_TWICE:
         return (
-            "its first records were taken in before it changed, and would count twice; send a "
-            "file that holds only what is missing"
+            "its first records were taken in before the file changed, and would count twice; send "
+            "a file that holds only the missing records"
         )
     if code == "file_gone":
-        return "the file is gone; send it again"
+        return "the file no longer exists; send it again"
     return ""
 
 
@@ -333,7 +333,7 @@ class Quarantine:
         try:
             stream = open_regular(path)
         except (FileNotFoundError, FileRejectedError) as error:
-            why = "it is not there, or is not a regular file; send it again"
+            why = "the file does not exist, or is not a regular file; send it again"
             raise ReadmitRefusedError(claim.path, why) from error
         with stream:
             yield stream
@@ -424,8 +424,8 @@ def _reason(identity: str, file: Path) -> Mapping[str, Any]:
     name = evidence(file.name.partition("-")[2])
     return {
         "code": "reason_unreadable",
-        "message": f"{name}: was rejected, and why cannot be read in {evidence(beside.name)}: "
-        f"{cause}",
+        "message": f"{name} was rejected, but the reason cannot be read in "
+        f"{evidence(beside.name)}: {cause}",
         "file": name,
         "line": None,
         "column": None,

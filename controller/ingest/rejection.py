@@ -49,13 +49,13 @@ class BadLine:
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> BadLine:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         line, column, rule, message, text = value
         return cls(line, column, rule, message, text=text)
 
 
 class FileRejectedError(CbpError):
-    """A file is not what its source declares; it goes to quarantine as a whole.
+    """A file does not match its source's declaration; it goes to quarantine as a whole.
 
     Args:
         line: Line in the decompressed text (row of a Parquet file), from 1.
@@ -94,8 +94,8 @@ class FileRejectedError(CbpError):
             return self
         message = (
             f"{self.message}. A sample of the file has columns that the source's schema lacks: "
-            f"{', '.join(columns)}. `cbp quarantine add-columns DATAFLOW {source}` declares them, "
-            "once you confirm it, and takes in such files, unchanged"
+            f"{', '.join(columns)}. `cbp quarantine add-columns DATAFLOW {source}` declares these "
+            "columns after you confirm them, and then takes in the refused files unchanged"
         )
         arguments = self.arguments() | {"message": message, "new_columns": tuple(columns)}
         return FileRejectedError(**arguments)
@@ -108,8 +108,8 @@ class FileRejectedError(CbpError):
     def not_added(self, why: str) -> FileRejectedError:
         """Return the error of a file whose columns could not join the schema of their source."""
         message = (
-            f"{self.message}. The source says `unknown: add`, but the service could not add them: "
-            f"{why}"
+            f"{self.message}. The source declares `unknown: add`, but the service could not add "
+            f"the columns: {why}"
         )
         return FileRejectedError(**self.arguments() | {"message": message})
 
@@ -147,8 +147,8 @@ def unforeseen(error: Exception) -> FileRejectedError:
     cause = f"{type(error).__name__}: {said}" if said else type(error).__name__
     place = place_of(error)
     message = (
-        f"the service could not read the file and does not know why: {cause} (at {place}). "
-        "Nothing of it was taken in; please report this with the file"
+        f"the service could not read the file because of an unexpected error: {cause} (at "
+        f"{place}). No record of the file was taken in. Please report this error with the file"
     )
     return FileRejectedError(rule="file_unreadable", message=message, cause=f"{cause} at {place}")
 
@@ -166,8 +166,8 @@ def place_of(error: BaseException) -> str:
 def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
     """Return why a sound file is rejected together with another one that its manifest names."""
     message = (
-        "files of a manifest become one increment or none, and one of them is not taken in: "
-        f"{error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Fix that file, then drop "
-        "all of them again with the manifest"
+        "no file of the manifest was taken in, since all of its files form one increment and one "
+        f"of them was rejected: {error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Fix "
+        "that file, then drop all files again with the manifest"
     )
     return FileRejectedError(rule="manifest_refused", message=message)

@@ -1,4 +1,4 @@
-"""The records of a source that were put aside, as a Delta table beside those of its dataflow.
+"""The rejected records of a source, as a Delta table beside those of its dataflow.
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 

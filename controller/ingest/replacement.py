@@ -118,7 +118,7 @@ class Replacements:
         earlier: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
-        """Return what a new file has beside the one before it, and what it lacks.
+        """Return the records that a new file adds and lacks, compared with the earlier one.
 
         Raises:
             FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.
@@ -164,7 +164,7 @@ class Replacements:
         identity: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Iterator[Brought]:
-        """Yield what the claims of a name brought, newest first."""
+        """Yield the increments of the claims of a name, newest first."""
         seen = set[str]()
         while identity not in seen:
             seen.add(identity)
@@ -180,9 +180,7 @@ class Replacements:
     def _accepted(self, place: SourcePlace, identity: str) -> tuple[ClaimRecord, Brought]:
         claim = self._store.find_claims([identity]).get(identity)
         if claim is None or claim.status != "accepted" or claim.index is None:
-            message = (
-                "the file before it was taken out by a roll-back, but what replaced it was not"
-            )
+            message = "a roll-back removed the original file, but not the file that replaced it"
             raise FileRejectedError(rule="inputs_not_kept", message=message)
         try:
             increment = self._store.increment(place.dataflow, place.name, claim.index).increment
@@ -193,7 +191,7 @@ class Replacements:
         return claim, self._brought(place, claim, increment)
 
     def _brought(self, place: SourcePlace, claim: ClaimRecord, increment: Increment) -> Brought:
-        """Return a claim's part of an increment, which can be that of several files."""
+        """Return a claim's part of an increment, which can have several files."""
         log = SourceLog(place.folder, place.name, self._files)
         entry = next(log.since(increment.index))
         if len(entry.files) == 1:
@@ -247,7 +245,8 @@ def _without_pairs(records: pa.Table) -> pa.Table:
 
 def _not_kept(claim: ClaimRecord) -> FileRejectedError:
     message = (
-        f"the file that it replaces, increment {claim.index}, is no longer kept, so its records "
-        "cannot be taken back; raise `keep` of the source, or CBP_KEEP_INPUTS_HOURS"
+        f"the file to be replaced, increment {claim.index}, is no longer kept, so its records "
+        "cannot be taken back. To keep input longer, raise `keep` of the source, or "
+        "CBP_KEEP_INPUTS_HOURS"
     )
     return FileRejectedError(rule="inputs_not_kept", message=message)

@@ -65,7 +65,7 @@ class ArrivedFile:
     def of(
         cls, claim: ClaimRecord, notes: Mapping[str, Any], records: int | None = None
     ) -> ArrivedFile:
-        """Return what an entry says of a file that was read."""
+        """Return an entry's part about a file that was read."""
         return cls(
             claim=claim.id,
             sequence=claim.sequence,
@@ -86,7 +86,7 @@ class ArrivedFile:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ArrivedFile:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(**{one.name: value[one.name] for one in fields(cls) if one.name in value})
 
 
@@ -104,7 +104,7 @@ class SourceEntry:
         return tuple(file.claim for file in self.files)
 
     def origin(self) -> dict[str, Any]:
-        """Return what the store keeps about the arrival; the claims have the rest."""
+        """Return the facts that the store keeps about the arrival; the claims have the rest."""
         if len(self.files) > 1:
             rejected = sum(file.notes.get("rejected_rows", 0) for file in self.files)
             return {
@@ -140,7 +140,7 @@ class SourceEntry:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceEntry:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(
             Increment.from_json(value["increment"]),
             tuple(map(ArrivedFile.from_json, value.get("files", (value,)))),
@@ -178,7 +178,7 @@ class SourceLog:
             yield from group
 
     def groups_since(self, index: int) -> Iterator[list[SourceEntry]]:
-        """Yield what `since` yields, file by file, as it was put or sealed.
+        """Yield the entries of `since`, file by file, as they were put or sealed.
 
         Raises:
             FileDamagedError: An entry is damaged.

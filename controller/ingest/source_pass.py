@@ -1,4 +1,4 @@
-"""One pass over one source: finish what is claimed, then claim and take in what is eligible.
+"""One pass over one source: finish open claims, then claim and take in eligible files.
 
     open claims    their copies brought to `claimed` after a crash or a stop, taken in first
     manifests      the files of each that was sealed, as one increment
@@ -159,7 +159,7 @@ class SourcePass:
             self._claims.bring_copy(place, claim, opened, listed)
 
     def take_in(self, place: SourcePlace, tally: Tally) -> None:
-        """Take in the files of open claims, then claim and take in what is eligible."""
+        """Take in the files of open claims, then claim and take in eligible files."""
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if self._claims.settle_strays(place, opened):

@@ -231,7 +231,7 @@ class ReplacementRequests:
         name: str,
         stream: BinaryIO | None,
     ) -> Compared:
-        """Return what `ask` would change; changes nothing. Arguments and errors as there."""
+        """Return the effects of `ask`; changes nothing. Arguments and errors as there."""
         place = self._open_place(record, dataflow, source)
         earlier = self._earlier(place, name)
         key = retraction_key("") if stream is None else replacement_key("")
@@ -241,11 +241,11 @@ class ReplacementRequests:
         return Compared.of(made, dataflow, source)
 
     def _earlier(self, place: SourcePlace, name: str) -> ClaimRecord:
-        """Return the claim of the file that counts under a name; raises `NotFoundError`."""
+        """Return the claim of the current file of a name; raises `NotFoundError`."""
         path = evidence(name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
         if claim is None:
-            hint = f"`cbp claims {place.dataflow}` lists what was taken in"
+            hint = f"`cbp claims {place.dataflow}` lists the files that were taken in"
             raise NotFoundError(kind="file", name=f"{place.name}/{name}", hint=hint)
         if (claim.same_as or {}).get("by") == RETRACTED:
             at = f"{claim.created_at:%Y-%m-%d %H:%M:%S} UTC"

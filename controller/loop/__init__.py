@@ -1,4 +1,4 @@
-"""The control loop: decide what runs, run it and record it; safe against a kill at any moment."""
+"""The control loop: decides, executes and records runs; safe against a kill at any moment."""
 
 from controller.loop.assembly import DEFAULT_LOOP_LIMITS, Environment, LoopLimits, Parts
 from controller.loop.controller import Controller

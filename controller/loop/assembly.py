@@ -219,7 +219,7 @@ class Parts:
         self.run_counts, self.wake = RunCounts(), self.woken.set
 
     def make(self, kind: type[T], more: dict[str, Any]) -> T:
-        """Construct a part: it gets `more`, and what its parameters name."""
+        """Construct a part: it gets `more`, and the values that its parameters name."""
         places = (self.given, self.given.limits, self.given.engine)
         for name in signature(kind).parameters.keys() - more.keys():
             if hasattr(type(self), name) or name in vars(self):
@@ -242,7 +242,7 @@ class Parts:
         return IntentionLog(folder, given.files, given.faults, positions_kept=kept)
 
     def set_aside(self, record: DataflowRecord, node: StageNode) -> list[dict[str, Any]]:
-        """Return what a stage has set aside, as published."""
+        """Return the records that a stage has set aside, as published."""
         return self.given.engine.records.set_aside(record.folder, node)
 
     def new_id(self) -> str:
@@ -362,7 +362,7 @@ class Parts:
     )
 
     def make_scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
-        """Construct what reads all files, for the part that knows which of them are needed."""
+        """Construct the scrubber, for the part that knows which files are needed."""
         given = self.given
         more = {
             "root": given.tables_root,

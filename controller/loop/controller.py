@@ -147,7 +147,7 @@ class Controller:
             self.wake()
 
     def outlook(self) -> list[RecoveryPreview]:
-        """Return what is open in every dataflow, and what recovery would do; reads only."""
+        """Return the open work of every dataflow, and the actions of a recovery; reads only."""
         return preview_recovery(self._store, self._files, self._root)
 
     def rebuild(
@@ -188,7 +188,7 @@ class Controller:
         self.wake()
 
     def drain_dataflow(self, name: str) -> None:
-        """Take in no more files, work off what is there, then start no more runs.
+        """Take in no more files, process queued input, then start no more runs.
 
         Persistent and idempotent; `resume` ends it, at any time. A paused dataflow runs again until
         it is drained; a stage that is stopped stays so, and is waited for.
@@ -218,7 +218,7 @@ class Controller:
         self.wake()
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Let a stage run again, whatever paused it, and forget its failures; idempotent.
+        """Let a stage run again, whatever paused it, and reset its failures; idempotent.
 
         Raises:
             NotFoundError: If there is no such stage.
@@ -262,7 +262,7 @@ class Controller:
         return self._parts.run_phases.figures(run)
 
     def every_phase(self) -> dict[str, dict[str, float]]:
-        """Return what `phases` returns, by run, of all runs under way."""
+        """Return the phases of all runs under way, by run."""
         return {
             run: self._parts.run_phases.figures(run)
             for run in self._parts.in_flight.busy().values()
@@ -339,7 +339,7 @@ class Controller:
         return self._parts.run_counts.all()
 
     def every_wait(self) -> Mapping[StageId, Wait]:
-        """Return what `waits` does, of all dataflows: (dataflow, stage) -> wait."""
+        """Return the waits of all dataflows: (dataflow, stage) -> wait."""
         return self._parts.ticker.waits
 
     def stop_leading(self, reason: str) -> None:
@@ -412,7 +412,7 @@ class Controller:
         return self._parts.publisher.unpublished(name)
 
     def open_intentions(self, name: str) -> Sequence[OpenIntention]:
-        """Return what is committed and not yet published, by stage and epoch.
+        """Return committed runs that are not yet published, by stage and epoch.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -448,7 +448,7 @@ class Controller:
         self._parts.woken.clear()
 
     def recover(self) -> None:
-        """Redo and settle what a crash left; called before the first tick of a term."""
+        """Redo and settle work that a crash interrupted; called before the first tick of a term."""
         with self._parts.holds.lock:
             self.journal.begin(term=self._parts.terms.epoch, instance=self._parts.terms.address)
             left = left_aside(self._files, self._root)
@@ -468,13 +468,13 @@ class Controller:
         return {one.dataflow: one.words for one in troubles if one.doing == RECOVERED}
 
     def stop_starting(self) -> None:
-        """Start no more runs; those under way go on. Returns at once."""
+        """Start no more runs; runs under way continue. Returns at once."""
         self._parts.ticker.stopping = True
         self.verifications.stop()
         self.rebuild_jobs.stop()
 
     def drain(self, timeout: float) -> bool:
-        """Start no more runs and wait for those under way; cancel what takes longer.
+        """Start no more runs and wait for those under way; cancel runs that take longer.
 
         Finally publishes what is finished.
 
@@ -493,7 +493,7 @@ class Controller:
         return ended
 
     def tick(self) -> Schedule:
-        """Look at all queues, start what can run, and remember why the rest waits.
+        """Look at all queues, start runs that can start, and remember why the others wait.
 
         From time to time, preferably when no run starts, also collect garbage.
         """

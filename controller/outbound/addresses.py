@@ -1,4 +1,4 @@
-"""Which addresses this service may connect to; pure, but for the look-up of names.
+"""Which addresses this service may connect to; pure, except for the look-up of names.
 
 A URL that somebody else chose must not reach what only this machine or its network can reach: its
 own ports, a router, a cloud's metadata service with its credentials (OWASP API7, SSRF). So a name
@@ -34,7 +34,7 @@ class AddressRefusedError(CbpError):
 
 
 class OutboundFailedError(OperatingError):
-    """Another service did not answer, or answered what cannot be used."""
+    """Another service did not answer, or its answer cannot be used."""
 
     code = "outbound_failed"
 

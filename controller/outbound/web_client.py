@@ -51,7 +51,7 @@ def fetch_json(
             for piece in answer.iter_bytes():
                 body += piece
                 if len(body) > bytes_max:
-                    raise OutboundFailedError(host, f"answered more than {bytes_max} bytes")
+                    raise OutboundFailedError(host, f"the answer has more than {bytes_max} bytes")
     except httpx.HTTPError as error:  # its text can have the URL
         raise OutboundFailedError(host, f"not reached ({type(error).__name__})") from None
     try:
@@ -59,7 +59,7 @@ def fetch_json(
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise OutboundFailedError(host, "answered no JSON object")
+        raise OutboundFailedError(host, "the answer is not a JSON object")
     return value
 
 

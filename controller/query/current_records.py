@@ -109,8 +109,8 @@ def _require_key(dataflow: str, name: str, key: Sequence[str], schema: Schema) -
     missing = [column for column in key if column not in schema]
     if missing or not key:
         message = (
-            f"the flow has no {', '.join(missing) or 'key'}; say by which of its columns "
-            f"({schema}) a record replaces an earlier one: --by COLUMN (REST: _by=COLUMN)"
+            f"the flow has no {', '.join(missing) or 'key'}; name the columns ({schema}) by which "
+            "a later record replaces an earlier one: --by COLUMN (REST: _by=COLUMN)"
         )
         raise DefinitionError(Mistake("key_unknown", f"{dataflow}.{name}", message))
 

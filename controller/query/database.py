@@ -23,7 +23,7 @@ _HIDDEN = frozenset({"_hash", "_bucket"})
 
 
 def open_database(folders: Sequence[str], limits: QueryLimits) -> duckdb.DuckDBPyConnection:
-    """Return an empty database that may read below these folders, and nothing else."""
+    """Return an empty database that can read only below these folders."""
     database = duckdb.connect(
         ":memory:", config={"autoload_known_extensions": "false", "threads": str(limits.threads)}
     )

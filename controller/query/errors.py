@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cbp.errors import CbpError, OperatingError
 
-NOT_HELD = "an answer cannot hold {}; cast it in the query, such as: CAST(x AS VARCHAR)"
+NOT_HELD = "an answer cannot hold {}; cast the value in the query, for example: CAST(x AS VARCHAR)"
 
 
 class QueryRefusedError(CbpError):
@@ -32,8 +32,8 @@ class QueryTimeError(CbpError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"the query was ended after {seconds:g} s; ask for less, or raise CBP_QUERY_SECONDS "
-            "and restart the service",
+            f"the query was stopped after {seconds:g} s. Query less data, or raise "
+            "CBP_QUERY_SECONDS and restart the service",
             seconds=seconds,
         )
 
@@ -45,7 +45,7 @@ class QueryTooLargeError(CbpError):
 
     def __init__(self, what: str, most: int, setting: str) -> None:
         super().__init__(
-            f"{what} takes more than {most >> 20} MiB; ask for fewer rows or columns"
+            f"{what} takes more than {most >> 20} MiB. Query fewer rows or columns"
             + (f", or raise {setting} and restart the service" if setting else ""),
             what=what,
             bytes_max=most,
@@ -59,8 +59,8 @@ class QueriesBusyError(OperatingError):
 
     def __init__(self, parallel: int) -> None:
         super().__init__(
-            f"{parallel} queries run on this instance already; try again when one has ended, or "
-            "raise CBP_QUERIES_MAX and restart the service",
+            f"this instance is already running {parallel} queries. Try again when one of them has "
+            "ended, or raise CBP_QUERIES_MAX and restart the service",
             queries_max=parallel,
         )
 
@@ -72,7 +72,7 @@ class QueryFailedError(OperatingError):
 
     def __init__(self, status: int) -> None:
         super().__init__(
-            f"the process of the query ended with status {status}; the log of the service may say "
-            "why. Ask for less, or try again",
+            f"the process of the query ended with status {status}. The log of the service may "
+            "show why. Query less data, or try again",
             status=status,
         )

@@ -191,7 +191,7 @@ def _rows(stream: bytes) -> list[tuple[Any, ...]]:
 
 
 def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; refuse what an answer does not hold, instead of changing it."""
+    """Return a column's values; refuse values that an answer cannot hold unchanged."""
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     except (OverflowError, TypeError, ValueError) as error:
@@ -200,6 +200,6 @@ def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without what is the service's own."""
+    """Return this process's environment without the service's own variables."""
     kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
     return {name: value for name, value in os.environ.items() if name in kept}

@@ -32,7 +32,7 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A query, and what it may read and take.
+    """A query, the tables that it may read, and its limits.
 
     Attributes:
         tables: Folder of each table below it -> the version to read.

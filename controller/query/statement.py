@@ -36,16 +36,16 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
     if parsed.get("error"):
         message = str(parsed.get("error_message", ""))
         if parsed.get("error_type") == "not implemented":
-            why = "it is not a SELECT"
+            why = "the query is not a SELECT"
             raise QueryRefusedError(why)
-        why = f"this is not SQL: {message}"
+        why = f"the query is not valid SQL: {message}"
         raise QueryInvalidError(why)
     statements = parsed.get("statements") or []
     if len(statements) != 1:
-        why = f"it has {len(statements)} statements"
+        why = f"the query has {len(statements)} statements"
         raise QueryRefusedError(why)
     if statements[0].get("named_param_map"):
-        why = "it has parameters, and there are no values for them"
+        why = "the query has parameters, but no values for them"
         raise QueryRefusedError(why)
     nodes = list(_nodes(statements[0]))
     with_names = {name for node in nodes for name in _with_names(node)}
@@ -80,14 +80,17 @@ def _with_names(node: Mapping[str, Any]) -> Iterator[str]:
 def _require_allowed(node: Mapping[str, Any]) -> None:
     kind = node.get("type")
     if kind == "SHOW_REF":
-        why = "it describes tables; without a query, `cbp sql DATAFLOW` lists them"
+        why = (
+            "the query describes tables; to list the tables, call `cbp sql DATAFLOW` without a "
+            "query"
+        )
         raise QueryRefusedError(why)
     if kind == "TABLE_FUNCTION":
         function = node.get("function")
         name = function.get("function_name", "") if isinstance(function, Mapping) else ""
         if str(name).lower() not in TABLE_FUNCTIONS:
             allowed = ", ".join(sorted(TABLE_FUNCTIONS))
-            why = f"it calls {name!r} as a table; allowed are {allowed}"
+            why = f"the query uses the table function {name!r}; allowed are {allowed}"
             raise QueryRefusedError(why)
     name = node.get("function_name")
     if isinstance(name, str) and name.lower() in _FUNCTIONS_REFUSED:

@@ -37,7 +37,7 @@ def sql_names(tables: Iterable[str]) -> dict[str, str]:
 
 
 def is_flow(table: str) -> bool:
-    """Return whether a table of a snapshot is that of a flow."""
+    """Return whether a table of a snapshot belongs to a flow."""
     return table.startswith("flows/")
 
 

@@ -1,4 +1,4 @@
-"""A document as YAML text for people: what a page edits, and what the difference of versions shows.
+"""A document as YAML text for people: for the page's editor, and for differences of versions.
 
 Guaranteed: `parse_document` reads the text back as the same values
 (tests/controller/registry/test_document_text.py). The text that an author sent is not kept, so
@@ -35,10 +35,10 @@ _FIRST = (
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes YAML 1.2: what would not be read back as text is quoted."""
+    """Writes YAML 1.2: text that would not be read back as text is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write equal parts twice: nobody wants to read anchors."""
+        """Write equal parts twice, since anchors are hard to read."""
         return True
 
 
@@ -67,7 +67,7 @@ def document_text(document: Mapping[str, Any]) -> str:
 
 
 def _ordered(fields: Any) -> Any:
-    """Return a mapping with known fields first; anything else as it is."""
+    """Return a mapping with known fields first; return other values unchanged."""
     if not isinstance(fields, Mapping):
         return fields
     return {name: fields[name] for name in (*_FIRST, *fields) if name in fields}

@@ -23,7 +23,7 @@ def describe_example(one: ReadyDataflow) -> dict[str, Any]:
 
 
 def describe_translator(registry: Registry, name: str) -> dict[str, Any]:
-    """Return what a translator reads and writes, and its parameters; or why it cannot be loaded."""
+    """Return a translator's inputs, outputs and parameters, or why it cannot be loaded."""
     try:
         info = registry.describe(name)
     except CbpError as error:  # one broken package must not hide the others

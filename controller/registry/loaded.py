@@ -100,7 +100,7 @@ def _path(file: str | None) -> str:
 
 
 def file_signature(path: str) -> Signature | None:
-    """Return what shows that a file was edited or replaced; `None` if it cannot be read."""
+    """Return a signature that changes when a file is edited; `None` if it cannot be read."""
     try:
         status = os.stat(path)
     except OSError:

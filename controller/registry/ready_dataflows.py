@@ -56,7 +56,10 @@ def _load(point: importlib.metadata.EntryPoint, package: str) -> ReadyDataflow:
         made: Callable[[], Any] = point.load()
         document = made()
         if not isinstance(document, Mapping):
-            message = f"{point.value} returns a {type(document).__name__}, not a document"
+            message = (
+                f"{point.value} returns a {type(document).__name__}; expected a document (a "
+                "mapping)"
+            )
             raise TypeError(message)
     except Exception as error:  # importing an author's module may raise anything
         problem = f"{type(error).__name__}: {error}"

@@ -120,14 +120,18 @@ def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tup
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
-        _fail("document_too_large", "document", f"is above {TEXT_BYTES_MAX} bytes")
+        _fail("document_too_large", "document", f"is larger than {TEXT_BYTES_MAX} bytes")
     if media_type in _JSON_TYPES:
         value = _json(text)
     elif media_type in _YAML_TYPES:
         value = _yaml(text)
     else:
         allowed = ", ".join(sorted(_JSON_TYPES | _YAML_TYPES))
-        _fail("content_type_unknown", "document", f"{media_type!r}; use one of {allowed}")
+        _fail(
+            "content_type_unknown",
+            "document",
+            f"the content type {media_type!r} is not supported; use one of {allowed}",
+        )
     reader = _Plain()
     document = reader.read(value, ())
     if not isinstance(document, dict):
@@ -220,7 +224,7 @@ class _YamlReader:
             _fail(
                 "document_syntax",
                 event_place(event.start_mark),
-                f"nothing is named {event.anchor!r}",
+                f"there is no anchor named {event.anchor!r}",
             )
         self._add(event, self._anchors[event.anchor])
 
@@ -265,7 +269,7 @@ def _core_value(event: yaml.ScalarEvent) -> Any:
 
 
 class _Plain:
-    """Turns pairs into mappings; collects duplicates; refuses what JSON cannot hold.
+    """Turns pairs into mappings; collects duplicates; refuses values that JSON cannot hold.
 
     The uses of an alias share one object up to here. Here each use is read, and counted, by itself.
     """
@@ -309,7 +313,11 @@ class _Plain:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                _fail("document_invalid", where, "half of a surrogate pair is not text")
+                _fail(
+                    "document_invalid",
+                    where,
+                    "the text has half of a surrogate pair, which is not a character",
+                )
 
     def _too_large(self, path: tuple[str, ...], message: str) -> NoReturn:
         _fail("document_too_large", ".".join(path[:1])[:NAME_MAX] or "document", message)

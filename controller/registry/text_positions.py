@@ -92,7 +92,7 @@ def _first_name(node: _Node, path: str) -> str | None:
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not been read yet; `name` is that of the pair under way."""
+    """A collection whose end has not been read yet; `name` belongs to the present pair."""
 
     node: _Node
     is_list: bool

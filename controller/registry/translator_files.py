@@ -1,4 +1,4 @@
-"""Translators of plain files: what `cbp serve --translators PATH` makes known to documents.
+"""Translators of plain files, which `cbp serve --translators PATH` makes known to documents.
 
     clicks.py               its classes: `UrlCount`, or `clicks:UrlCount`
     flows/                  the same for each file in it that imports `cbp`
@@ -89,7 +89,7 @@ class TranslatorFiles:
             return [problem for pair in problems for problem in pair if problem is not None]
 
     def find(self, name: str) -> tuple[Factory, str] | None:
-        """Return what makes the translator of this name, and which file or project has it.
+        """Return the factory of the translator of this name, and its file or project.
 
         Raises:
             DefinitionError: Rule `translator_ambiguous` if several files have the name.
@@ -106,13 +106,13 @@ class TranslatorFiles:
         return next(((factory, shown) for (shown, _), factory in matches.items()), None)
 
     def refresh(self) -> None:
-        """Load what has changed on disk since it was loaded."""
+        """Load files that have changed on disk since they were loaded."""
         with self._lock:
             for folder in self._folders:
                 folder.load(anew=True)
 
     def renew(self) -> int:
-        """Load what has changed on disk since that was last tried; return `loads`.
+        """Load files that have changed on disk since the last attempt; return `loads`.
 
         Unlike `refresh`, it reads no file that is as it was at the last try, and it waits at most
         `RENEW_SECONDS` for an author's import, which goes on. So a loop may call it.
@@ -182,7 +182,7 @@ class _Folder:
         self._by_name: dict[str, tuple[str, Factory]] = {}
 
     def load(self, *, anew: bool = False) -> None:
-        """Load the modules if they are not; `anew`: also if the files differ from what is."""
+        """Load the modules if they are not; `anew`: also if the files have changed."""
         if not anew and (self.sources is not None or self.problem is not None):
             return
         try:
@@ -200,7 +200,7 @@ class _Folder:
             self.problem = _import_problem(self.root, self.given[0].shown, error)
 
     def is_changed(self) -> bool:
-        """Return whether a file is not what it was when this was last asked."""
+        """Return whether a file has changed since the last call."""
         before = self._tried
         self._tried = {path: file_signature(path) for path in self.paths()}
         return self._tried != before
@@ -221,12 +221,12 @@ class _Folder:
             elif (thing := _attribute(self._modules[root], attribute)) is not None:
                 self._by_name[name] = self.given[0].shown, thing
             else:
-                message = f"{PROJECT} names {target}, but {root} has no {attribute}"
+                message = f"{PROJECT} names {target}, but {root} does not define {attribute}"
                 problem = translators_mistake(message, "translator_failed", name)
         return problem
 
     def changed(self) -> Iterator[str]:
-        """Yield the files that are not what was loaded."""
+        """Yield the files that differ from the loaded ones."""
         for module in () if self.sources is None else self.sources.modules:
             if not is_current(module):
                 yield module.path
@@ -237,7 +237,7 @@ class _Folder:
         yield from ((name, shown) for name, (shown, _) in self._by_name.items())
 
     def matches(self, name: str) -> Iterator[tuple[str, str, Factory]]:
-        """Yield what a name can mean: its full name, where it is, and the factory."""
+        """Yield the meanings of a name: its full name, its place, and the factory."""
         self.load()
         for full, (shown, factory) in self._by_name.items():
             if name in (full, full.rpartition(":")[2]):
@@ -249,7 +249,7 @@ class _Folder:
                 yield name, f"{root}.py", thing
 
     def underived(self, name: str) -> DefinitionError | None:
-        """Return what is wrong with a class of this name that is not a translator, if any."""
+        """Return the mistake in a class of this name that is not a translator, if any."""
         for root, module in self._modules.items():
             class_ = vars(module).get(name)
             if isinstance(class_, type) and class_.__module__ == root:
@@ -273,13 +273,13 @@ class _Folder:
 
 
 def author_of(translate: Callable[..., object]) -> Any:
-    """Return the class of the translator that a function belongs to; else the function."""
+    """Return the class of the translator that a function belongs to, or the function."""
     owner = getattr(translate, "__self__", None)
     return translate if owner is None else type(owner)
 
 
 def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:
-    """Return the files of these modules that are not what a thing was loaded from."""
+    """Return the files of these modules that differ from those an object was loaded from."""
     return sorted(
         module.path for module in origin[1] if module.name in modules and not is_current(module)
     )
@@ -296,7 +296,7 @@ def _check_names(folders: Iterable[_Folder]) -> None:
             if other != folder.root:
                 where = f"is in {other} and in {folder.root}"
             elif is_taken(top, path):
-                where = "is the name of an installed module too"
+                where = "is also the name of an installed module"
             else:
                 continue
             message = f"{top} {where}; rename {path or top}"
@@ -340,5 +340,5 @@ def _import_problem(root: Path, shown: str, error: BaseException) -> DefinitionE
     elif what := advice(error, text_of(error), {}):
         message += f"; {what}"
     elif isinstance(error, SystemExit):
-        message += "; put what is only for `python FILE` below `if __name__ == '__main__':`"
+        message += "; move code that is only for `python FILE` below `if __name__ == '__main__':`"
     return DefinitionError(Mistake("translator_failed", shown, message, place))

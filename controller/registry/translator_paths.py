@@ -44,7 +44,7 @@ class GivenPath:
     project: Path | None = None
 
     def targets(self) -> Mapping[str, str]:
-        """Return what is to be loaded, by name: `module:attribute`, or a module with all it has."""
+        """Return the objects to load, by name: `module:attribute`, or a whole module."""
         if self.project is not None:
             return project_points(self.project)
         return {path.stem: path.stem for path in self.files()}
@@ -90,10 +90,13 @@ def canonical_name(package: str) -> str:
 
 
 def given_path(path: Path) -> GivenPath:
-    """Return what one path means."""
+    """Return the meaning of one path."""
     if path.is_file() and path.suffix == ".py":
         if not path.stem.isidentifier() or path.stem.startswith("__"):
-            message = f"{path.name} is not a module name; rename it, such as my_flow.py"
+            message = (
+                f"{path.name} is not a valid module name; rename the file, for example to "
+                "my_flow.py"
+            )
             raise translators_mistake(message, "translators_path_invalid", "translators")
         return GivenPath(path.parent, path.name, file=path)
     if not path.is_dir():
@@ -107,8 +110,9 @@ def given_path(path: Path) -> GivenPath:
         return GivenPath(root, path.name, project=path)
     if (path / "__init__.py").exists():
         message = (
-            f"{path} is a package; name a file of it that needs no other one, or the folder with "
-            f"its pyproject.toml, which has the entry points {ENTRY_POINTS}"
+            f"{path} is a package. Name one of its files that imports no other file of the "
+            "package, or the folder with the pyproject.toml that declares the entry points "
+            f"{ENTRY_POINTS}"
         )
         raise translators_mistake(message, "translators_path_invalid", "translators")
     return GivenPath(path, path.name)
@@ -150,13 +154,16 @@ def read_module(root: Path, name: str) -> SourceModule | None:
     if path is None:
         return None
     if path.stat().st_size > SOURCES_BYTES_MAX:
-        message = f"{path} has more than {SOURCES_BYTES_MAX} bytes; make it a package, and allow it"
+        message = (
+            f"{path} has more than {SOURCES_BYTES_MAX} bytes; install the code as a package and "
+            "add that to CBP_ALLOWED_PACKAGES"
+        )
         raise translators_mistake(message, "translators_path_invalid", "translators")
     return SourceModule(name, str(path), path.name == "__init__.py", path.read_bytes())
 
 
 def is_current(module: SourceModule) -> bool:
-    """Return whether the file of a module is still what was read."""
+    """Return whether the file of a module still has the content that was read."""
     try:
         return Path(module.path).read_bytes() == module.source
     except OSError:

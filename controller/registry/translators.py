@@ -118,7 +118,7 @@ class Registry:
         return tuple(sorted({*self._points, *self.translator_files.names()}))
 
     def describe(self, name: str) -> TranslatorInfo:
-        """Return what is known of one translator; imports its module."""
+        """Return the known facts about one translator; imports its module."""
         factory, package = self._load(name)
         description = inspect.getdoc(factory) or ""
         parameters = inspect.signature(factory).parameters
@@ -167,7 +167,7 @@ class Registry:
         return made
 
     def newer_files(self, dataflow: Dataflow, stage: str) -> list[str]:
-        """Return the files of a stage's code that are not what the stage's code was loaded from.
+        """Return the files of a stage's code that changed since that code was loaded.
 
         A newer version of a translator's file may be loaded, too, because a document was checked.
         """
@@ -178,7 +178,7 @@ class Registry:
         return list(self._loaded.changed(self._modules.get(node.reference, ())))
 
     def require_loaded(self, dataflow: Dataflow) -> None:
-        """Raise an error if a dataflow's code on disk is not what this process has loaded.
+        """Raise an error if a dataflow's code on disk differs from the loaded code.
 
         Otherwise it would be registered with code that is nowhere on disk, and the next start would
         run other code. Only registrations are checked; what already runs goes on.
@@ -199,8 +199,8 @@ class Registry:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register" if of_files else "restart the service, then register"
                 message = (
-                    f"what is installed is not what the service has loaded: {', '.join(changed)} "
-                    f"changed since; {then}"
+                    "the installed code differs from the code that the service has loaded: "
+                    f"{', '.join(changed)} changed since; {then}"
                 )
                 mistakes.append(Mistake("code_not_loaded", f"stages.{name}.translator", message))
         if mistakes:
@@ -251,7 +251,7 @@ class Registry:
         return self.translator_files.loads
 
     def renew(self) -> int:
-        """Load translator files that have changed since that was last tried; return `loads`."""
+        """Load translator files that have changed since the last attempt; return `loads`."""
         return self.translator_files.renew()
 
     def _has_renewed(self) -> bool:
@@ -266,7 +266,7 @@ class Registry:
             return dataflow_from_document(document, self.resolve, without=LATER_RULES)
 
     def _load(self, name: str) -> tuple[Callable[..., Any], str]:
-        """Return what makes the translator of this name, and its package or file."""
+        """Return the factory of the translator of this name, and its package or file."""
         points, of_file = self._points.get(name, []), self.translator_files.find(name)
         if not points and of_file is None:
             if problem := self.translator_files.problem_of(name):
@@ -275,9 +275,9 @@ class Registry:
         offers = [_package(point) for point in points] + ([of_file[1]] if of_file else [])
         if len(offers) > 1:
             packages = ", ".join(sorted(offers))
-            what = "allow only one of them, or rename one"
+            what = "allow only one of these packages, or rename one translator"
             if of_file is not None:
-                what = f"give the one of {of_file[1]} another name"
+                what = f"rename the translator of {of_file[1]}"
             message = f"is offered by {packages}; {what}"
             raise _wrong(message, rule="translator_ambiguous", where=name)
         factory = of_file[0] if of_file else self._imported(name, points[0])
@@ -313,12 +313,12 @@ class Registry:
         ]
         if near:
             return f"there is no translator {name!r}; did you mean {' or '.join(near)}?"
-        known = listed(names) or "none: no allowed package offers any"
+        known = listed(names) or "none, since no allowed package offers a translator"
         if name == name.lower() and ":" not in name:
             return f"there is no translator {name!r}; use one of {known}"
         return (
-            f"there is no translator {name!r}; if it is a class in a file of yours, start the "
-            f"service with `cbp serve --translators FILE.py`; else use one of {known}"
+            f"there is no translator {name!r}; if this is a class in your own file, start the "
+            f"service with `cbp serve --translators FILE.py`; otherwise use one of {known}"
         )
 
 
@@ -355,7 +355,7 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
 
 
 def _spelled(name: str) -> str:
-    """Return a name without what `UrlCount` and `url_count` differ by."""
+    """Return a name without the difference between `UrlCount` and `url_count`."""
     return name.rpartition(":")[2].replace("_", "").lower()
 
 

@@ -207,14 +207,14 @@ class RunLogCapture(logging.Handler):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep an entry if it is of a run."""
+        """Keep an entry if it belongs to a run."""
         try:
             self.format(record)
         except Exception:  # a log must not end what it describes
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Say that a line was lost; logging would print it as it came, with its secrets."""
+        """Report a lost line without its text, which logging would print with its secrets."""
         with suppress(OSError, ValueError):
             kind = type(sys.exc_info()[1]).__name__
             sys.stderr.write(f"a line of a run's log was lost ({kind}), by {record.name}\n")

@@ -1,6 +1,6 @@
 """HTTP protocol of `cbp serve`: uvicorn's, with limits on connections and on the time for a head.
 
-A client that sends half of a request head and then nothing would hold a connection for ever.
+A client that sends half of a request head and then nothing would hold a connection forever.
 Enough such clients, without any token, would use up all file descriptors of this process, and the
 service could no longer open a file. So a head has a time limit. If there are too many connections,
 the one that has waited longest for a head is closed. So complete requests are served, however many
@@ -101,7 +101,7 @@ class _Bounded(asyncio.Protocol):
         self._refuse("503 Service Unavailable", _FULL, **{"Retry-After": "5"})
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not a request of HTTP, which the application never sees."""
+        """Refuse bytes that are not an HTTP request; the application never sees them."""
         self._refuse("400 Bad Request", _INVALID)
 
     def _refuse(self, status: str, document: Mapping[str, Any], **more: str) -> None:

@@ -15,8 +15,8 @@ class PortTakenError(OperatingError):
 
     def __init__(self, host: str, port: int, why: str) -> None:
         super().__init__(
-            f"port {port} on {host} cannot be used ({why}); stop what uses it, "
-            "or choose another one: cbp serve --port N, or CBP_PORT=N",
+            f"port {port} on {host} cannot be used ({why}). Stop the program that uses it, or "
+            "choose another port: cbp serve --port N, or CBP_PORT=N",
             host=host,
             port=port,
         )

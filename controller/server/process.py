@@ -160,10 +160,10 @@ def _readers(settings: Settings, app: FastAPI) -> ReaderSupervisor | None:
 
 
 def watchdog(seconds: float) -> None:
-    """End this process after a time, whatever hangs in it; committed work is durable."""
+    """End this process after a time, even if it hangs; committed work is durable."""
 
     def force() -> None:
-        print_text(f"the service did not end within {seconds:g} s and was ended; nothing is lost")
+        print_text(f"the service did not stop within {seconds:g} s and was killed; nothing is lost")
         os._exit(FORCED_STATUS)
 
     timer = threading.Timer(seconds, force)

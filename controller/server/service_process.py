@@ -43,7 +43,7 @@ Wait = Callable[[float], None]
 
 
 def choose_port(preferred: int) -> int:
-    """Return the preferred port if it is free, else one that the system chooses."""
+    """Return the preferred port if it is free, or one that the system chooses."""
     with suppress(PortTakenError):
         check_port("127.0.0.1", preferred)
         return preferred

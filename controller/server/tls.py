@@ -89,7 +89,7 @@ class TlsFiles:
         return thread
 
     def _look(self) -> _State:
-        """Return what differs if the files are not the same as before."""
+        """Return a value that changes when the files do."""
         state = []
         for where, path in (("tls_cert", self._certificate), ("tls_key", self._key)):
             try:
@@ -117,7 +117,10 @@ class TlsFiles:
         except ssl.SSLCertVerificationError as error:
             rules = {_EXPIRED: "tls_expired", _NOT_YET_VALID: "tls_not_yet_valid"}
             rule = rules.get(error.verify_code, "tls_file_invalid")
-            message = f"no client accepts {self._certificate}: {error.verify_message}; renew it"
+            message = (
+                f"clients reject the certificate {self._certificate}: {error.verify_message}; "
+                "renew it"
+            )
             _refuse(rule, "tls_cert", message)
 
     def _load(self) -> ssl.SSLContext:
@@ -127,7 +130,10 @@ class TlsFiles:
             context.load_cert_chain(self._certificate, self._key, password=_no_password)
         except ssl.SSLError as error:
             if "MISMATCH" in (error.reason or ""):
-                message = f"{self._key} is not the key of {self._certificate}; name a pair"
+                message = (
+                    f"{self._key} is not the key of the certificate {self._certificate}; give a "
+                    "matching pair"
+                )
                 _refuse("tls_mismatch", "tls_key", message)
             message = (
                 f"{self._certificate} and {self._key} are not a certificate and key as PEM "
@@ -142,14 +148,17 @@ class TlsFiles:
 
 def _no_password() -> NoReturn:
     """Answer OpenSSL, which would ask on the terminal otherwise."""
-    message = "the key has a password; write it without one, readable by the service alone"
+    message = (
+        "the key is protected by a password; store it without a password, readable only by the "
+        "service"
+    )
     raise ValueError(message)
 
 
 def _require_closed(path: Path, status: os.stat_result) -> None:
     # A file of another owner is a mounted secret: its permissions are not ours to judge.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
-        message = f"other users may read {path}; run: chmod 600 {path}"
+        message = f"other users can read {path}; run: chmod 600 {path}"
         _refuse("tls_key_open", "tls_key", message)
 
 

@@ -76,26 +76,29 @@ class _DeltaTarget:
     faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
-        """Make the table, or check that it is this sink's and nobody else's; see `Target`."""
+        """Make the table, or check that it belongs to this sink; see `Target`."""
         if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or make it, and the sink continues automatically"
+            why = "the folder is missing; mount or create it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if not self.files.list_names(f"{self.folder}/{LOG}"):
             return self._make(note)
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
         if table.metadata().description != self._owner(note):
-            why = "was not written by this sink, or was written before the sink was last removed"
+            why = "was written by another sink, or by this one before it was last removed"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return self._seen(replace(note, claimed=True), table.version())
 
     def _make(self, note: SinkNote) -> SinkNote:
         if note.claimed:
-            why = "the table is gone; restore it, or give the sink another path"
+            why = "the table no longer exists; restore it, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         others = self.files.list_names(self.folder)
         if [name for name in others if name != LOG]:
-            why = f"holds {', '.join(others[:_SHOWN])}; a sink begins with an empty folder"
+            why = (
+                f"the folder holds {', '.join(others[:_SHOWN])}, but a sink must begin with an "
+                "empty folder"
+            )
             raise SinkForeignError(self.folder, why)
         self.faults("sink_table.before")
         with _delta_errors(self.folder):
@@ -107,7 +110,7 @@ class _DeltaTarget:
         return replace(note, claimed=True, version=table.version())
 
     def _seen(self, note: SinkNote, version: int) -> SinkNote:
-        """Return the note as of a version; refuse what the sink did not commit next."""
+        """Return the note as of a version; refuse commits that the sink did not make."""
         ours = 0
         for number in range(note.version + 1, version + 1):
             operation = self._writer(note, number)
@@ -118,7 +121,8 @@ class _DeltaTarget:
                 self._refuse(f"version {number} was written by {operation}, not by this sink")
         if ours > 1:  # a crash leaves one
             self._refuse(
-                f"has {ours} commits that the dataflow does not know, as after a restored back-up"
+                f"has {ours} commits that are unknown to the dataflow, for example because a "
+                "backup was restored"
             )
             note = replace(note, replacement=uuid.uuid4().hex)
         return replace(note, version=version)
@@ -201,7 +205,7 @@ class DeltaAppend(_DeltaTarget):
         return self._commit(note, _number(shipment.generation, shipment.index), append)
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return `increment I of generation G` of what was undone; see `Target.stale`."""
+        """Return `increment I of generation G` for undone increments; see `Target.stale`."""
         return [f"increment {i} of generation {g}" for g, i in self._stale(note, generations)]
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
@@ -227,7 +231,7 @@ class DeltaAppend(_DeltaTarget):
 
 @dataclass(frozen=True, slots=True)
 class DeltaMirror(_DeltaTarget):
-    """Holds what a view holds; see the module header."""
+    """Holds the records of a view; see the module header."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
     key: tuple[str, ...]
@@ -324,14 +328,14 @@ def _numbered(
 
 
 def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the changes of a batch that say what becomes of a record."""
+    """Return the net changes of a batch, one per record."""
     left = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "update_before"))
     return pa.RecordBatch.from_arrays([left.column(name) for name in schema.names], schema=schema)
 
 
 @contextmanager
 def _delta_errors(folder: str) -> Iterator[None]:
-    """Turn what delta-rs raises about a table into coded errors."""
+    """Turn errors of delta-rs about a table into coded errors."""
     with target_errors(folder):
         try:
             yield

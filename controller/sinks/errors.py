@@ -1,4 +1,4 @@
-"""Errors of sinks. None of them stops a dataflow: the sink is tried again, or waits for a choice.
+"""Errors of sinks. None of them stops a dataflow: the sink retries, or waits for a choice.
 
 OperatingError
 |- SinkTargetError        the target cannot be written: device, rights, a lost folder
@@ -45,7 +45,7 @@ class SinkPlaceError(OperatingError):
 
 
 class SinkForeignError(OperatingError):
-    """The target of a sink belongs to something else, or something else has changed it."""
+    """The target of a sink has another owner, or another program has changed it."""
 
     code = "sink_target_foreign"
     retryable = False
@@ -62,11 +62,10 @@ class SinkRolledBackError(OperatingError):
 
     def __init__(self, sink: str, first: int, stale: Sequence[str]) -> None:
         super().__init__(
-            f"sink {sink!r} published increments from {first} on, which a roll-back undid; "
-            f"{format_count(len(stale), 'item')} in its target "
-            f"{'is' if len(stale) == 1 else 'are'} no longer true ({listed([*stale])}). Choose: "
-            "`resume --rewrite` removes them and publishes what took their place; `resume --keep` "
-            "leaves them and continues",
+            f"sink {sink!r} published increments from {first} on, which a roll-back undid. In its "
+            f"target {format_count(len(stale), 'item')} {'is' if len(stale) == 1 else 'are'} no "
+            f"longer correct ({listed([*stale])}). Choose: `resume --rewrite` removes them and "
+            "publishes their replacements; `resume --keep` leaves them and continues",
             sink=sink,
             first=first,
             stale=[*stale],
@@ -82,8 +81,8 @@ class SinkGapError(OperatingError):
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
             f"sink {sink!r} has published up to increment {next_}, but the flow now begins at "
-            f"{oldest}, since older increments were collected or their stage was rebuilt: the sink "
-            "has missed the records in between. `resume --keep` continues after the gap",
+            f"{oldest}, since older increments were collected, or their stage was rebuilt. The "
+            "sink has missed the records in between. `resume --keep` continues after the gap",
             sink=sink,
             next=next_,
             oldest=oldest,
@@ -97,7 +96,8 @@ class SinkDeliveryError(OperatingError):
 
     def __init__(self, sink: str, delivery: str, why: str) -> None:
         super().__init__(
-            f"sink {sink!r}: delivery {delivery}: {why}; it is sent again with the same id",
+            f"sink {sink!r}: delivery {delivery}: {why}. The service sends it again with the same "
+            "id",
             sink=sink,
             delivery=delivery,
             cause=why,
@@ -105,16 +105,16 @@ class SinkDeliveryError(OperatingError):
 
 
 class SinkRefusedError(OperatingError):
-    """A webhook refused a delivery for good; an operator can let it go."""
+    """A webhook refused a delivery permanently; an operator can skip it."""
 
     code = "sink_delivery_refused"
     retryable = False
 
     def __init__(self, sink: str, delivery: str, status: int) -> None:
         super().__init__(
-            f"sink {sink!r}: delivery {delivery} was refused with {status}, and the later ones "
-            "wait. Fix the receiver, the address or the secret; `resume --keep` continues without "
-            "this delivery",
+            f"sink {sink!r}: delivery {delivery} was refused with status {status}, and later "
+            "deliveries wait. Fix the receiver, the address or the secret; `resume --keep` "
+            "continues without this delivery",
             sink=sink,
             delivery=delivery,
             status=status,
@@ -128,8 +128,8 @@ class SinkSecretError(OperatingError):
 
     def __init__(self, secret: str, path: str, why: str) -> None:
         super().__init__(
-            f"the secret {secret!r} cannot be read: {path}: {why}; put it there, in a file that "
-            "only the service's user can read",
+            f"the secret {secret!r} cannot be read: {path}: {why}. Store the secret in that file, "
+            "readable only by the service's user",
             secret=secret,
             path=path,
         )
@@ -146,7 +146,7 @@ class SinkChoiceError(OperatingError):
 
 
 class SinkFailedError(OperatingError):
-    """A sink failed with an unexpected error; the other sinks and the dataflow go on."""
+    """A sink failed with an unexpected error; other sinks and the dataflow continue."""
 
     code = "sink_failed"
 
@@ -160,7 +160,7 @@ class SinkFailedError(OperatingError):
 
 @contextmanager
 def target_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system raises about a target into coded errors."""
+    """Turn errors of the operating system about a target into coded errors."""
     try:
         yield
     except OSError as error:

@@ -87,15 +87,18 @@ class IncrementFiles:
         marker = f"{self.folder}/{MARKER}"
         owner = f"{self.dataflow}/{self.sink}"
         if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or make it, and the sink continues automatically"
+            why = "the folder is missing; mount or create it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if note.claimed and not self.files.exists(marker):
-            why = f"{MARKER} is gone; restore the folder, or give the sink another path"
+            why = f"{MARKER} is missing; restore the folder, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         if not note.claimed:
             others = [name for name in self.files.list_names(self.folder) if name != MARKER]
             if others and not self.files.exists(marker):
-                why = f"holds {', '.join(others[:_SHOWN])}; a sink begins with an empty folder"
+                why = (
+                    f"the folder holds {', '.join(others[:_SHOWN])}, but a sink must begin with "
+                    "an empty folder"
+                )
                 raise SinkForeignError(self.folder, why)
         value = {"sink": owner, "token": note.token}
         data = json.dumps(value).encode() + b"\n"
@@ -154,7 +157,7 @@ class IncrementFiles:
         return note
 
     def remove_drafts(self) -> None:
-        """Remove what a killed writer left; called when the sink is first at work."""
+        """Remove temporary files of a killed writer; called before the sink's first work."""
         if os.path.isdir(self.folder):
             self.files.remove_temporaries(self.folder)
 
@@ -163,7 +166,7 @@ class IncrementFiles:
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
-            why = "already exists, and was not written by this sink; remove it"
+            why = "already exists, but was not written by this sink; remove the file"
             raise SinkForeignError(path, why)
 
     def _write(self, path: str, batches: Iterable[pa.RecordBatch]) -> None:

@@ -66,7 +66,7 @@ class SinkNote:
 
     @classmethod
     def from_json(cls, value: Any) -> SinkNote:
-        """Read what `SinkNotes.save` wrote."""
+        """Read the output of `SinkNotes.save`."""
         if value.pop("format") != FORMAT:
             message = "the note of a sink has an unknown format"
             raise InvariantError(message)

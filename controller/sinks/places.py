@@ -1,4 +1,4 @@
-"""Where sinks may write: what the operator allowed, and nothing else.
+"""The folders and hosts to which the operator allows sinks to write.
 
     CBP_SINK_ROOTS    folders below which sinks write; by default `<root>/sinks`
     CBP_SINK_SECRETS  folder of the secrets that sign webhooks; by default `<root>/secrets`
@@ -67,14 +67,14 @@ class SinkPlaces:
         try:
             status = path.stat()
             if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
-                raise SinkSecretError(sink.secret, str(path), "other users may read it")
+                raise SinkSecretError(sink.secret, str(path), "other users can read the file")
             with path.open("rb") as file:
                 value = file.read(_SECRET_BYTES_MAX).strip()
         except OSError as error:
             why = error.strerror or str(error)
             raise SinkSecretError(sink.secret, str(path), why) from error
         if not value:
-            raise SinkSecretError(sink.secret, str(path), "it is empty")
+            raise SinkSecretError(sink.secret, str(path), "the file is empty")
         return value
 
     @property

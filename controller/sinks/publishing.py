@@ -1,4 +1,4 @@
-"""Publishes what sinks have not published yet: one pass over one sink at a time.
+"""Publishes new increments to sinks: one pass over one sink at a time.
 
     what is wrong with the position (roll-back, gap)?  -> an operator chooses, or it is set right
     for each increment that was recorded since:        target, then note, then store
@@ -111,7 +111,7 @@ class SinkPublishing:
         ]
 
     def due(self) -> list[tuple[str, str]]:
-        """Return those of `all` with something to do: their number decides what a call costs.
+        """Return those of `all` with work to do: their number decides the cost of a call.
 
         A sink is done with a revision of its dataflow once a pass had nothing left to publish. One
         that failed is due when it is tried again. Of the others some have their turn each time.
@@ -283,13 +283,13 @@ class SinkPublishing:
         return reached < end
 
     def _is_current(self, record: DataflowRecord) -> bool:
-        """Return whether a dataflow is still what this pass began with."""
+        """Return whether a dataflow is unchanged since this pass began."""
         now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
         return same and self.open_log(record.folder).generation == record.generation
 
     def _undoing(self, work: SinkWork) -> Sequence[Generation]:
-        """Return the roll-backs that concern the flow: what arrived at a source stays."""
+        """Return the roll-backs that concern the flow: arrivals at a source stay."""
         return () if work.node.reads in work.flows.sources else work.generations
 
     def _home(self, work: SinkWork, index: int) -> int:
@@ -344,7 +344,7 @@ class SinkPublishing:
         return SinkNote(self.random_hex(16), first, record.generation, first)
 
     def _keep(self, work: SinkWork, note: SinkNote) -> None:
-        """Write the note, unless it says the same."""
+        """Write the note, unless it is unchanged."""
         if note != work.note:
             name, identity = work.node.name, work.row.identity
             self.notes.save(work.record.folder, name, identity, note)
@@ -361,7 +361,7 @@ class SinkPublishing:
             work.row = replace(moved, choice="")
 
     def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
-        """Return whether nothing is to be done, or a failed sink is not tried again yet."""
+        """Return whether there is no work, or a failed sink is not due for a retry yet."""
         standing = standing_of(row)
         if standing.error is not None:
             return int(self.clock().timestamp() * 1000) < standing.retry_ms
@@ -369,7 +369,7 @@ class SinkPublishing:
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
-        """Store a failure, so that it is shown, and when the sink is tried again."""
+        """Store a failure with the time of the next attempt, so that it is shown."""
         row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return

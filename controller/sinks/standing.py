@@ -99,7 +99,7 @@ def state_of(record: SinkRecord) -> State:
 
 
 def trouble_of(record: SinkRecord) -> str:
-    """Return what is wrong with a sink, in words; `""` if nothing is."""
+    """Return the error of a sink, in words; `""` if there is none."""
     if state_of(record) not in ("stopped", "retrying"):
         return ""
     standing = standing_of(record)
@@ -107,13 +107,13 @@ def trouble_of(record: SinkRecord) -> str:
     since = datetime.fromtimestamp(standing.since_ms / 1000, UTC)
     return (
         f"sink {record.sink}: {standing.error['message']} (since {since:%Y-%m-%d %H:%M:%S} UTC; "
-        f"the stages go on; `cbp sinks show {record.dataflow} {record.sink}`)"
+        f"the stages continue; `cbp sinks show {record.dataflow} {record.sink}`)"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:
-    """One sink, with its target, how far it is, and what is wrong.
+    """One sink, with its target, its progress, and its error.
 
     Attributes:
         begun: Whether the service has seen it; else the figures are those of a new one.
@@ -138,7 +138,7 @@ def report_sinks(dataflow: Dataflow, rows: Iterable[SinkRecord], now: datetime) 
 
 
 def choices_of(node: SinkNode, standing: Standing) -> tuple[str, ...]:
-    """Return what an operator may choose for a sink now; pure."""
+    """Return the present choices of an operator for a sink; pure."""
     code = (standing.error or {}).get("error_code")
     if code == "sink_rolled_back":
         return CHOICES
@@ -152,7 +152,11 @@ def require_choosing(dataflow: Dataflow, row: SinkRecord, choice: str | None) ->
     node = dataflow.sinks.get(row.sink)
     choices = () if node is None else choices_of(node, standing_of(row))
     if choice is not None and choice not in choices:
-        waits = f"it waits for {' or '.join(choices)}" if choices else "it waits for no choice"
+        waits = (
+            f"the sink waits for {' or '.join(choices)}"
+            if choices
+            else "the sink waits for no choice"
+        )
         raise SinkChoiceError(row.sink, f"{waits}, not for {choice}")
 
 

@@ -1,4 +1,4 @@
-"""Targets of sinks: what each of them does, and the increments that it is given."""
+"""Targets of sinks: the operations of each, and the increments that it gets."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Target(Protocol):
         ...
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return the names of what was true at the note's generation and was undone since."""
+        """Return the names of increments that were valid at the note's generation, now undone."""
         ...
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
-        """Take back what `stale` names: increments from `first` on; idempotent."""
+        """Take back the increments that `stale` names, from `first` on; idempotent."""
         ...

@@ -42,7 +42,7 @@ _PASSING = frozenset({408, 425, 429})
 
 
 def signature(secret: bytes, body: bytes) -> str:
-    """Return what the header `X-CBP-Signature` says."""
+    """Return the value of the header `X-CBP-Signature`."""
     return "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
 
 
@@ -87,7 +87,7 @@ class Webhook:
     faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
-        """Do nothing: receivers belong to nobody."""
+        """Do nothing: receivers have no owner."""
         return replace(note, claimed=True)
 
     def publish(
@@ -109,7 +109,7 @@ class Webhook:
             raise SinkDeliveryError(self.sink, delivery, error.message) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text can have the URL
             host = urlsplit(self.url).hostname
-            why = f"{host} was not reached ({type(error).__name__})"
+            why = f"{host} could not be reached ({type(error).__name__})"
             raise SinkDeliveryError(self.sink, delivery, why) from None
         if 400 <= status < 500 and status not in _PASSING:
             raise SinkRefusedError(self.sink, delivery, status)
@@ -119,7 +119,7 @@ class Webhook:
         return note
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return no files: what was sent cannot be taken back, and is sent again."""
+        """Return no files: deliveries cannot be taken back, and are sent again."""
         return []
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

@@ -1,4 +1,4 @@
-"""Who may use the service, and what was done: the part of the store that no folder can rebuild.
+"""Tokens, sessions and the audit log: the part of the store that no folder can rebuild.
 
 No secret is here: of tokens, sessions and sign-in codes only the SHA-256 digest, in hex. Writes do
 not name the lease, since every instance signs people in and writes down what it did.

@@ -133,7 +133,7 @@ def open_scratch(url: str) -> Store:
 
 
 def open_beside(url: str) -> Store:
-    """Open the store beside the process that serves it, and has brought it to this version.
+    """Open the store beside the process that serves it, and that has upgraded it.
 
     Args:
         url: As in `open_store`.
@@ -169,7 +169,7 @@ class Store(
         self._database.close()
 
     def stamp(self) -> Hashable | None:
-        """Return a stamp of this moment: while it is the same, nobody has changed the store.
+        """Return a stamp of this moment; an unchanged stamp means an unchanged store.
 
         `None` if the database has none, as PostgreSQL; then nothing is known.
         """

@@ -25,7 +25,8 @@ class CursorInvalidError(OperatingError):
 
     def __init__(self, cursor: str) -> None:
         super().__init__(
-            "the cursor was not handed out by this listing; begin without one", cursor=cursor[:100]
+            "the cursor does not belong to this listing; begin again without a cursor",
+            cursor=cursor[:100],
         )
 
 
@@ -46,13 +47,13 @@ class DatabaseDamagedError(OperatingError):
 
 
 class DatabaseSilentError(OperatingError):
-    """PostgreSQL did not answer in time; what was asked may have been done."""
+    """PostgreSQL did not answer in time; the statement may have been executed."""
 
     code = "database_silent"
 
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
-            f"database {database} does not answer: {why}; the service keeps asking",
+            f"database {database} does not answer: {why}. The service keeps retrying",
             database=database,
             why=why,
         )
@@ -79,8 +80,8 @@ class DatabaseInUseError(OperatingError):
 
     def __init__(self, path: str, holder: str) -> None:
         super().__init__(
-            f"{path} is served by process {holder or 'unknown'} already; "
-            "stop it first, or use PostgreSQL for several processes",
+            f"{path} is already in use by process {holder or 'unknown'}. Stop that process first, "
+            "or use PostgreSQL for several processes",
             path=path,
             holder=holder,
         )
@@ -94,8 +95,8 @@ class DatabaseNewerError(OperatingError):
 
     def __init__(self, url: str, found: str, known: str) -> None:
         super().__init__(
-            f"database {url} has schema {found}, this version knows up to {known}; "
-            "start the version that wrote it, or a newer one",
+            f"database {url} has schema version {found}, but this release knows only versions up "
+            f"to {known}. Start the release that wrote the database, or a newer one",
             url=url,
             found=found,
             known=known,
@@ -110,7 +111,7 @@ class StagePausedError(OperatingError):
 
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(
-            f"{dataflow}.{stage} is paused by an operator and is not tried again; resume it "
+            f"{dataflow}.{stage} was paused by an operator, so it is not retried; resume it "
             f"first: cbp resume {dataflow} {stage}",
             dataflow=dataflow,
             stage=stage,

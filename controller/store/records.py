@@ -178,7 +178,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class IncrementRecord:
-    """An increment with what is known about its arrival.
+    """An increment with the known facts about its arrival.
 
     Attributes:
         origin: For a source: original file names, SHA-256, bytes; for a stage: its run.
@@ -191,7 +191,7 @@ class IncrementRecord:
 
     @property
     def file_names(self) -> str:
-        """The file that it came from, and how many more; `""` for an increment of a stage."""
+        """The file of the increment, and how many more; `""` for an increment of a stage."""
         names = self.origin.get("files") or [""]
         more = int(self.origin.get("file_count", 1)) - 1
         return f"{names[0]} and {more} more" if more else str(names[0])
@@ -260,7 +260,7 @@ class Uploaded:
 
     @property
     def answer(self) -> ClaimRecord:
-        """The claim as the first answer showed it, whatever has become of it since."""
+        """The claim as the first answer showed it, without later changes."""
         if not self.repeated or (self.claim.same_as or {}).get("at_once"):
             return self.claim
         return replace(self.claim, status="claimed", index=None, reason=None)
@@ -365,7 +365,7 @@ class VerificationRecord:
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """How far a sink is, and what an operator wants of it.
+    """The progress of a sink, and the wish of an operator.
 
     Attributes:
         identity: Names its target; a sink with another one is another sink.

@@ -49,11 +49,11 @@ class RunExporter(Protocol):
     name: str
 
     def export(self, ended: EndedRun) -> None:
-        """Tell about one run; may raise whatever it likes."""
+        """Report one run; may raise any exception."""
         ...
 
     def close(self) -> None:
-        """Send what is waiting, for some seconds at most."""
+        """Send waiting reports, for some seconds at most."""
         ...
 
 

@@ -46,7 +46,7 @@ _Settings = Mapping[str, Any] | None
 
 
 class PageBuildError(Exception):
-    """The page cannot be built; the message says what is missing."""
+    """The page cannot be built; the message names the missing tool."""
 
 
 def build_wheel(
@@ -70,7 +70,7 @@ def build_sdist(sdist_directory: str, config_settings: _Settings = None) -> str:
 def build_editable(
     wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None
 ) -> str:
-    """Build the page, then an editable wheel; goes on without the page if need be."""
+    """Build the page, then an editable wheel; continues without the page if necessary."""
     try:
         build_page()
     except PageBuildError as error:
@@ -168,7 +168,7 @@ def _npm(*arguments: str, why: str) -> None:
 
 
 def npm_command() -> list[str]:
-    """Return what starts npm: Node of the build requirement and its own npm.
+    """Return the command of npm: Node of the build requirement and its own npm.
 
     Raises:
         PageBuildError: If the build requirement is not installed.
@@ -187,7 +187,7 @@ def npm_command() -> list[str]:
 
 
 def npm_environment() -> dict[str, str]:
-    """Return the variables for npm: those of this process, its Node first on the path."""
+    """Return the variables for npm: this process's, with its Node first on the path."""
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, "PATH": f"{Path(npm_command()[0]).parent}{os.pathsep}{path}"}
 

@@ -540,5 +540,5 @@ def test_check_split_of_a_dataflow_leaves_out_what_depends_on_the_split() -> Non
     builder = DataflowBuilder("told")
     columns = "word STRING, sign INT, l BIGINT, r BIGINT"
     builder.stage("told", OnlyTold(), items=builder.source("items", columns))
-    with pytest.raises(ValueError, match="a history has other epochs"):
+    with pytest.raises(ValueError, match="a history has different epochs"):
         check_split(builder.build(), {"items": [[("x", 1, 1, 1)]]})

@@ -7,6 +7,7 @@ against deploy/entrypoint.sh, variables against `controller.settings.Settings`.
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -138,20 +139,49 @@ def test_our_containers_run_without_rights(compose: dict[str, Any]):
         assert service["build"]["dockerfile"] == "deploy/Dockerfile", name
 
 
-def test_every_foreign_image_can_be_pinned_by_its_digest(compose: dict[str, Any]):
-    """Each is named in one place, with a variable in which `name:tag@sha256:...` fits."""
+def test_every_foreign_image_is_pinned_by_its_digest(compose: dict[str, Any]):
+    """Each comes from a variable that `entrypoint.sh images` sets, and none has another default."""
     dockerfile = (REPO / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     bases = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
     stages = re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE)
     assert [base for base in bases if base not in stages] == ["${PYTHON_IMAGE}"]
+    assert not re.search(r"^# *syntax *=", dockerfile, re.MULTILINE), (
+        "that is an image by its tag, too"
+    )
+    named = [compose["services"][name]["build"]["args"]["PYTHON_IMAGE"] for name in OURS]
+    named += [one["image"] for one in compose["services"].values() if "build" not in one]
+    required = [
+        re.fullmatch(r"\$\{(CBP_\w+_IMAGE):\?.*entrypoint\.sh images.*\}", one) for one in named
+    ]
+    assert all(required), named
+    pinned = dict(re.findall(r"^    pin_image (\w+) (\S+)$", ENTRYPOINT, re.MULTILINE))
+    assert {one[1] for one in required if one} == set(pinned)
     default = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
     assert default is not None
-    for name in OURS:
-        arguments = compose["services"][name]["build"]["args"]
-        assert arguments == {"PYTHON_IMAGE": f"${{CBP_PYTHON_IMAGE:-{default[1]}}}"}, name
-    foreign = [one["image"] for one in compose["services"].values() if "build" not in one]
-    assert foreign
-    assert all(re.fullmatch(r"\$\{CBP_\w+_IMAGE:-[\w./-]+:\w+\}", image) for image in foreign)
+    assert default[1] == pinned["CBP_PYTHON_IMAGE"]
+
+
+@pytest.mark.parametrize(
+    ("image", "status"),
+    [
+        ("python:3.11-slim-bookworm", 1),
+        ("python@sha256:0123", 0),
+        ("mirror.example/python:3.11@sha256:0123", 0),
+    ],
+)
+def test_the_build_refuses_an_image_without_a_digest(image: str, status: int):
+    """The first step of the build fails with the command that pins the image."""
+    dockerfile = (REPO / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    steps = re.findall(r"^RUN ((?:.*\\\n)*.*)$", dockerfile, re.MULTILINE)
+    done = subprocess.run(
+        ["/bin/sh", "-c", steps[0].replace("\\\n", "")],
+        env={"PYTHON_IMAGE": image},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert ("entrypoint.sh images" in done.stderr) == (status != 0)
 
 
 def test_the_image_holds_what_the_build_needs():

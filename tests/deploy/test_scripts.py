@@ -38,6 +38,11 @@ echo "Picked up JAVA_TOOL_OPTIONS: -Dnothing" >&2
 echo 'openjdk version "{version}" 2020-01-01' >&2
 """
 
+FAKE_DOCKER = """#!/bin/sh
+[ "$1 $2 $3 $5" = "buildx imagetools inspect --format" ] || exit 9
+echo "sha256:of-$4"
+"""
+
 
 class Machine:
     """A PATH with chosen commands, and a script run on it."""
@@ -438,5 +443,46 @@ def test_an_unknown_role_shows_the_roles(machine: Machine):
     """The entry point lists its roles instead of starting something."""
     code, text = machine.run("deploy/entrypoint.sh", "bogus")
     assert code == 2
-    for role in ("prepare", "service", "master", "worker", "secrets"):
+    for role in ("prepare", "service", "master", "worker", "secrets", "images"):
         assert f"entrypoint.sh {role}" in text
+
+
+@pytest.fixture
+def checkout(machine: Machine, tmp_path: Path) -> Path:
+    """Give a folder with the scripts alone, where `.env` may be written."""
+    (tmp_path / "checkout" / "deploy").mkdir(parents=True)
+    for name in ("entrypoint.sh", "environment.sh"):
+        shutil.copy(REPO / "deploy" / name, tmp_path / "checkout" / "deploy" / name)
+    machine.command("docker", FAKE_DOCKER)
+    return tmp_path / "checkout"
+
+
+def test_base_images_are_pinned_once(machine: Machine, checkout: Path):
+    """`images` writes a line for each tag with what the registry says, and keeps what is there."""
+    (checkout / ".env").write_text("CBP_PORT=1\nCBP_POSTGRES_IMAGE=postgres@sha256:own\n")
+    script = str(checkout / "deploy" / "entrypoint.sh")
+    for _ in range(2):
+        code, text = machine.run(script, "images")
+        assert code == 0, text
+        assert (checkout / ".env").read_text().splitlines() == [
+            "CBP_PORT=1",
+            "CBP_POSTGRES_IMAGE=postgres@sha256:own",
+            "CBP_PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:of-python:3.11-slim-bookworm",
+        ]
+
+
+def test_a_pin_without_a_digest_is_refused(machine: Machine, checkout: Path):
+    """A tag in `.env` is named, with what to do; nothing is overwritten."""
+    (checkout / ".env").write_text("CBP_PYTHON_IMAGE=python:3\n")
+    code, text = machine.run(str(checkout / "deploy" / "entrypoint.sh"), "images")
+    assert (code, (checkout / ".env").read_text()) == (2, "CBP_PYTHON_IMAGE=python:3\n")
+    assert "CBP_PYTHON_IMAGE in .env is python:3" in text
+
+
+def test_without_a_registry_the_line_to_write_is_said(machine: Machine, checkout: Path):
+    """No half of a pin is left behind."""
+    machine.command("docker", "#!/bin/sh\necho no network >&2\nexit 1\n")
+    code, text = machine.run(str(checkout / "deploy" / "entrypoint.sh"), "images")
+    assert code == 2
+    assert "CBP_PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:..." in text
+    assert not (checkout / ".env").exists()

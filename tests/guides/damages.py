@@ -14,8 +14,8 @@ from dataclasses import dataclass
 __all__ = ["DAMAGES", "Damage"]
 
 _FROM_BACKUP = (
-    "restore a backup of the file; else cbp delete DATAFLOW --purge, register it, and drop its "
-    "files again"
+    "restore a backup of the file; without one: cbp delete DATAFLOW --purge, register it again, "
+    "and drop its files again"
 )
 
 
@@ -52,9 +52,10 @@ DAMAGES = (
     ),
     Damage(
         "a run's record (_intentions/STAGE)",
-        "nothing, if the tables show its epoch; else file_damaged or file_lost: its stage stops",
+        "nothing, if the tables show its epoch; otherwise file_damaged or file_lost: its stage "
+        "stops",
         "nothing, while the inputs are retained",
-        "nothing to do while the stage runs; else cbp backfill DATAFLOW STAGE",
+        "nothing to do while the stage runs; otherwise cbp backfill DATAFLOW STAGE",
     ),
     Damage(
         "an output's data file (flows/STAGE.OUTPUT)",
@@ -76,55 +77,56 @@ DAMAGES = (
     ),
     Damage(
         "a wrong file was restored: an old copy, another file, a folder restored only in part",
-        'as damage of its kind ("written as ..."), or: a table shows less than was published',
-        "as for its kind",
-        "restore the right files, all of the same backup; else as for its kind",
+        "like damage of that kind of file, or: a table shows less than was published",
+        "as for that kind of file",
+        "restore the right files, all from the same backup; otherwise as for that kind of file",
     ),
     Damage(
         "a checkpoint of a table's log",
-        "nothing, while the entries before it are there; else as for a log entry",
-        "nothing, while the entries before it are there",
-        "nothing to do: the next checkpoint takes its place",
+        "nothing, while the earlier entries exist; otherwise as for a log entry",
+        "nothing, while the earlier entries exist",
+        "nothing to do: the next checkpoint replaces it",
     ),
     Damage(
         "a position (_intentions/_positions)",
-        "nothing, while an older one is kept; else file_damaged at the start of the service",
+        "nothing, while an older one is kept; otherwise file_damaged at the start of the service",
         "roll-backs to it",
-        "remove the file if the database is sound; else restore a backup of it",
+        "remove the file if the database is undamaged; otherwise restore a backup of the file",
     ),
     Damage(
         "a description (_description)",
-        "file_damaged or file_lost: the dataflow runs nothing, and its status says why",
+        "file_damaged or file_lost: no run of the dataflow starts, and its status shows why",
         "the columns and the code of its version, and where it began",
         _FROM_BACKUP,
     ),
     Damage(
         "the priorities of stages (_description/priorities)",
-        "nothing; `cbp scrub` finds it, and the database says what they are",
-        "the priorities, if the database is lost too: all stages are normal then",
+        "nothing; `cbp scrub` finds it, and the database still has the priorities",
+        "the priorities, if the database is also lost: all stages are then normal",
         "remove the file, then set them again: cbp priority DATAFLOW STAGE high",
     ),
     Damage(
         "a roll-back (_intentions/_generations)",
-        "file_damaged or file_lost: the dataflow runs nothing, and its status says why",
+        "file_damaged or file_lost: no run of the dataflow starts, and its status shows why",
         "what was undone",
         _FROM_BACKUP,
     ),
     Damage(
         "an entry of a source's log (sources/SOURCE/_log)",
-        "nothing, while the database is sound; else the source takes in nothing, and says why",
-        "the name and the content by which its file is known, if the database is lost too",
+        "nothing, while the database is undamaged; otherwise the source takes in no files, and "
+        "its status shows why",
+        "the name and the content that identify its file, if the database is also lost",
         _FROM_BACKUP,
     ),
     Damage(
-        "what a source has fetched of a bucket (sources/SOURCE/_objects)",
-        "the source takes in no new objects, and `cbp status` says why",
+        "the list of fetched objects of a bucket (sources/SOURCE/_objects)",
+        "the source takes in no new objects, and `cbp status` shows why",
         "nothing",
-        "remove the folder _objects: the objects are known by their claims, none counts twice",
+        "remove the folder _objects: claims still identify the objects, so none is counted twice",
     ),
     Damage(
         "a close, or the note of a correction",
-        "file_damaged once it is read; `cbp scrub` finds it earlier",
+        "file_damaged when it is read; `cbp scrub` finds it earlier",
         "its content, which is stored nowhere else",
         "restore a backup of the file",
     ),
@@ -145,6 +147,6 @@ DAMAGES = (
         "the database, damaged",
         "database_damaged: the service does not start, and `cbp doctor` (database) fails",
         "as for the lost database",
-        "stop the service; cbp recover --rebuild (it puts the damaged file aside)",
+        "stop the service; cbp recover --rebuild (it moves the damaged file aside)",
     ),
 )

@@ -87,7 +87,8 @@ audit: every change by its name                controller/api/security/test_audi
 supply chain: pins with hashes                 deploy/test_constraints.py test_every_pin_has_a_hash
 supply chain: drift of the lock                deploy/test_constraints.py test_every_requirement_has_a_pin_that_meets_it
 supply chain: what is installed                controller/cli/maintenance/test_sbom.py test_every_installed_package_is_listed_once
-supply chain: images by digest                 deploy/test_compose.py test_every_foreign_image_can_be_pinned_by_its_digest
+supply chain: images by digest                 deploy/test_compose.py test_every_foreign_image_is_pinned_by_its_digest
+supply chain: images without a digest           deploy/test_compose.py test_the_build_refuses_an_image_without_a_digest
 supply chain: not root                         deploy/test_compose.py test_our_containers_run_without_rights
 """  # noqa: E501 - a table
 

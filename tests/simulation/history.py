@@ -382,17 +382,20 @@ class History:
         """Bring every era's replay to where the logs are."""
         for number, era in enumerate(self.eras):
             if era.replay is None:
-                era.replay = self._begin(era, self.eras[number - 1])
+                era.replay = self._begin(number)
             if not era.followed:
-                self._bring(era)
+                self._bring(era, era.replay)
                 era.followed = era is not self.now
 
-    def _begin(self, era: Era, before: Era) -> Replay:
+    def _begin(self, number: int) -> Replay:
+        era, before = self.eras[number], self.eras[number - 1]
         if era.version == before.version:
-            era.origin = before.origin
+            era.origin, gone = before.origin, self._gone(era)
+            if era.origin is not None and any(one.number in gone for one in era.origin.closes):
+                era.origin = self._origin(number, gone)
             return Replay(era.dataflow, era.units) if era.origin is None else era.origin.copy()
-        self._bring(before)
         assert before.replay is not None, "eras are followed in their order"
+        self._bring(before, before.replay)
         actual = before.replay.succeed(
             era.dataflow,
             era.units,
@@ -402,9 +405,25 @@ class History:
         era.origin = actual.copy()
         return actual
 
-    def _bring(self, era: Era) -> None:
-        replay = era.replay
-        assert replay is not None
+    def _origin(self, number: int, gone: frozenset[int]) -> Replay | None:
+        """Return what held where the version of an era began, had some closes not been made."""
+        version = self.eras[number].version
+        first = next(n for n, era in enumerate(self.eras) if era.version == version)
+        if not first:
+            return None
+        begun, before = self.eras[first], self.eras[first - 1]
+        origin = self._origin(first - 1, gone)
+        replay = Replay(before.dataflow, before.units) if origin is None else origin
+        self._bring(before, replay, gone)
+        return replay.succeed(
+            begun.dataflow, begun.units, choice=begun.choice or Choice(), epochs=begun.begins
+        )
+
+    def _gone(self, era: Era) -> frozenset[int]:
+        """Return the numbers of the closes that close nothing in an era."""
+        return closes_dropped(self.world.log().generations[: era.generation])
+
+    def _bring(self, era: Era, replay: Replay, more_gone: frozenset[int] = frozenset()) -> None:
         ends, closes = era.ends or ({s: len(e) for s, e in self.entries.items()}, len(self.closes))
         # A close knows its place; what comes before it may be fed after it.
         framed = {
@@ -412,7 +431,7 @@ class History:
             for node in era.dataflow.stages.values()
             for spec in node.translator.framed
         }
-        gone = closes_dropped(self.world.log().generations[: era.generation])
+        gone = self._gone(era) | more_gone
         replay.close_at([one for one in self.closes[:closes] if one.number not in gone])
         for source, entries in self.entries.items():
             for entry in entries[replay.fed[source] : ends.get(source, 0)]:

@@ -181,9 +181,17 @@ def _behind(stages: Mapping[str, Any], name: str) -> frozenset[str]:
 
 
 def _let_frame(rng: random.Random, document: dict[str, Any]) -> None:
-    """Let a stage frame its input, and at times close it when nothing comes."""
+    """Let a stage frame its input, and at times close it when nothing comes.
+
+    It keeps no table that another stage looks up.
+    """
     stages = document["stages"]
-    able = [stage for stage in stages.values() if stage["translator"] in _ONE_INPUT]
+    tables = {stage["inputs"].get("table", "").partition(".")[0] for stage in stages.values()}
+    able = [
+        stage
+        for name, stage in stages.items()
+        if stage["translator"] in _ONE_INPUT and name not in tables
+    ]
     if able and (not framed_flows(document) or rng.random() < FRAMED_SHARE):
         rng.choice(able)["translator"] = "frames"
     for stage in stages.values():

@@ -156,8 +156,10 @@ class Operator:
             made = self.world.controller.amendments.roll_back(
                 NAME, goal, who="o", why="wrong", drop_later=later, request=request
             )
-        except RollbackImpossibleError:
-            if self._reaches(goal):
+        except RollbackImpossibleError as error:
+            # Nothing is there of a version before its beginning: frames stay as they are by then.
+            held = later and bool({"close", "framed"} & error.details.keys()) and self._framed()
+            if self._reaches(goal) and not held:
                 raise
             return
         except DefinitionError:
@@ -168,6 +170,11 @@ class Operator:
             message = f"P5: {made} is told of {request}"
             raise Broken(message)
         self.answered.add(request)
+
+    def _framed(self) -> bool:
+        """Tell whether a version of a dataflow that frames began."""
+        record = self.world.store.dataflow(NAME)
+        return record.version > 1 and bool(framed_flows(record.document))
 
     def _goal(self, kind: str, distance: int) -> str:
         stages = self.world.store.stages(NAME)

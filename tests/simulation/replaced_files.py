@@ -24,7 +24,14 @@ from tests.simulation.operations import Step
 from tests.simulation.stages import SCHEMA
 from tests.simulation.weaving import weave
 
-__all__ = ["REPLACED_SOURCE", "Replaced", "difference", "replaceable", "with_replaced_files"]
+__all__ = [
+    "REPLACED_SOURCE",
+    "Replaced",
+    "difference",
+    "replaceable",
+    "takes_place",
+    "with_replaced_files",
+]
 
 REPLACED_SOURCE = "r"
 EFFECTS = ("claim", "increment_file", "source_log", "data_file", "intention", "sql_commit")
@@ -120,6 +127,11 @@ def with_replaced_files(
     return made
 
 
+def takes_place(entry: SourceEntry) -> bool:
+    """Tell whether an entry of a source's log replaces an earlier file, or takes it back."""
+    return (entry.files[0].same_as or {}).get("by") in ("replaced", "retracted")
+
+
 def difference(
     entry: SourceEntry,
     rows: list[Record],
@@ -132,10 +144,9 @@ def difference(
         rows: The records of its files.
         rows_of: Returns the records of the file of a claim.
     """
-    same = entry.files[0].same_as or {}
-    if same.get("by") not in ("replaced", "retracted"):
+    if not takes_place(entry):
         return rows, []
-    earlier = rows_of(same["claim"])
+    earlier = rows_of((entry.files[0].same_as or {})["claim"])
     return _without(rows, earlier), _without(earlier, rows)
 
 

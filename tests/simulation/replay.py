@@ -87,6 +87,11 @@ class Replay(ReferenceEngine):
         self._newest: dict[str, int] = {}
         self._corrected: dict[str, list[Row]] = {}
 
+    @property
+    def closes(self) -> Sequence[Punctuation]:
+        """The closes that are noted."""
+        return tuple(self._closes)
+
     # what happened
 
     def feed(self, source: str, records: Any, gone: Any = ()) -> None:

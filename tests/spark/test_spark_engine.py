@@ -172,8 +172,8 @@ def test_keys_in_sql_equal_their_functions(engine: DirectEngine, tmp_path: Path)
         ("explode(split(url, ''))", "one value for each record"),
         ("first(url) over (order by at)", "one value for each record"),
         ("(select max(id) from range(3))", "one value for each record"),
-        ("uuid()", "the same value whenever"),
-        ("cast(now() as string)", "the same value whenever"),
+        ("uuid()", "the same value every time"),
+        ("cast(now() as string)", "the same value every time"),
     ],
 )
 def test_sql_that_can_be_no_key_is_refused(

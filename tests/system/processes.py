@@ -146,6 +146,19 @@ class Instance:
         ended(self._log)
         return status
 
+    def run(self, *arguments: str) -> str:
+        """Run a command with its settings, and return what it printed; it has ended."""
+        done = subprocess.run(
+            [sys.executable, "-m", "controller.cli", *arguments],
+            env={**os.environ, **self._environment()},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def python_workers(self) -> list[int]:
         """Return the Python workers of this driver: those of its own JVM, and resident ones."""
         return [pid for pid in descendants(self.pid) if " cbp.engine.spark." in command_of(pid)]

@@ -41,23 +41,23 @@ def test_a_file_is_corrected_and_tables_are_rebuilt(served: Served, viewer: View
     dialog = page.get_by_role("dialog")
     replace = dialog.get_by_role("button", name="Replace", exact=True)
     with page.expect_file_chooser() as chosen:
-        dialog.get_by_label("The right file").click()
+        dialog.get_by_label("The corrected file").click()
     right = b'{"url": "/a"}\n{"url": "/c"}\n{"url": "/d"}\n'
     file: FilePayload = {"name": "right.jsonl", "mimeType": "application/jsonl", "buffer": right}
     chosen.value.set_files(file)
     expect(dialog).to_contain_text(
-        "1 record would come, 1 would be taken back; 2 groups of count would be computed again."
+        "1 record would come, 1 would be taken back; 2 groups of count would be recomputed."
     )
     expect(replace).to_be_disabled()
     dialog.get_by_label("Why").fill("a broken clock")
-    dialog.get_by_label("Who asks for it").fill("ada")
+    dialog.get_by_label("Name of the person who asks for this").fill("ada")
     assert_accessible(page)
     screenshot(page, "correct-a-file")
     replace.click()
     expect(dialog).to_be_hidden()
     until_counted(served, {"/a": 3, "/b": 1, "/c": 1, "/d": 1})
     page.get_by_role("button", name="Correct mon.jsonl").click()
-    dialog.get_by_text("Take it back").click()
+    dialog.get_by_text("Retract the file").click()
     expect(dialog).to_contain_text("0 records would come, 3 would be taken back")
     dialog.get_by_label("Why").fill("a test")
     dialog.get_by_role("button", name="Take back").click()
@@ -67,7 +67,7 @@ def test_a_file_is_corrected_and_tables_are_rebuilt(served: Served, viewer: View
     screenshot(page, "corrected-files")
 
     page = viewer.open("/dataflows/visits/recovery")
-    reach = section(page, "How far back one can go")
+    reach = section(page, "How far back you can go")
     expect(reach.get_by_role("table")).to_contain_text("all of it")
     expect(reach).to_contain_text("A roll-back can go back to position 0.")
     rebuild = section(page, "Rebuild beside")

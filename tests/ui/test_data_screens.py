@@ -108,7 +108,7 @@ def test_a_file_is_discarded_and_taken_back(odd: Served, viewer: Viewer) -> None
     assert claim not in [one["id"] for one in quarantined(odd)]
     page.goto(f"{odd.url}/ui/dataflows/odd/sources/urls/quarantine/{claim}")
     viewer.open(f"/dataflows/odd/sources/urls/quarantine/{claim}")
-    page.get_by_role("button", name="Take it back").click()
+    page.get_by_role("button", name="Undo this decision").click()
     expect(page.get_by_role("button", name="Readmit")).to_be_visible()
     assert claim in [one["id"] for one in quarantined(odd)]
 
@@ -123,7 +123,7 @@ def test_a_mended_file_is_sent_in_its_place(odd: Served, viewer: Viewer, tmp_pat
     with page.expect_download() as begun:
         page.get_by_role("button", name="Download the file").click()
     assert Path(begun.value.path()).read_text() == BAD
-    page.get_by_text("Send a mended file").click()
+    page.get_by_text("Upload a corrected file").click()
     page.locator("input[type=file]").set_input_files(mended)
     page.get_by_label("Reason").fill("sent anew")
     page.get_by_role("button", name="Readmit").click()
@@ -145,8 +145,8 @@ def test_a_file_is_admitted_as_it_is_once_its_source_takes_it(
     document = {**CLICKS, "name": "lenient", "sources": {"urls": urls}}
     assert served.rest.put("/dataflows/lenient", json=document).is_success
     page = viewer.open(f"/dataflows/lenient/sources/urls/quarantine/{claim['id']}")
-    page.get_by_text("Admit as it is", exact=True).click()
-    expect(page.get_by_text("To go on, give a reason.")).to_be_visible()
+    page.get_by_text("Admit unchanged", exact=True).click()
+    expect(page.get_by_text("To continue, give a reason.")).to_be_visible()
     expect(page.get_by_role("button", name="Readmit")).to_be_disabled()
     page.get_by_label("Reason").fill("the source ignores it now")
     page.get_by_role("button", name="Readmit").click()
@@ -229,7 +229,7 @@ def test_files_are_sent_from_the_page(odd: Served, viewer: Viewer, tmp_path: Pat
     until(lambda: count_of(odd, "/sent") == 1, "what was sent is applied")
     until(lambda: count_of(odd, "/again") == 1, "what was sent is applied")
     chosen.set_input_files(tmp_path / "sent ü.jsonl")
-    expect(uploads.get_by_text("Came before")).to_have_count(1)
+    expect(uploads.get_by_text("Duplicate")).to_have_count(1)
     assert count_of(odd, "/sent") == 1
     assert_accessible(page)
 
@@ -247,7 +247,7 @@ def test_the_grid_shows_runs_and_what_is_not_applied(odd: Served, viewer: Viewer
     expect(applied).to_have_attribute("href", re.compile(cell["run"]))
     assert_accessible(page)
     screenshot(page, "increments")
-    page.get_by_role("switch", name="Only what is not applied").click()
+    page.get_by_role("switch", name="Only increments that are not applied").click()
     expect(page.get_by_text("Everything is applied")).to_be_visible()
     odd.post("/dataflows/odd/stages/count/pause")
     odd.upload("odd", "urls", "late.jsonl", [{"url": "/late"}])

@@ -66,7 +66,7 @@ def test_a_dataflow_is_paused_and_resumed(clicks: Served, viewer: Viewer) -> Non
     assert _summary(clicks, "clicks")["desired"] == "paused"
     _says_what_the_service_says(clicks, viewer, "Everything is up to date.")
     clicks.upload("clicks", "urls", "waits.jsonl", [{"url": "/waits"}])
-    said = re.compile(r"Not up to date: 1 of \d dataflows?; something waits for a person\.")
+    said = re.compile(r"Not up to date: 1 of \d dataflows?; an operator is needed\.")
     _says_what_the_service_says(clicks, viewer, said)
     page.get_by_role("region", name="State of all dataflows").get_by_role(
         "button", name="Resume"
@@ -114,7 +114,7 @@ def test_a_failing_stage_is_named_with_its_error_and_tried_again(
     screenshot(page, "dataflows-failing")
     headline.get_by_role("button", name="Retry now").click()
     until(lambda: _trouble(clicks).get("run") not in (None, trouble["run"]), "no second try")
-    headline.get_by_role("link", name="Look into it").click()
+    headline.get_by_role("link", name="Investigate").click()
     page.wait_for_url("**/ui/dataflows/failing/stages/extract")
 
 

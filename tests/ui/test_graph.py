@@ -87,7 +87,7 @@ def test_a_box_says_what_it_waits_for_and_leads_to_its_stage(
     assert "node=stage%3Amerge" in page.url
     expect(panel).to_contain_text("has room")
     panel.get_by_label("Neighbourhood").first.click()
-    page.get_by_role("option", name="Only 1 step around it").click()
+    page.get_by_role("option", name="Only stages 1 step away").click()
     expect(page.get_by_test_id("graph")).not_to_have_attribute("data-nodes", "7")
     assert_accessible(page)
     screenshot(page, "graph-neighbourhood")

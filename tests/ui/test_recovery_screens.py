@@ -80,7 +80,7 @@ def test_a_roll_back_shows_what_it_undoes_and_leads_to_the_state_of_then(
     assert_accessible(page)
     screenshot(page, "rollback-preview")
     dialog.get_by_label("Why").fill("a wrong file")
-    dialog.get_by_label("Who asks for it").fill("ada")
+    dialog.get_by_label("Name of the person who asks for this").fill("ada")
     dialog.get_by_label("Leave the dataflow paused").check()
     dialog.get_by_label("Type the name back to confirm").fill("bac")
     expect(confirm).to_be_disabled()
@@ -150,7 +150,7 @@ def test_a_preview_is_left_without_an_effect(clicks: Served, viewer: Viewer) -> 
     page = viewer.open("/dataflows/clicks/recovery?to=2")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("1 increment will wait at count.urls, and is applied again.")
-    dialog.get_by_label("Drop what arrived later").check()
+    dialog.get_by_label("Drop later increments").check()
     plan = clicks.get("/dataflows/clicks/rollback", to="2", drop_later="true")
     (change, count), *_ = [
         *((words, n) for n in plan["rollback"]["dropped"].values() for words in ["stays unread"]),

@@ -47,7 +47,7 @@ def test_every_route_is_there_and_one_that_reads_can_be_tried(
     screenshot(page, "rest-api")
     page.get_by_label("Find").fill("dataflows_register")
     controls.first.click()
-    call = page.get_by_role("group", name="The same in a shell")
+    call = page.get_by_role("group", name="The same request in a shell")
     expect(call).to_contain_text(f'curl -X POST "{clicks.url}/api/v1/dataflows"')
     expect(call).to_contain_text('"name":"clicks"')
     expect(page.get_by_role("button", name="Send")).to_have_count(0)
@@ -59,7 +59,7 @@ def test_it_fits_a_telephone_in_the_dark(clicks: Served, open_viewer: OpenViewer
     page = open_viewer(width=400, height=800, color_scheme="dark").open(
         "/api?find=flows_read&route=flows_read"
     )
-    expect(page.get_by_role("group", name="The same in a shell")).to_be_visible()
+    expect(page.get_by_role("group", name="The same request in a shell")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     assert_accessible(page)
     screenshot(page, "rest-api-400")

@@ -170,7 +170,7 @@ def test_many_runs_are_cancelled_and_tried_again_at_once(
     for name in ("slow_a", "slow_b"):
         served.wait_for_run(name, "keep", 0)
     page.get_by_role("button", name="Choose none").click()
-    expect(page.get_by_text("Choose runs by their boxes.")).to_be_visible()
+    expect(page.get_by_text("Select runs with their check boxes.")).to_be_visible()
     # Once more: what is done is refused, each with its reason, and nothing is run twice.
     for run in running:
         choose(page, run)
@@ -199,9 +199,9 @@ def test_a_run_shows_its_time_its_records_and_its_neighbours(
     assert_accessible(page)
     screenshot(page, "run")
     (cause,) = served.get(f"/runs/{run['id']}/lineage")["causes"]
-    page.get_by_role("region", name="What it read").get_by_role("link", name=cause["run"]).click()
+    page.get_by_role("region", name="Input").get_by_role("link", name=cause["run"]).click()
     expect(page).to_have_url(re.compile(f"/runs/{cause['run']}$"))
-    wrote = page.get_by_role("region", name="What it wrote")
+    wrote = page.get_by_role("region", name="Output")
     expect(wrote.get_by_role("link", name=run["id"])).to_be_visible()
     wrote.get_by_role("link", name=re.compile("^keep.newest")).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("keep.newest/")

@@ -45,7 +45,7 @@ def test_a_stage_shows_its_queues_state_and_runs(served: Served, viewer: Viewer)
     """Its waits in the service's words; sizes, skew, index hits and run times as REST has them."""
     page = viewer.open("/dataflows/visits/stages/again")
     answer = detail(served, "again")
-    waits = page.get_by_role("region", name="What it waits for")
+    waits = page.get_by_role("region", name="Reason why the stage waits")
     expect(waits).to_contain_text(answer["stage"]["waiting"])
     (state,) = served.get("/dataflows/visits/stages/again/states")["items"]
     row = page.get_by_role("table", name="States").get_by_role("row").nth(1)
@@ -82,13 +82,15 @@ def test_a_full_queue_holds_its_writer_and_says_so(served: Served, viewer: Viewe
     assert queue["share"] >= 1
     page = viewer.open("/dataflows/visits/stages/again")
     bar = page.get_by_role("progressbar")
-    expect(bar).to_have_attribute("aria-label", re.compile("full, its writer waits, .*50 records"))
-    expect(page.get_by_text("full, its writer waits: ")).to_be_visible()
+    expect(bar).to_have_attribute(
+        "aria-label", re.compile("full, so its writer waits, .*50 records")
+    )
+    expect(page.get_by_text("full, so its writer waits: ")).to_be_visible()
     assert_accessible(page)
     screenshot(page, "stage-full")
     page = viewer.open("/dataflows/visits")
     limit = page.get_by_test_id("graph").get_by_role("img", name=re.compile("of the limit"))
-    expect(limit).to_have_attribute("aria-label", re.compile("full, its writer waits"))
+    expect(limit).to_have_attribute("aria-label", re.compile("full, so its writer waits"))
     expect(page.locator('[data-full="true"]')).to_have_count(1)
     expect(page.locator('[data-id="stage:keep"]')).to_contain_text("Waiting")
     screenshot(page, "graph-full")

@@ -117,7 +117,7 @@ class Operator:
 
 def is_all_up_to_date(operator: Operator) -> None:
     operator.sees(
-        "State of all dataflows", "Not up to date: 3 of 3 dataflows; something waits for a person."
+        "State of all dataflows", "Not up to date: 3 of 3 dataflows; an operator is needed."
     )
     operator.sees("State of all dataflows", "clicks: 1 file of urls is in quarantine.")
     expect(operator.row("visits")).to_contain_text("Stopped")
@@ -165,7 +165,7 @@ def which_records_made_this_result(operator: Operator) -> None:
     operator.click(operator.figure("visits", "The newest results"))
     newest = operator.page.get_by_role("region", name="Newest records", exact=True)
     operator.click(newest.get_by_role("link", name="1", exact=True).first)
-    made = operator.page.get_by_role("table", name="What made it")
+    made = operator.page.get_by_role("table", name="Origins of the increment")
     rows = made.locator("tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.nth(0)).to_contain_text("keep.newest/1")

@@ -67,7 +67,7 @@ class KeptReader(Protocol):
 
 
 class KeptShape:
-    """The second key of a state: what the arguments of `get`, `range` and `delete` mean.
+    """The second key of a state, and the meaning of the arguments of `get`, `range` and `delete`.
 
     Made once per state and process (`kept_shape`), since its functions are compiled.
 
@@ -183,8 +183,8 @@ class KeptShape:
                 continue
             if at + 1 < len(names) or len(value) != 2:
                 message = (
-                    f"group.{self.name}.range() got {name}={value!r}: only the last column that is "
-                    "named takes two bounds, as (low, high); None means unbounded"
+                    f"group.{self.name}.range() got {name}={value!r}: only the last named column "
+                    "can have two bounds, as (low, high); None means unbounded"
                 )
                 raise TypeError(message)
             least, most = (_typed_value(one, column.name, self.schema) for one in value)
@@ -285,7 +285,7 @@ class KeptRecords:
         self.get: Callable[..., Any | None] = shape.getter(reader.get)
 
     def range(self, **named: Any) -> Iterator[Any]:
-        """Return an iterator of records in order; it reads what is asked of it, from either end.
+        """Return an iterator of records in order; it reads only requested records, from either end.
 
         Args:
             named: The first columns of the second key, each with a value; the last of them can
@@ -307,8 +307,9 @@ class KeptRecords:
         """Refuse a truth test, which would always be true."""
         name = self._shape.name
         message = (
-            f"the state {name!r} is always true, with or without records; test for a record: "
-            f"group.{name}.get(...) is not None, or next(iter(group.{name}), None) is not None"
+            f"the truth value of the state {name!r} does not show whether it has records; test "
+            f"for a record: group.{name}.get(...) is not None, or next(iter(group.{name}), None) "
+            "is not None"
         )
         raise TypeError(message)
 
@@ -319,7 +320,7 @@ class KeptRecords:
 
 
 def changes_of(shape: KeptShape, operations: Iterable[Row | Deletion]) -> dict[Row, Row | None]:
-    """Return what puts and deletions leave: second key to its record, `None` if it is deleted.
+    """Return the result of puts and deletions: second key to record, or `None` if deleted.
 
     Raises:
         TypeError: A record does not fit the state.
@@ -356,7 +357,7 @@ def _typed_value(value: Any, name: str, schema: Schema) -> Any:
 def _binder(
     state: str, verb: str, schema: Schema
 ) -> Callable[[Callable[[Row], Any]], Callable[..., Any]]:
-    """Return what makes an author's function of one that takes a second key.
+    """Return a wrapper that turns a function of a second key into one for the author.
 
     The author's binds arguments to the columns of the second key, as Python does, and passes it on
     in the form in which keys are compared. It is compiled, like the functions that emit records;

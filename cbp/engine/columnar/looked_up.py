@@ -36,7 +36,7 @@ class LookedUp:
         first = list(islice(self._records, 2))
         if len(first) > 1:
             message = (
-                f"group.{self._name}.one(): the key has several records; read them in a loop, or "
+                f"group.{self._name}.one(): the key has several records. Read them in a loop, or "
                 f"declare Lookup(..., key=...) and read group.{self._name}.get(...)"
             )
             raise AuthorMisuse(LookupSeveralError, message)
@@ -45,8 +45,8 @@ class LookedUp:
     def __bool__(self) -> bool:
         """Refuse a truth test, which would always be true."""
         message = (
-            f"the look-up {self._name!r} is always true, with or without records; test for one: "
-            f"group.{self._name}.one() is not None"
+            f"the truth value of the look-up {self._name!r} does not show whether it has records; "
+            f"test for one: group.{self._name}.one() is not None"
         )
         raise TypeError(message)
 

@@ -84,7 +84,7 @@ def emit_function(
 def _emit_maker(
     names: tuple[str, ...], values: tuple[str, ...]
 ) -> Callable[[Callable[[Row], None]], Callable[..., None]]:
-    """Return what makes an emit function; compiled once per process, as every task makes them."""
+    """Return a factory of emit functions; compiled once per process, since every task needs it."""
     lines = [
         "def make(_take):",
         f"    def emit({', '.join(names)}):",

@@ -211,7 +211,7 @@ def _with_nulls(codes: Int64s, column: pa.Array) -> Int64s:
 
 
 def subtract_rows(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Take rows out of a table; return what is left of it, and what it did not have."""
+    """Take rows out of a table; return the remaining rows, and the rows that were not found."""
     if rows.num_rows and gone.num_rows:
         rows, gone = _without_same_places(rows, gone, from_end=False)
     if rows.num_rows != gone.num_rows:

@@ -56,16 +56,16 @@ def _why_not_time(array: pa.Array) -> str:
         ends = pc.min_max(array)
         least, most = ends["min"], ends["max"]
         if least.is_valid and not bounds[0] <= least.value <= most.value <= bounds[1]:
-            return "a time outside of the years 1 to 9999"
+            return "a time outside the years 1 to 9999"
     return ""
 
 
 def _why_not_map(array: pa.Array) -> str:
     keys, _ = inner_arrays(array)
     if keys.null_count:
-        return "a MAP with a key that is null"
+        return "a MAP with a null key"
     rows = np.repeat(np.arange(len(array)), np.diff(array.offsets.to_numpy()))
-    return "a MAP with a key twice" if _has_twice(rows, keys) else ""
+    return "a MAP with a duplicate key" if _has_twice(rows, keys) else ""
 
 
 def _has_twice(rows: np.ndarray[tuple[int], np.dtype[np.int64]], keys: pa.Array) -> bool:

@@ -85,14 +85,17 @@ def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any
 
 
 def _of_records(value: Any) -> str:
-    """Return what to write where a record, or several, came in place of a value of theirs."""
+    """Return a hint for a record, or several records, that was given instead of a value."""
     if type(value).__name__ == "flow":  # `read_once.Once`, or the iterator of another engine
-        return "; a flow has records: count them with sum(1 for row in group.urls), or loop"
+        return (
+            "; this is a flow of records: count them with sum(1 for row in group.urls), or loop "
+            "over them"
+        )
     fields = getattr(value, "_fields", ()) if isinstance(value, tuple) else ()
     if fields:
-        return f"; a record has its columns as attributes: write value.{fields[0]}"
+        return f"; this is a record, whose columns are attributes: write value.{fields[0]}"
     if isinstance(value, list) and value and hasattr(value[0], "_fields"):
-        return "; these are records: emit one for each, in a loop"
+        return "; this is a list of records: emit one record for each, in a loop"
     return ""
 
 
@@ -212,7 +215,8 @@ def _string(value: Any, _: DataType) -> str:
         value.encode()
     except UnicodeEncodeError as exc:
         message = (
-            "half of a surrogate pair is not a character; decode its bytes with errors='replace'"
+            "the text has half of a surrogate pair, which is not a character; decode the bytes "
+            "with errors='replace'"
         )
         raise TypeError(message) from exc
     return str.__str__(value)  # the text itself: `str()` of an Enum member gives its name
@@ -243,12 +247,12 @@ def _timestamp(value: Any, _: DataType) -> datetime:
         raise TypeError(message)
     if value.tzinfo is None:
         message = (
-            "a time without a zone is ambiguous; give it one, such as value.replace(tzinfo=UTC); "
-            "the current time is group.run.time"
+            "a time without a zone is ambiguous; give it a zone, as in value.replace(tzinfo=UTC). "
+            "For the current time use group.run.time"
         )
         raise TypeError(message)
     if getattr(value, "nanosecond", 0):
-        message = "a TIMESTAMP has microseconds, and this time has nanoseconds; round it"
+        message = "a TIMESTAMP has microseconds, but this time has nanoseconds; round it"
         raise OverflowError(message)
     utc: datetime = value.astimezone(UTC)
     if type(utc) is not datetime:  # a subclass, such as that of pandas
@@ -270,7 +274,7 @@ def _map(value: Any, type_: DataType) -> dict[Any, Any]:
     made = {typed(k, of_key): typed(v, of_value) for k, v in value.items()}
     floats = of_key.kind in ("FLOAT", "DOUBLE")  # a dict takes two NaNs for two keys
     if len({unify((key,)) for key in made} if floats else made) < len(value):
-        message = f"two keys are the same {of_key}"
+        message = f"two keys are equal as {of_key}"
         raise ValueError(message)
     return made
 

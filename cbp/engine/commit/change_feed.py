@@ -73,7 +73,7 @@ def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
 
 
 def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return what became of each key, from the first to the last of its changes; pure.
+    """Return the net change of each key, from its first to its last change; pure.
 
     Args:
         changes: The columns of the view and `sign`, in the order of what happened.
@@ -104,7 +104,7 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 def feed_of_repair(
     path: str, files: Files, limits: EngineLimits = DEFAULT_LIMITS
 ) -> Callable[[Snapshot, Snapshot], tuple[ChangeFile, ...]]:
-    """Return what writes the change files of a repair, which undoes what others wrote.
+    """Return a writer of the change files of a repair, which undoes foreign writes.
 
     A file that others wrote and that cannot be read gives no change file: the repair matters more.
     """
@@ -149,7 +149,7 @@ class ChangeFeed:
     limits: EngineLimits
 
     def write_epochs(self, epochs: Sequence[Sequence[str]]) -> tuple[ChangeFile, ...]:
-        """Write what some epochs changed; durable.
+        """Write the changes of some epochs; durable.
 
         Args:
             epochs: For each epoch, oldest first, the files of the view's flow of changes.
@@ -179,7 +179,7 @@ class ChangeFeed:
     def _sides(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
     ) -> Iterator[tuple[AddFile, Int64s, int]]:
-        """Yield a file, rows of it, and the sign of their records; what is gone comes first."""
+        """Yield files with rows and the sign of their records; removed records come first."""
         for sign, these, others in ((-1, before, after), (1, after, before)):
             for path in sorted(these):
                 file, other = these[path], others.get(path)

@@ -123,7 +123,7 @@ def plan_table(
     retention: Retention,
     now_ms: int,
 ) -> TablePlan:
-    """Decide what a collection of a table removes; reads only.
+    """Decide which files of a table a collection removes; reads only.
 
     Args:
         named: This table's `NamedFiles`, the same object in every call.
@@ -146,8 +146,8 @@ def plan_table(
     reasons = {
         "shown by the newest version": paths_of(table.snapshot.live.values()),
         f"readable as of version {base} or later (keep_hours, keep_versions)": alive,
-        "wait in a queue, are not published, or did so at a position that is kept": waiting,
-        "goes in a later call": {file.path for file in dead[FILES_MAX:]},
+        "queued or unpublished, now or at a position that is kept": waiting,
+        "removed by a later call": {file.path for file in dead[FILES_MAX:]},
     }
     gone = {file.path for file in dead}
     remaining = kept_files([file for file in stored if file.path not in gone], reasons)

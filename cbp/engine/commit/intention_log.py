@@ -217,7 +217,7 @@ class IntentionLog:
         return list(self.newest_positions())[::-1]
 
     def newest_positions(self) -> Iterator[Position]:
-        """Yield what `positions` returns, descending; each is read when it is asked for."""
+        """Yield the entries of `positions`, descending; each is read on demand."""
         generations = self.generations
         for number in reversed(range(self.generation + 1)):
             for position in self._positions_of(number, newest_first=True):

@@ -60,10 +60,10 @@ class Shown:
     horizon: int = 0
 
 
-def plan_rewind(
+def plan_table_rollback(
     folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
 ) -> tuple[TableRewind, Shown]:
-    """Find what a table showed at an earlier epoch, and check that all its files still exist.
+    """Find the files that a table showed at an earlier epoch, and check that all still exist.
 
     Writes nothing.
 
@@ -74,7 +74,7 @@ def plan_rewind(
     now = table.refresh()
     past = _past(table.log, target)
     if past.metadata != now.metadata:
-        why = f"table {name} changed its columns or buckets after (version {past.version})"
+        why = f"table {name} changed its columns or buckets later (after version {past.version})"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     since = records(_shown(past.txns))
     below = [change.below for one in since for change in one.changes if change.table == name]
@@ -101,7 +101,7 @@ def plan_rewind(
     return figures, shown
 
 
-def rewind_table(
+def roll_back_table(
     folder: str,
     name: str,
     table: ManagedTable,
@@ -111,18 +111,18 @@ def rewind_table(
     files: Files,
     limits: EngineLimits,
 ) -> TableRewind | None:
-    """Make a table show what it showed at an earlier epoch; idempotent.
+    """Make a table show the records of an earlier epoch; idempotent.
 
     Returns:
         What was done; `None` if an earlier call has done it.
 
     Raises:
-        RollbackImpossibleError: See `plan_rewind`.
+        RollbackImpossibleError: See `plan_table_rollback`.
         LogConflictError: If another controller wrote at the same moment.
     """
     if shown_generation(table.refresh().txns) >= target.generation:
         return None
-    figures, shown = plan_rewind(folder, name, table, target, records, files=files)
+    figures, shown = plan_table_rollback(folder, name, table, target, records, files=files)
     if shown.vectors is not None:
         shown.vectors.write(table.path, files)
     actions = difference(table.snapshot.live, shown.live, now_ms=target.timestamp_ms)
@@ -169,8 +169,8 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
     oldest = log.snapshot(log.base_of(versions[0]))
     if _shown(oldest.txns) > target.epoch:
         why = (
-            f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; what was before is "
-            "no longer kept (keep_hours, keep_versions_min)"
+            f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; earlier versions "
+            "are no longer kept (keep_hours, keep_versions_min)"
         )
         raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
     return oldest if newest is None else log.snapshot(newest)

@@ -170,7 +170,7 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 
 
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
-    """Refuse a run's record of an older generation than the table's: a roll-back came between."""
+    """Refuse a run's record of an older generation than the table's, after a roll-back."""
     if shown_generation(txns) > intention.generation:
         raise LogConflictError(path)
 

@@ -36,7 +36,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
 
 # Only `cbp.engine.commit.garbage_collection` removes deleted files. Spark is therefore set to keep
-# them for ever. Otherwise Spark refuses every version that is older than the retention of deleted
+# them forever. Otherwise Spark refuses every version that is older than the retention of deleted
 # files (a week, by default) although all files are there, even the newest version of an idle table.
 _RETENTION = "interval 36500 days"
 OWN_SETTINGS = {
@@ -96,7 +96,7 @@ class ForeignWatch:
 
 
 def written_by_us(actions: Sequence[Action]) -> bool:
-    """Return whether an entry says that this engine wrote it."""
+    """Return whether this engine wrote an entry, according to the entry."""
     infos = [action for action in actions if isinstance(action, CommitInfo)]
     return bool(infos) and infos[0].engine.startswith("cbp/")
 
@@ -162,7 +162,7 @@ def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
 
 
 def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
-    """Return the settings of a state table that say in which bucket a key's records lie."""
+    """Return the settings of a state table that decide the bucket of a key's records."""
     return {"cbp.hash": HASH, "cbp.buckets": str(buckets), "cbp.key": ",".join(key)}
 
 
@@ -196,5 +196,5 @@ def require_features(path: str, snapshot: Snapshot) -> None:
             if any(key.startswith(prefix) for key in field.get("metadata") or {}):
                 refused.add(feature)
     if refused:
-        step = "another program turned them on: `cbp repair TABLE` takes the table back"
+        step = "another program enabled them: `cbp repair TABLE` takes the table back"
         raise TableFeatureError(path, sorted(refused), next_step=step)

@@ -283,9 +283,9 @@ class DeltaLog:
                 self.path,
                 ["checkpoints other than classic ones"],
                 next_step=f"restore the log's entries before {first} from a backup, or delete the "
-                "dataflow and let it start again from its sources",
+                "dataflow and start it again from its sources",
             )
-        why = f"{self.folder} begins with version {first}, and has no checkpoint"
+        why = f"{self.folder} begins with version {first}, but has no checkpoint"
         raise FileLostError(self.entry_path(first - 1), why)
 
     def _ends_at(self, version: int) -> bool:
@@ -314,7 +314,7 @@ class _Replay:
     in_commit_ms: int = 0
 
     def entry(self, version: int, actions: Sequence[Action]) -> None:
-        """Apply one entry: first the removes, then the adds, whatever their order in it."""
+        """Apply one entry: first its removes, then its adds, in whatever order it lists them."""
         self.version = version
         for action in actions:
             if not isinstance(action, AddFile):

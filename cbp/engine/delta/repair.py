@@ -101,9 +101,9 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
         return Repaired(newest.version, good.version, ())
     if refused := foreign_features(newest.protocol):
         step = (
-            "a repair cannot remove them: drop them with the program that added them (ALTER TABLE "
-            "... DROP FEATURE), then repair again; or delete the dataflow and let it start again "
-            "from its sources"
+            "a repair cannot remove these features. Drop them with the program that added them "
+            "(ALTER TABLE ... DROP FEATURE), then repair again; or delete the dataflow and start "
+            "it again from its sources"
         )
         raise TableFeatureError(path, refused, next_step=step)
     target = newest.version + 1
@@ -121,7 +121,7 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
 
 
 def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undone, ...]]:
-    """Return the newest version that we wrote, and what others wrote since."""
+    """Return the newest version written by this service, and the foreign writes since."""
     undone: list[Undone] = []
     try:
         for version in reversed(log.versions()):
@@ -134,7 +134,7 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
             engine = (infos[0].engine if infos else "") or "an unknown engine"
             undone.append(Undone(version, name, engine))
     except NotFoundError as exc:
-        why = "the log before the foreign entries was cleaned up"
+        why = "the log entries before the foreign ones were removed"
         raise RepairImpossibleError(log.path, why) from exc
     if not is_ours(newest):
         raise TableForeignError(log.path, "a Delta table that this service does not manage")

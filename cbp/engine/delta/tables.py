@@ -355,14 +355,14 @@ class ManagedTable:
         self._snapshot = newer
 
     def _reload(self) -> None:
-        """Read the whole log again: so many entries came that those we need were cleaned up."""
+        """Read the whole log again: the entries that were needed next have been cleaned up."""
         watch = ForeignWatch(self.path)
         newer = self.log.snapshot(visit=watch)
         require_ours(self.path, newer, watch)
         self._snapshot = newer
 
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:
-        """Return the actions, if they fit the live set, so that no redo goes on blindly."""
+        """Return the actions if they fit the live set, so that no redo applies wrong ones."""
         live = self._snapshot.live
         gone = set()
         for remove in removes:

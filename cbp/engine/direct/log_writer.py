@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
-from cbp.engine.commit.rollback import plan_rewind, rewind_table
+from cbp.engine.commit.rollback import plan_table_rollback, roll_back_table
 from cbp.engine.commit.table_entries import RECORDS, Entry, app_id, begun_ms, plan_entries
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.log import Snapshot
@@ -106,9 +106,11 @@ class LogWriter:
         for name in stage_tables(node):
             table = self.tables.table(f"{folder}/{name}")
             if dry_run:
-                figures, _ = plan_rewind(folder, name, table, target, records, files=self.files)
+                figures, _ = plan_table_rollback(
+                    folder, name, table, target, records, files=self.files
+                )
                 done[name] = figures
-            elif rewind := rewind_table(
+            elif rewind := roll_back_table(
                 folder, name, table, target, records, files=self.files, limits=self.limits
             ):
                 done[name] = rewind

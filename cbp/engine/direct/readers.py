@@ -141,7 +141,7 @@ class RecordTables:
         )
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
-        """Return what a stage has set aside; see `RecordReader.set_aside`."""
+        """Return the records that a stage has set aside; see `RecordReader.set_aside`."""
         table = self.tables.table(f"{folder}/{set_aside_table(node.name)}")
         return read_set_aside(table.path, table.refresh().live.values())
 

@@ -36,7 +36,7 @@ class FolderCache(Protocol):
     """A cache of facts about the tables of folders."""
 
     def forget(self, folder: str) -> None:
-        """Drop what is cached for a folder."""
+        """Drop cached data of a folder."""
         ...
 
 
@@ -106,7 +106,7 @@ class TableChanges:
         anew: bool,
         filled: Mapping[str, int] = MappingProxyType({}),
     ) -> Sequence[TableChange]:
-        """Write what the tables of a changed stage need; see `TableAdministration.rewrite`."""
+        """Write files for the tables of a changed stage; see `TableAdministration.rewrite`."""
         cache = index_cache(self.cache, self.limits)
         rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
         fillings = {
@@ -146,7 +146,7 @@ class TableChanges:
     def show_built(
         self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
     ) -> Sequence[TableChange]:
-        """Copy what was built elsewhere; see `TableAdministration.show_built`."""
+        """Copy tables that were built elsewhere; see `TableAdministration.show_built`."""
         cache = index_cache(self.cache, self.limits)
         rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
         messages = {flow_table(node.name, one.name) for one in node.translator.loopbacks}
@@ -169,7 +169,7 @@ class TableChanges:
     def show_again(
         self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
     ) -> Sequence[TableChange]:
-        """Find what tables showed before; see `TableAdministration.show_again`."""
+        """Find the earlier contents of tables; see `TableAdministration.show_again`."""
         outputs = {flow_table(node.name, output.name) for output in node.translator.outputs}
         changes = []
         for name, version in versions.items():
@@ -213,6 +213,6 @@ class TableChanges:
             )
 
     def forget(self, folder: str) -> None:
-        """Drop what each cache holds of a folder; see `TableAdministration.forget`."""
+        """Drop cached data of a folder from each cache; see `TableAdministration.forget`."""
         for cache in self.caches:
             cache.forget(folder)

@@ -57,7 +57,7 @@ class TableCollector:
         return _below(name, queued) | self.tables.files_in_use(path)
 
     def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
-        """Return what the next runs would drop from outputs; see `GarbageCollector.expired`."""
+        """Return files that the next runs would drop; see `GarbageCollector.expired`."""
         tables = {flow: self.tables.output(folder, flow) for flow in kept}
         now_ms = self.now_ms()
         return {
@@ -66,7 +66,7 @@ class TableCollector:
         }
 
     def forget(self, folder: str) -> None:
-        """Drop what is remembered about a folder's tables."""
+        """Drop cached data about a folder's tables."""
         for path in list(self._named):  # a copy, since another thread may add to it
             if path.startswith(f"{folder}/"):
                 self._named.pop(path, None)

@@ -40,7 +40,7 @@ class Engine(Protocol):
         increments: Reads increments of flows.
         records: Reads records of states and outputs.
         history: Finds versions of tables.
-        garbage: Removes what nobody needs.
+        garbage: Removes files that are no longer needed.
         verification: Gives a verification its start and its comparisons.
     """
 
@@ -80,5 +80,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the engine holds; no run may be under way."""
+        """Release the engine's resources; no run may be under way."""
         ...

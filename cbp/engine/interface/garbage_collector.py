@@ -1,4 +1,4 @@
-"""Role of an engine: to remove files that nothing needs, and to tell what would be removed."""
+"""Role of an engine: to remove unneeded files, and to list files that would be removed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class GarbageCollector(Protocol):
         retention: Retention,
         dry_run: bool = False,
     ) -> Mapping[str, TablePlan]:
-        """Garbage-collect a stage's tables: remove a bounded part of what nobody needs.
+        """Garbage-collect a stage's tables: remove a bounded number of unneeded files.
 
         May be called at any time, also while the stage runs, and repeated after a crash.
 

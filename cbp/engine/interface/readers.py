@@ -128,7 +128,7 @@ class RecordReader(Protocol):
         ...
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
-        """Return what a stage has set aside, as published, in the order of its records.
+        """Return the published records that a stage has set aside, in order.
 
         The columns are those of `cbp.model.dataflow.set_aside.SET_ASIDE`.
         """

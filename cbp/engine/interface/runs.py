@@ -38,7 +38,7 @@ from cbp.model.run.intention import Intention, LookupMoment, TableChange
 
 
 def needs_spark(nodes: Iterable[StageNode]) -> bool:
-    """Return whether only Spark can check, and run, what these stages compute in SQL."""
+    """Return whether these stages use SQL that only Spark can check and run."""
     specs = [node.translator for node in nodes]
     return any(spec.form == "sql" or any(one.in_sql for one in spec.inputs) for spec in specs)
 
@@ -51,8 +51,8 @@ def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
     """
     if spec.form == "sql":
         message = (
-            f"{spec.name} is written in Spark SQL: run it with an engine on Spark, or write it "
-            "as Translate or TranslateArrow to run it without"
+            f"{spec.name} is written in Spark SQL: use the Spark engine, or rewrite the "
+            "translator as Translate or TranslateArrow to run it without Spark"
         )
         raise DefinitionError(Mistake("spark_needed", f"stages.{stage}", message, spec.place))
 
@@ -81,7 +81,7 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A file as it was dropped, whose records follow those of the file before it in an increment.
+    """A dropped file, whose records follow those of the previous file in an increment.
 
     Attributes:
         lines: Pairs of a record, from 0, and the line on which it begins, from 1; 0 if that is not
@@ -187,7 +187,7 @@ class RunPlan:
         return self.time_ms > 0 and self.due_ms <= self.time_ms
 
     def context(self) -> RunContext:
-        """Return what the author's code may know of the run."""
+        """Return the facts about the run that author's code can read."""
         return context_of(
             self.node.translator, epoch=self.epoch, time=time_of(self.time_ms), inputs=self.inputs
         )
@@ -273,7 +273,7 @@ class RunPreparer(Protocol):
     def give_back(
         self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
     ) -> PreparedRun:
-        """Read what is set aside of a stage again; like `prepare`, publishes nothing.
+        """Read the set-aside records of a stage again; like `prepare`, publishes nothing.
 
         What fails again stays set aside. Groups whose timers are due are called too. A run that is
         not recorded has tried it, and changed nothing.
@@ -294,7 +294,7 @@ class RunControl(Protocol):
     """Refuses stages that cannot run; stops and watches runs that other threads prepare."""
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Refuse stages that need what this engine cannot do; touches nothing.
+        """Refuse stages that this engine cannot run; touches nothing.
 
         Called before a dataflow has left any trace; `create_tables` and `prepare` check again:
         repeated calls are cheap.
@@ -305,7 +305,7 @@ class RunControl(Protocol):
         ...
 
     def warm(self) -> None:
-        """Keep ready what a run would wait for, such as a process; end what was idle for long.
+        """Prepare resources that runs would wait for, such as processes; end long idle ones.
 
         A service calls it at its start and from time to time. It blocks for a second or so if there
         is something to start, and costs nothing otherwise.
@@ -313,7 +313,7 @@ class RunControl(Protocol):
         ...
 
     def waits_for(self) -> str:
-        """Return what the engine waits for before it can run anything, in words; `""` if nothing.
+        """Return why the engine cannot run anything yet, in words; `""` if it can.
 
         Until then a run waits, and so does `refuse` for stages in SQL.
         """
@@ -324,7 +324,7 @@ class RunControl(Protocol):
         ...
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return those of these runs that have tasks waiting at this moment, and none running.
+        """Return the runs that have waiting tasks now, but none running.
 
         Raises:
             OperatingError: The engine cannot find out.

@@ -1,4 +1,4 @@
-"""Roles of an engine: to create and change a stage's tables, and to move what they show."""
+"""Roles of an engine: to create and change a stage's tables, and to switch their contents."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TableAdministration(Protocol):
     def show_built(
         self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
     ) -> Sequence[TableChange]:
-        """Write what a stage's tables were built as in another folder; no reader sees it yet.
+        """Write tables that were built in another folder; no reader sees them yet.
 
         Messages are left out, since all of them were read. As `rewrite` in everything else.
 
@@ -79,7 +79,7 @@ class TableAdministration(Protocol):
     def show_again(
         self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
     ) -> Sequence[TableChange]:
-        """Return the changes that make a stage's tables show what they showed before; reads only.
+        """Return the changes that restore the earlier contents of a stage's tables; reads only.
 
         Args:
             versions: Folder of each of its tables, relative to `folder`, to an earlier version.
@@ -100,7 +100,7 @@ class TableAdministration(Protocol):
         version: int,
         timestamp_ms: int,
     ) -> None:
-        """Apply what `rewrite` prepared, one log entry per table; idempotent redo.
+        """Apply the changes that `rewrite` prepared, one log entry per table; idempotent redo.
 
         The table of a filled view is created, if it does not exist.
 
@@ -110,7 +110,7 @@ class TableAdministration(Protocol):
         ...
 
     def forget(self, folder: str) -> None:
-        """Drop what is cached about the tables of a folder that was removed."""
+        """Drop cached data about the tables of a removed folder."""
         ...
 
 
@@ -169,7 +169,7 @@ class TablePublisher(Protocol):
         records: Callable[[int], Sequence[Intention]],
         dry_run: bool = False,
     ) -> Mapping[str, TableRewind]:
-        """Roll a stage's tables back to what they showed at an earlier epoch; idempotent redo.
+        """Roll a stage's tables back to their contents at an earlier epoch; idempotent redo.
 
         Args:
             node: The stage. None of its runs is under way, and all are published.

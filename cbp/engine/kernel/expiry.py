@@ -1,4 +1,4 @@
-"""Expiry of state, in a window of groups: which groups are idle, and what a run emits for them.
+"""Expiry of state, in a window of groups: idle groups, and the emissions of a run for them.
 
     window -> idle groups -> the author is called for the others
                           -> states: what the author emitted; for idle groups, what stays
@@ -108,7 +108,7 @@ class Expiry:
         return settled_timers(times, source.starts, sizes, new, stays, self._ends_at[state.name])
 
     def complete(self, window: Window, called: Mask, buffers: Buffers, ends: Ends) -> Wrote:
-        """Add what the idle groups keep, or lose, to what the called groups emitted.
+        """Add the kept and the expired records of idle groups to the called groups' emissions.
 
         Args:
             called: Its groups that were called.
@@ -138,7 +138,7 @@ class Expiry:
         wrote: Sequence[int],
         emitted: Sequence[Any],
     ) -> tuple[list[Any], list[int]]:
-        """Return what all groups emit for a state, and where each group's part ends."""
+        """Return the emissions of all groups for a state, and where each group's part ends."""
         rows: list[Any] = []
         ends: list[int] = []
         start = 0
@@ -152,7 +152,7 @@ class Expiry:
         return rows, ends
 
     def emissions_of(self, state: StateSpec, window: Window, group: int) -> Sequence[Any]:
-        """Return what the engine emits for a state of an idle group, whose author is not called.
+        """Return the engine's emissions for a state of an idle group, whose author is not called.
 
         A state that is replaced: all records of the group, or none once they have expired. A kept
         state: nothing, or the deletion of each record once they have expired.
@@ -173,7 +173,7 @@ class Expiry:
 def settled_timers(
     times: Int64s, starts: Int64s, sizes: Int64s, new: Mask, stays: Mask, at: datetime
 ) -> Timers:
-    """Return what becomes of the hidden timers of some groups; an equal one is not written again.
+    """Return the new hidden timers of some groups; an unchanged one is not written again.
 
     Args:
         times: When each timer is due, in microseconds since 1970.

@@ -56,7 +56,7 @@ def look_up_large(
     deliveries: Deliveries | None = None,
     woken: Woken | None = None,
 ) -> tuple[Int64s, dict[str, RecordPositions], dict[str, dict[int, LargeGroup]]]:
-    """Return what `look_up` does, with the large groups of each state apart.
+    """Return the result of `look_up`, with the large groups of each state apart.
 
     A group is large if it has more than `above` records in that state.
     """

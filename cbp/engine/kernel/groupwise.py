@@ -314,7 +314,7 @@ class GroupwiseRun:
                 raise self._failure(exc, 0) from exc
 
     def _hand_over(self, window: Window, at: int) -> None:
-        """Give a group what it reads as often as it likes: kept state and looked-up tables."""
+        """Give a group the values that it can read repeatedly: kept state and looked-up tables."""
         for kept in (*window.kept, *window.looked_up_by_key):
             setattr(self._group, kept.name, kept.handle(at))
         for source in window.lookups:
@@ -326,7 +326,7 @@ class GroupwiseRun:
     def _emit_idle(
         self, window: Window, states: Sequence[LargeState], read: Sequence[Iterator[Row]]
     ) -> None:
-        """Emit what stays of an idle group, in place of its author."""
+        """Emit the remaining records of an idle group, in place of its author."""
         assert self._expiry is not None, "only groups that expire are idle"
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         for spec, state, rows in zip(specs, states, read, strict=True):
@@ -437,8 +437,9 @@ class GroupwiseRun:
             except Exception as again:
                 return self._failure(again, at)
         return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} emitted what does not fit ({exc}), "
-            "but not when it was called again: it is not deterministic"
+            f"stage {self.stage!r}: {self.spec.name} emitted a record that does not fit its "
+            f"declaration ({exc}), but not when called again with the same records, so it is not "
+            "deterministic"
         )
 
 
@@ -449,7 +450,7 @@ def _emptied(window: Window, input_: str) -> npt.NDArray[np.bool_]:
 
 
 def _handles(source: Source) -> Iterator[LookedUp]:
-    """Yield what each group is given of a looked-up table."""
+    """Yield each group's argument for a looked-up table."""
     return map(LookedUp, source.groups(), repeat(source.name))
 
 

@@ -83,7 +83,7 @@ class WholeGroups:
         return self._read.get(number)
 
     def release(self) -> None:
-        """Forget the records, and what finds them."""
+        """Forget the records and their index."""
         self._read, self.parts, self.sort_key = {}, _nothing, _nothing
 
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
@@ -316,7 +316,7 @@ class KeptSource:
 
 
 class _Answers(dict[Row, Any]):
-    """What is known by second key; anything else is asked for, and remembered."""
+    """Known records by second key; other keys are read on demand, and remembered."""
 
     __slots__ = ("_ask",)
 
@@ -362,7 +362,7 @@ class KeptGroup:
             self._known.update(zip(seconds, records, strict=True))
 
     def release(self) -> None:
-        """Forget what is known, so that nothing refers to the group in a cycle."""
+        """Clear all references, so that none forms a cycle with the group."""
         del self.get, self.locate, self._known, self._located
 
     @property

@@ -43,7 +43,7 @@ class KeptChanges:
 def settle_kept(
     source: KeptSource, operations: Sequence[Row | Deletion], ends: Sequence[int]
 ) -> KeptChanges:
-    """Return what puts and deletions change; a record that is put unchanged is left alone.
+    """Return the changes made by puts and deletions; a record put unchanged is none.
 
     Args:
         source: The state of the window.
@@ -86,7 +86,7 @@ _ABSENT: Any = object()
 
 @dataclass(slots=True)
 class _Found:
-    """What all groups of a window put and deleted, beside what was there.
+    """The puts and deletions of all groups of a window, beside their present records.
 
     Attributes:
         numbers, sizes: Groups, and how many records each puts and deletes.
@@ -102,7 +102,7 @@ class _Found:
     before: list[Any] = field(default_factory=list)
 
     def changes(self, source: KeptSource) -> KeptChanges:
-        """Return what died, and what is new; what is put unchanged is neither."""
+        """Return deleted and new records; a record put unchanged is neither."""
         same = source.are_same(self.before, self.after)
         groups = np.repeat(np.array(self.numbers, np.int64), np.array(self.sizes, np.int64))
         differs = ~np.array(same, np.bool_)
@@ -119,7 +119,7 @@ class _Found:
 def _changes(
     shape: KeptShape, operations: Sequence[Row | Deletion], *, exact: bool, mixed: bool
 ) -> Mapping[Row, Row | None]:
-    """Return what `changes_of` does; records that need no check are not looked at one by one.
+    """Return the result of `changes_of`; records that need no check are not checked singly.
 
     Args:
         exact: Whether no record needs a check.

@@ -32,7 +32,7 @@ from cbp.engine.storage.spill_files import BatchFile
 
 
 class LargeView:
-    """Collects what became of one group's records; call `finish` once, then `close`."""
+    """Collects the changes of one group's records; call `finish` once, then `close`."""
 
     def __init__(self, changes: ViewChanges, state: BucketState, limits: EngineLimits) -> None:
         self._changes, self._state, self._limits = changes, state, limits
@@ -70,7 +70,7 @@ class LargeView:
     def finish(self) -> None:
         """Write the changes. Raises `ValueError`: a key was emitted twice."""
         if self._emits_twice():
-            message = f"view {self._changes.view.name!r}: two records of one key were emitted"
+            message = f"view {self._changes.view.name!r}: two records of the same key were emitted"
             raise ValueError(message)  # the caller calls the group again, to find the line
         tables = sorted_tables(_read(self._records), self._order, limits=self._limits)
         bag = self._changes.view.bag
@@ -125,7 +125,7 @@ def _surplus(tables: Iterable[pa.Table], limits: EngineLimits) -> Iterator[pa.Ta
 
 
 def _repeated(rows: pa.Table, at: Int64s, sums: Int64s, limits: EngineLimits) -> Iterator[pa.Table]:
-    """Yield some rows, each as often as its sum says, with its side, a part at a time."""
+    """Yield rows, each as often as its sum requires, with its side, a part at a time."""
     chosen, sides = np.repeat(at, abs(sums)), np.repeat((sums > 0).astype(np.int64), abs(sums))
     for start in range(0, len(chosen), limits.large_group_rows):
         part = slice(start, start + limits.large_group_rows)

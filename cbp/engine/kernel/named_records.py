@@ -68,7 +68,7 @@ def named_by(
     flows: Sequence[tuple[FlowRun, Ranges]],
     records: Sequence[Sequence[Row]],
 ) -> list[Named]:
-    """Return what the inputs of a window name, for each that has the columns of the second key.
+    """Return the keys that inputs of a window name, for inputs with the second key's columns.
 
     Args:
         flows: Their records, and the rows of each group in them, which follow each other.
@@ -109,7 +109,7 @@ class NamedRecords:
         self._spec, self._call, self._named, self._read = spec, call, list(named), read
 
     def found(self, asked: tuple[int, Row]) -> Iterator[FoundRecords]:
-        """Yield what the state has of the keys that each group names.
+        """Yield the state's records for the keys that each group names.
 
         Args:
             asked: The group and the key for which an author asks. If no input names it, it comes
@@ -158,7 +158,7 @@ class NamedRecords:
     def _located(
         self, groups: Int64s, second: pa.Table
     ) -> tuple[list[Sequence[Place]], list[Row | None] | None]:
-        """Return where the live records of each key lie, and the records."""
+        """Return the places of the live records of each key, and the records."""
         found, positions = self._call.locate(groups, second)
         lie = list(zip(positions.file.tolist(), positions.position.tolist(), strict=True))
         if np.any(found[1:] == found[:-1]):  # several records of one key: each is to be known

@@ -1,4 +1,4 @@
-"""Writes what the groups of a window changed in their states, and the changes of views.
+"""Writes the changes that groups of a window made to their states, and changes of views.
 
 Records that were emitted again are kept, others are deleted, and new ones are written.
 """
@@ -47,7 +47,7 @@ class StateSettlement:
     def settle(
         self, spec: StateSpec, source: Source, window: Window, emitted: list[Row], ends: list[int]
     ) -> None:
-        """Write what the groups of a window changed in a state."""
+        """Write the changes that groups of a window made to a state."""
         settled = settle(source, emitted, ends)
         assert source.origin is not None, "state records have a location"
         died = source.origin.at(settled.died)
@@ -62,7 +62,7 @@ class StateSettlement:
     def settle_kept(
         self, source: KeptSource, window: Window, operations: list[Row | Deletion], ends: list[int]
     ) -> None:
-        """Write what the groups of a window put into a kept state, or deleted from it."""
+        """Write the puts and deletions of the groups of a window in a kept state."""
         spec = source.spec
         changes = settle_kept(source, operations, ends)
         source.state.kill(changes.died)
@@ -75,7 +75,7 @@ class StateSettlement:
             self._write_changes(spec, *died, columns, changes.groups)
 
     def settle_timers(self, spec: StateSpec, window: Window, timers: Timers) -> None:
-        """Write what became of the hidden timers of a state."""
+        """Write the changes of the hidden timers of a state."""
         (source,) = (one for one in window.states if one.name == spec.name)
         assert source.origin is not None, "state records have a location"
         self._states[spec.name].kill(source.origin.at(timers.died))
@@ -98,7 +98,7 @@ class StateSettlement:
         columns: list[pa.Array],
         born_groups: Int64s,
     ) -> None:
-        """Write the changes of a view: what the diff found, with the records that are gone."""
+        """Write the changes of a view: the found differences, with the removed records."""
         changes = ViewChanges(view, self._write_output)
         gone = self._states[view.name].take(died, changes.names) if len(died_groups) else None
         born = pa.table(columns, names=changes.names) if columns else None

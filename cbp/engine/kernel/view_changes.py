@@ -80,7 +80,7 @@ def require_single(
     keys = second_keys(view, [row for start, stop in spans for row in emitted[start:stop]])
     owners = np.repeat(changed, stops[changed] - starts[changed])
     if first_twice(keys, owners) is not None:
-        message = f"view {view.name!r}: two records of one key were emitted"
+        message = f"view {view.name!r}: two records of the same key were emitted"
         raise ValueError(message)
 
 
@@ -99,7 +99,7 @@ class ViewChanges:
     def write(
         self, died: pa.Table | None, died_groups: Int64s, born: pa.Table | None, born_groups: Int64s
     ) -> None:
-        """Write what became of the records of some groups.
+        """Write the changes of the records of some groups.
 
         Args:
             died: Records of the view that are gone, with its columns; `None` if there are none.
@@ -121,7 +121,7 @@ class ViewChanges:
         self.write_ordered(table.take(pa.array(order)), groups[order], sides[order])
 
     def write_ordered(self, table: pa.Table, groups: Int64s, sides: Int64s) -> None:
-        """Write what became of records in the order of group, second key and side.
+        """Write changes of records in the order of group, second key and side.
 
         Args:
             table: The view's columns, in the types that authors see. In a bag no record is on

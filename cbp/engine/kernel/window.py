@@ -193,7 +193,7 @@ class Window:
     arrived: Sequence[tuple[FlowRun, Ranges]] = ()
 
     def release(self) -> None:
-        """Forget what the groups found by key; they are done."""
+        """Forget the records that the groups found by key; these groups are done."""
         for source in (*self.kept, *self.looked_up_by_key):
             source.release()
 

@@ -1,4 +1,4 @@
-"""Table migration: bring a table of an earlier stage version to what the stage declares now.
+"""Table migration: bring a table of an earlier stage version to the present declaration.
 
     rewritten   writes files that are not in the log yet, returns the change    (prepare)
     alter       one log entry: columns, settings and files at once              (redo)
@@ -134,7 +134,7 @@ class Rewriter:
         drops: Iterable[str],
         epochs: int,
     ) -> TableChange:
-        """Copy what a table was built as elsewhere; return the change that shows it.
+        """Copy a table that was built elsewhere; return the change that shows it.
 
         Records of an output, and those that are set aside, get negative epochs, in their order: no
         increment and no run has such a number.
@@ -226,7 +226,7 @@ class Rewriter:
         declared: DeclaredTable,
         epochs: int,
     ) -> list[AddFile]:
-        """Copy what a stage has set aside to one file, with earlier epochs; durable."""
+        """Copy the set-aside records of a stage to one file, with earlier epochs; durable."""
         schema, files = arrow_schema(declared.schema), sorted(snapshot.live.items())
         pieces = self._earlier(source, [file for _, file in files], schema, "epoch", epochs)
         made = self._file(path, 0, schema, pieces)
@@ -235,7 +235,7 @@ class Rewriter:
     def _output(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> list[AddFile]:
-        """Write an output anew, file by file, with the types that it has now; durable."""
+        """Rewrite an output, file by file, with its new types; durable."""
         schema, made = _output_schema(declared), list[AddFile]()
         for number, file in enumerate(in_order(snapshot.live.values())):
             batches = read_batches(f"{table.path}/{file.path}", limits=self.cache.limits)
@@ -243,7 +243,7 @@ class Rewriter:
             try:
                 new = self._file(table.path, number, schema, pieces)
             except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
-                what = f"records that do not fit its columns now ({exc}): rename the output"
+                what = f"records that do not fit its new columns ({exc}): rename the output"
                 raise TableForeignError(table.path, what) from exc
             if new is None or new.rows != file.rows:
                 message = f"{table.path}/{file.path} does not have the {file.rows} records it had"
@@ -284,7 +284,7 @@ class Rewriter:
 
 
 def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> TableChange:
-    """Return the change that makes a table show what an earlier version of it showed.
+    """Return the change that makes a table show one of its earlier versions.
 
     Args:
         version: The earlier version; its files have to be there.
@@ -308,7 +308,7 @@ def alter(
     files: Files,
     limits: EngineLimits,
 ) -> int:
-    """Put the one entry that makes a table what its stage declares; idempotent redo.
+    """Put the one entry that brings a table to its stage's declaration; idempotent redo.
 
     Args:
         app_id: Application id of this change; unique to this table and version.
@@ -360,7 +360,7 @@ def _difference(
 
 
 def _differs(current: Metadata, declared: DeclaredTable) -> bool:
-    """Return whether a table differs from what its stage declares."""
+    """Return whether a table differs from its stage's declaration."""
     wanted = _metadata(current, declared)
     same = json.loads(current.schema) == json.loads(wanted.schema)
     return not (same and dict(current.configuration) == dict(wanted.configuration))
@@ -383,7 +383,9 @@ def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
     new = {f["name"]: f["type"] for f in json.loads(_metadata(current, declared).schema)["fields"]}
     old = {f["name"]: f["type"] for f in json.loads(current.schema)["fields"]}
     if lost := sorted(old.keys() - new.keys()):
-        what = f"increments with {', '.join(lost)}, which the output does not have: rename it"
+        what = (
+            f"increments with {', '.join(lost)}, which the output no longer has: rename the output"
+        )
         raise TableForeignError(path, what)
     return any(old[name] != new[name] for name in old.keys() & new.keys())
 

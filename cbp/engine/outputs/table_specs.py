@@ -77,7 +77,7 @@ def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
 
 
 def declared_set_aside(dataflow: str, stage: str) -> DeclaredTable:
-    """Return the table of what a stage sets aside; it stays if the stage no longer does."""
+    """Return the table of set-aside records of a stage; it stays if the option is removed."""
     name = set_aside_table(stage)
     # No output's name has a slash.
     return DeclaredTable(name, _table_id(dataflow, stage, name), SET_ASIDE, (), (), {})

@@ -62,7 +62,7 @@ class RecomputedEpochs:
     _last_ms: int = field(init=False, default=0)
 
     def resume(self, unpublished: Mapping[str, Sequence[Intention]], last_ms: int) -> None:
-        """Go on where another process was interrupted: publish what it had perhaps published."""
+        """Continue where another process was interrupted: publish its recorded epochs again."""
         self._last_ms = last_ms
         for stage, records in unpublished.items():
             self._unpublished[stage] = list(records)

@@ -31,7 +31,7 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 
 _Pair = tuple[str, str]
 
@@ -60,7 +60,7 @@ class ReplayState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ReplayState:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         unpublished = value["unpublished"].items()
         return cls(
             Position.from_json(value["position"]),
@@ -71,7 +71,7 @@ class ReplayState:
 
 @dataclass
 class Replay:
-    """One recomputation; the constructor creates the tables, or goes on with those of `begins`.
+    """One recomputation; the constructor creates tables, or continues those of `begins`.
 
     Attributes:
         folder: Folder of the tables; increments name their files relative to it.
@@ -157,7 +157,7 @@ class Replay:
         return all(name in limits and epoch >= limits[name] for name, epoch in self.epochs.items())
 
     def waiting(self, stage: str) -> Mapping[str, Connector]:
-        """Return the inputs of a stage that leads, with what waits there."""
+        """Return the inputs of a leading stage, with their queued increments."""
         return self._connectors[stage]
 
     def memo(self, stage: str) -> Any:
@@ -192,7 +192,7 @@ class Replay:
             return False
         node = self.units[stage].leader
         waiting = self._connectors[stage]
-        decision = consult(stage, node.runnable, waiting, self._memos.get(stage))
+        decision = call_runnable(stage, node.runnable, waiting, self._memos.get(stage))
         if not decision.runnable:
             return False
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
@@ -228,7 +228,7 @@ class Replay:
     def _already_read(
         self, node: StageNode, waiting: Mapping[str, Connector]
     ) -> dict[str, tuple[Increment, ...]]:
-        """Return what each input has read of its source."""
+        """Return the increments that each input has read of its source."""
         offered = self.history or self._offered.__getitem__
         read = {}
         for name, flow in node.wiring.items():

@@ -133,7 +133,7 @@ def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFil
 def missing_entries(
     folder: str, there: Collection[str], needed: Collection[str], files: Files
 ) -> Iterator[ScrubbedFile]:
-    """Find entries of source logs that are gone: gaps, and those of increments that wait."""
+    """Find missing entries of source logs: gaps, and entries of queued increments."""
     waiting: dict[str, int] = {}
     for match in map(_INCREMENT.match, needed):
         if match is not None:
@@ -170,7 +170,7 @@ def _entries_of(
 
 
 def count_entries(full: str, files: Files) -> int:
-    """Return how many entries a file says that it holds; damage is reported elsewhere."""
+    """Return the number of entries that a file declares; damage is reported elsewhere."""
     with suppress(CbpError, ValueError, IndexError, AttributeError):
         together = json.loads(files.read(full).splitlines()[0]).get("together", 1)
         return together if isinstance(together, int) else 1
@@ -328,7 +328,7 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
 
 
 def _check_entries(full: str, files: Files) -> None:
-    """Check the entries of a source's log that lie together in one file."""
+    """Check the entries of a source's log that share one file."""
     lines = files.read(full).splitlines()
     sealed, single = SEALED.match(full), NUMBERED.match(full)
     folder, first, promised = "", 0, len(lines)
@@ -391,7 +391,7 @@ def _needed_files(
 
 
 def _unreadable(full: str, why: str, files: Files) -> CbpError | None:
-    """Return the error for a file that is gone, or whose place something else has taken."""
+    """Return the error for a missing file, or for a path that is not a file."""
     try:
         files.read_range(full, 0, 1)
     except NotFoundError:

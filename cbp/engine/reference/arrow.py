@@ -106,7 +106,7 @@ class _Kept:
 
 
 class _Emitter:
-    """Collects what the call emits, record by record."""
+    """Collects the emissions of the call, record by record."""
 
     def __init__(self, spec: TranslatorSpec, keys: Mapping[Row, Any]) -> None:
         self._states = {state.name: spec.key_of(state).names for state in spec.states}
@@ -142,10 +142,10 @@ class _Emitter:
             self._of_group(state.name, unify(values[:many])).append(Deletion(second))
 
     def _of_group(self, state: str, key: Row) -> list[Any]:
-        """Return what was emitted for a state of a group."""
+        """Return the emissions of a group for a state."""
         if key not in self.by_key:
             message = f"state {state!r}: a record was emitted for the key {key!r}"
-            message += ", which no group of the call has"
+            message += ", but no group of this call has that key"
             raise AuthorMisuse(StateKeyForeignError, message)
         return self.by_key[key][state]
 

@@ -79,7 +79,7 @@ class _Namespace:
 
 
 class Emitter:
-    """Collects what one call emits.
+    """Collects the emissions of one call.
 
     Attributes:
         outputs: Output or loopback name to its records.

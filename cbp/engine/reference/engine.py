@@ -32,7 +32,7 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
 from cbp.model.graph.cycles import components, predecessors
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import woken
 
 
@@ -103,12 +103,15 @@ class ReferenceEngine:
         self._append(source, self.rows_of(source, records), self.rows_of(source, gone))
 
     def rows_of(self, source: str, records: Iterable[Any]) -> list[Row]:
-        """Return records as typed rows of a source; args and errors are those of `feed`."""
+        """Return records as typed rows of a source; arguments and errors as for `feed`."""
         if source not in self._dataflow.sources:
             raise NotFoundError(kind="source", name=source)
         schema = self._schemas[source]
         if isinstance(records, str | bytes | Mapping):
-            message = f"an increment of {source!r} is a list of records; got {repr(records)[:200]}"
+            message = (
+                f"expected a list of records as an increment of {source!r}, got "
+                f"{repr(records)[:200]}"
+            )
             raise TypeError(message)
         return [typed_row(_by_position(r, schema), schema) for r in records]
 
@@ -163,13 +166,13 @@ class ReferenceEngine:
         return [_as_dict(row, schema) for row in ordered_rows(rows, schema)]
 
     def figures(self, stage: str) -> list[Mapping[str, int]]:
-        """Return what each epoch of a stage counted; see `ReferenceStage.figures`."""
+        """Return the figures of each epoch of a stage; see `ReferenceStage.figures`."""
         if stage not in self._stages:
             raise NotFoundError(kind="stage", name=stage)
         return self._figures[stage]
 
     def set_aside(self, stage: str) -> list[dict[str, Any]]:
-        """Return what a stage set aside, in the order in which it is given back.
+        """Return the records that a stage set aside, in the order of giving back.
 
         Each has `input`, `key`, `record` and `code`, as in the stage's table
         (`cbp.model.dataflow.set_aside`), with the values of key and record by column.
@@ -194,7 +197,7 @@ class ReferenceEngine:
             self._stages[name].spec = node.translator
 
     def give_back(self, stage: str) -> None:
-        """Read what a stage set aside again, as an epoch of its own."""
+        """Read the set-aside records of a stage again, in an epoch of their own."""
         waiting: dict[str, list[Row]] = {}
         if stage not in self._stages:
             raise NotFoundError(kind="stage", name=stage)
@@ -209,7 +212,7 @@ class ReferenceEngine:
     def _run(self, name: str) -> bool:
         """Run one epoch of a stage if it may run."""
         runnable = self._dataflow.stages[name].runnable
-        decision = consult(name, runnable, self._connectors[name], self._memos[name])
+        decision = call_runnable(name, runnable, self._connectors[name], self._memos[name])
         if not decision.runnable and self._stages[name].woken(self.time):
             decision = woken(self._memos[name])
         elif not decision.runnable:
@@ -310,7 +313,7 @@ class ReferenceEngine:
     def _gone_rows(
         self, flow: str, input_: InputSpec, increments: Iterable[Increment]
     ) -> list[Row]:
-        """Return what increments of a source take back, as an input reads it."""
+        """Return the records that increments of a source take back, in the form of an input."""
         rows = [row for one in increments for row in self._gone.get(one.name, ())]
         return _project(rows, self._schemas[flow], input_)
 

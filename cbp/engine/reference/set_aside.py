@@ -74,7 +74,7 @@ class SetAside:
     def take_refused(
         self, stage: str, input_: str, every: Sequence[tuple[Row, tuple[str, str]] | None]
     ) -> None:
-        """Set aside what has no framing key; the others are read, in their order.
+        """Set aside records without a framing key; the others are read in order.
 
         Args:
             every: Each of its records: with code and message if it has no key, else `None`.
@@ -89,7 +89,7 @@ class SetAside:
                 self.new.append(Aside(input_, None, row, code, (self.epoch, number, place)))
 
     def after(self) -> list[Aside]:
-        """Return what is set aside after the epoch, in the order in which it is given back."""
+        """Return the set-aside records after the epoch, in the order of giving back."""
         every = [*self.before, *self.new]
         if self._error is not None and self.most is not None and len(every) > self.most:
             raise self._error

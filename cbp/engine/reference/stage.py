@@ -182,7 +182,7 @@ class ReferenceStage:
         return {one.name: [] for one in (*self.spec.outputs, *aggregates)}
 
     def _settle_states(self, done: _Epoch) -> None:
-        """Change the states, and add what became of the records of views to the outputs."""
+        """Change the states, and add the changes of views to the outputs."""
         for view in self.spec.views:
             records = self.state[view.name]
             for key, rows in done.local.get(view.name, {}).items():
@@ -199,7 +199,7 @@ class ReferenceStage:
                     done.outputs[state.changes] += group_changes(state, before, after)
 
     def woken(self, until: datetime) -> list[Key]:
-        """Return the keys with a timer that is due, but for groups whose records wait."""
+        """Return the keys with a due timer, except groups whose records are set aside."""
         return self._woken(until, {one.key for one in self.aside})
 
     def _woken(self, until: datetime, waiting: Collection[Key | None]) -> list[Key]:
@@ -234,7 +234,7 @@ class ReferenceStage:
                     self._aside.take_record(input_.name, row, arrival, error)
 
     def _call_for(self, input_: InputSpec, row: Row) -> Emitter:
-        """Call the author for one record, and return what was emitted."""
+        """Call the author for one record, and return the emissions."""
         # A copy, as for a group: an author may change a list.
         record = record_type(input_.name, input_.schema)(*own_row(row, input_.schema))
         flows: dict[str, list[Row]] = {each.name: [] for each in self.spec.inputs}
@@ -312,7 +312,7 @@ class ReferenceStage:
         expired: Mapping[str, Collection[Key]],
         done: _Epoch,
     ) -> None:
-        """Drop what expired of groups that are not called, and set the timers of those that are.
+        """Drop expired records of uncalled groups, and set the timers of called groups.
 
         Args:
             visited: All keys that are called, or of which anything expired, in visiting order.
@@ -335,7 +335,7 @@ class ReferenceStage:
                     new[key] = []
 
     def _dropped(self, state: StateSpec, key: Key) -> list[Any]:
-        """Return what is emitted for a group whose records of a state go."""
+        """Return the emissions for a group whose records of a state are removed."""
         if not state.keep:
             return []
         second_of = kept_shape(state).second_of
@@ -347,7 +347,7 @@ class ReferenceStage:
         return key_hash(key, types) & (2**64 - 1), row_order(key, types)
 
     def _call(self, key: Key, group: Group) -> Emitter:
-        """Call the author for one group, and return what was emitted."""
+        """Call the author for one group, and return the emissions."""
         flows = self._flows(key, group)
         emitter = Emitter(self.spec, key)
         with AuthorCall(self.name, self.spec, key=key, inputs=flows):
@@ -404,11 +404,11 @@ class ReferenceStage:
         return flows | self._looked_up(key)
 
     def _known(self, state: StateSpec, key: Key) -> Sequence[Row]:
-        """Return what a group is given of its state."""
+        """Return the state that a group can read."""
         return () if self._anew is not None else self.state[state.name].get(key, ())
 
     def _looked_up(self, key: Key) -> dict[str, Any]:
-        """Return what a group reads of looked-up tables."""
+        """Return the records of looked-up tables that a group can read."""
         flows: dict[str, Any] = {}
         for lookup in self.spec.lookups:
             table, records = self._lookups[lookup.name], lookup.records
@@ -441,7 +441,8 @@ class ReferenceStage:
                 fewer = list(combine(list(part)))
                 if not 0 < len(fewer) <= len(part):
                     message = (
-                        f"returned {len(fewer)} records for {len(part)}; return 1 to {len(part)}"
+                        f"returned {len(fewer)} records when combining {len(part)}; expected 1 to "
+                        f"{len(part)}"
                     )
                     raise ValueError(message)
                 made = [make(*typed_row(tuple(row), input_.schema)) for row in fewer]
@@ -486,7 +487,7 @@ class _Epoch:
     figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
     def take(self, emitter: Emitter, key: Key | None = None) -> None:
-        """Add what one call emitted; a record that is a group of its own has no key."""
+        """Add the emissions of one call; a record that is a group of its own has no key."""
         for name, rows in emitter.outputs.items():
             self.outputs[name].extend(rows)
         for name, rows in emitter.states.items():

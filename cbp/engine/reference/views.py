@@ -1,4 +1,4 @@
-"""Views in the reference engine: what became of a group's records, one by one.
+"""Views in the reference engine: the changes of a group's records, one by one.
 
 In the other engines: `cbp.engine.kernel.view_changes`.
 """

@@ -80,7 +80,7 @@ class _Reached:
 def _by_key(
     state: StateSpec, spec: TranslatorSpec, operations: Sequence[ReachedOperation]
 ) -> ByKey:
-    """Return what was put and deleted, by key of the stage."""
+    """Return the puts and deletions, by the stage's key."""
     by_key: ByKey = {}
     many = len(spec.key_of(state))
     for one in operations:

@@ -1,1 +1,1 @@
-"""One run of one stage: planning, execution of its tasks, and what the run prepared."""
+"""One run of one stage: planning, execution of its tasks, and the prepared result."""

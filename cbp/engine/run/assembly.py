@@ -272,7 +272,7 @@ def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
 
 
 def _bindings(reported: Reported) -> tuple[DataFile, ...]:
-    """Return the files of bindings, which say which groups get the messages of this epoch."""
+    """Return the files of bindings, which decide the groups that get this epoch's messages."""
     files = sorted(reported.bindings, key=attrgetter("path"))
     return tuple(DataFile(file.path, file.rows, file.size) for file in files)
 

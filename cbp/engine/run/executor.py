@@ -53,11 +53,11 @@ class Executor(RunControl, Protocol):
         ...
 
     def forget(self, folder: str) -> None:
-        """Drop what is cached for a folder's stages."""
+        """Drop cached data of a folder's stages."""
         ...
 
     def close(self) -> None:
-        """Release what the executor holds."""
+        """Release the executor's resources."""
         ...
 
 
@@ -72,7 +72,7 @@ class LocalExecutor:
         self._kind = kind
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Do nothing: what SQL computes has a Python function too, or fails when it is called."""
+        """Do nothing: this engine runs no SQL; a Python function replaces it or the call fails."""
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""

@@ -147,7 +147,7 @@ def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
 
 
 def without_refused(plan: RunPlan) -> RunPlan:
-    """Return a run that does not read what has no framing key."""
+    """Return the run without records that have no framing key."""
     inputs = {
         name: tuple(one.without_refused() for one in many) for name, many in plan.inputs.items()
     }

@@ -32,7 +32,7 @@ from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.framing import without_refused
 from cbp.engine.run.phases import joined, phases, reading, with_members
-from cbp.engine.run.recomputation import computing_anew
+from cbp.engine.run.recomputation import recomputing_groups
 from cbp.engine.run.set_aside import SetAsideTable, SettingAside, refused_records
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.run.task_planner import Planner
@@ -80,7 +80,7 @@ class Preparer:
         """Run stages over their increments; see `RunPreparer.prepare`."""
         with (
             self._pinned(plan) as pinned,
-            computing_anew(pinned, files=self.files, faults=self.faults) as run,
+            recomputing_groups(pinned, files=self.files, faults=self.faults) as run,
         ):
             prepared = self._run(run, enter)
         changes = prepared.changes
@@ -106,7 +106,7 @@ class Preparer:
     def give_back(
         self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
     ) -> PreparedRun:
-        """Read what is set aside of a stage again; see `RunPreparer.give_back`."""
+        """Read the set-aside records of a stage again; see `RunPreparer.give_back`."""
         table = SetAsideTable.of(plan, self.tables)
         try:
             inputs = table.given_back(plan, self.files)
@@ -233,7 +233,7 @@ class Preparer:
         tries = [self.executor.execute(plan, task)]
         if Reported.of(tries[0]).misplaced:
             _logger.warning(
-                "stage %r, epoch %d: messages that wait were written for another route_by; they "
+                "stage %r, epoch %d: queued messages were written for another route_by, so they "
                 "are routed again",
                 task.stage,
                 task.epoch,
@@ -243,9 +243,10 @@ class Preparer:
             tries.append(self.executor.execute(plan, again))
         for one in dict.fromkeys(one for done in tries for one in Reported.of(done).changed):
             _logger.warning(
-                "stage %r: %s %s (%s) changed %s of the process that runs it. No other stage sees "
-                "it, since that process runs no other one; to start another costs time. Restore "
-                "such things before the function returns, or keep values in the translator",
+                "stage %r: %s %s (%s) changed %s of the process that runs it. Other stages are "
+                "not affected, since the process is replaced, but starting another process costs "
+                "time. Restore the change before the function returns, or keep values in the "
+                "translator",
                 one.stage,
                 "loading the code of" if one.by == "loading" else "a call of",
                 one.function,

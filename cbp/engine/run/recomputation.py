@@ -82,7 +82,7 @@ _logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def computing_anew(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
+def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
     """Give the plan of a run; if it reads a replacement, one that recomputes its groups.
 
     Args:
@@ -102,7 +102,9 @@ def computing_anew(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[R
         try:
             made = work.plan_anew()
         except _IndexWrongError as error:
-            _logger.warning("%s: reads without an index: that of %s is wrong", plan.run, error)
+            _logger.warning(
+                "%s: reading without an index, because the index of %s is wrong", plan.run, error
+            )
             work.uses_index = False
             made = work.plan_anew()
         yield made
@@ -134,7 +136,7 @@ class _Recomputation:
         return self.plan.node.translator
 
     def plan_anew(self) -> RunPlan:
-        """Write what the groups had read before, and return the plan that reads it."""
+        """Write the earlier input of the groups, and return the plan that reads it."""
         assert self._spec.key is not None, "only groups are recomputed"
         self._range = KeyRange()
         self._groups = GroupHashes(self._hashes_of_run())
@@ -172,7 +174,7 @@ class _Recomputation:
         return np.concatenate(found)
 
     def _gone(self, spec: InputSpec) -> pa.Table:
-        """Return what is gone of the run's groups, by this run or by an earlier one."""
+        """Return records of the run's groups that this run or an earlier one took back."""
         name = spec.name
         increments = (*self.plan.retained.get(name, ()), *self.plan.inputs.get(name, ()))
         gone = [file for one in increments for file in one.gone]
@@ -212,7 +214,7 @@ class _Recomputation:
     def _write(
         self, sink: ParquetSink, records: pa.Table, gone: pa.Table, spec: InputSpec
     ) -> pa.Table:
-        """Write records but for those that are gone; return what is still to be taken out."""
+        """Write records except those taken back; return records that are still to be removed."""
         rest, still = subtract_rows(records, gone)
         if rest.num_rows:
             sink.write(rest)
@@ -231,7 +233,7 @@ class _Recomputation:
             yield from self._exact(parts, spec)
 
     def _exact(self, parts: Sequence[_Part], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield those of some records that belong to the run's groups; raises as `_of_groups`."""
+        """Yield the records that belong to the run's groups; raises as `_of_groups`."""
         for exact, alike in itertools.groupby(parts, key=lambda part: part.is_exact):
             some = list(alike)
             if exact:
@@ -240,7 +242,7 @@ class _Recomputation:
                 yield self._of_groups(some, spec).records
 
     def _of_groups(self, parts: Sequence[_Part], spec: InputSpec) -> _Part:
-        """Return those of some records that belong to the run's groups.
+        """Return the records that belong to the run's groups.
 
         Raises:
             _IndexWrongError: The index of one has other bits than the hashes of its keys.
@@ -256,7 +258,7 @@ class _Recomputation:
         return _Part(parts[0].path, records.take(chosen), is_exact=True)
 
     def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
-        """Return which keys are those of the run's groups."""
+        """Return which keys belong to the run's groups."""
         chosen = self._groups.among(hashes)
         # A key outside of the range that has the hash of a group is not looked for everywhere.
         return chosen[self._range.inside(keys)[chosen]] if chosen.size else chosen
@@ -277,7 +279,7 @@ class _Recomputation:
                 yield from ahead.popleft().result()
 
     def _of_file(self, file: DataFile, spec: InputSpec) -> Iterable[_Part]:
-        """Return what `_selected` finds in a file; of a large one as it is read."""
+        """Return the records that `_selected` finds in a file; reads a large file in parts."""
         found = self._selected(share_of(self.plan.folder, file), spec)
         return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
@@ -395,7 +397,7 @@ class _RowGroup:
         return at >= 0 and is_index(schema.field(at))
 
     def statistics(self, column: str) -> Any:
-        """Return what the file says of the values of a column, if it has one of this name."""
+        """Return the file's statistics of a column, if it has one of this name."""
         at = self.file.schema_arrow.get_field_index(column)
         metadata = self.file.metadata.row_group(self.number)
         for number in range(at, metadata.num_columns) if at >= 0 else ():
@@ -425,7 +427,7 @@ def _row_groups(share: Share) -> Iterator[_RowGroup]:
 
 
 def _gathered(parts: Iterable[_Part], rows: int) -> Iterator[list[_Part]]:
-    """Yield parts that have at least this many rows together, but for the last."""
+    """Yield parts of at least this many rows; the last one can be smaller."""
     waiting, many = list[_Part](), 0
     for part in parts:
         waiting.append(part)

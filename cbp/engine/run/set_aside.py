@@ -59,7 +59,7 @@ Record = dict[str, Any]
 
 
 def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
-    """Return the records in the live files of a table, in the order in which they came."""
+    """Return the records in the live files of a table, in the order of their arrival."""
     records: list[Record] = []
     for file in live:
         with open_parquet(f"{path}/{file.path}") as opened:
@@ -119,7 +119,9 @@ class SetAsideTable:
         increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]
         if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
-            message = f"records of {gone[0]!r} are set aside, and the stage has no such input now"
+            message = (
+                f"records of {gone[0]!r} are set aside, but the stage no longer has such an input"
+            )
             raise ValueError(message)
         for input_ in plan.node.translator.inputs:
             texts = [one["record"] for one in self.records if one["input"] == input_.name]
@@ -252,7 +254,10 @@ class SettingAside:
     def _error_of(self, key: str | None, own: Failed | None = None) -> dict[str, str]:
         error = own or (None if key is None else self.failed.get(key))
         if error is None:
-            message = "earlier records of its group are set aside; it is given back after them"
+            message = (
+                "earlier records of its group are set aside, so this record is given back after "
+                "them"
+            )
             return {"code": BEHIND_CODE, "message": message}
         code = error.details.get("code") or error.error().code
         return {"code": code, "message": error.message}
@@ -298,7 +303,10 @@ class SettingAside:
         details: Mapping[str, Any] = {} if first is None else first.details
         cause = f"more than {self._most} records would be set aside (set_aside_max)"
         if first is None:
-            cause += ", since earlier records of their groups are: fix the code and give them back"
+            cause += (
+                ", since earlier records of their groups are set aside: fix the code and give the "
+                "records back"
+            )
         else:
             cause += f": {details.get('cause', first.message)}"
         raise SetAsideFullError(

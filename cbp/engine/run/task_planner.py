@@ -203,7 +203,7 @@ _LOG_FORMAT = 1
 
 
 def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> str:
-    """Return a digest of what the supersteps of a run depend on; `""` if that is not all known.
+    """Return a digest of all that the supersteps of a run depend on; `""` if unknown.
 
     It is the same for each try of a run, before and after a publication of the runs before it.
     """
@@ -229,7 +229,7 @@ def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> st
 
 
 def _made(plan: RunPlan) -> str:
-    """Return what the translator was made of: its parameters, or what it holds; `""` if unknown."""
+    """Return the translator's parameters, or its attributes; `""` if unknown."""
     node = plan.node
     if node.reference:
         return json.dumps([node.reference, dict(node.parameters)], sort_keys=True)

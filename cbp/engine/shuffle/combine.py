@@ -64,7 +64,10 @@ def combined(
     fewer = pa.Table.from_arrays(columns, schema=arrow_schema(input_.schema))
     for place, key in zip(at, _keys(fewer, spec, layout, flow, stage), strict=True):
         if key != keys[place]:
-            message = f"returned a record of the key {key!r} for records of the key {keys[place]!r}"
+            message = (
+                f"returned a record of the key {key!r} when combining records of the key "
+                f"{keys[place]!r}"
+            )
             raise _failure(ValueError(message), [rows[place]], spec, input_, stage)
     fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(at, pa.int64())))
     return fewer, pa.array([count for _, _, count in merged], pa.int64())
@@ -101,7 +104,10 @@ def _combine(
         combined = [tuple(row) for row in input_.combine.function(list(group))]
         if not 0 < len(combined) <= len(group):
             returned = format_count(len(combined), "record")
-            message = f"returned {returned} for {len(group)}; return 1 to {len(group)}"
+            message = (
+                f"returned {returned} records when combining {len(group)}; expected 1 to "
+                f"{len(group)}"
+            )
             raise ValueError(message)
         for row in combined:
             _check(row, input_)

@@ -43,7 +43,7 @@ SEQUENCE_BITS = (36, 16)
 
 @dataclass(frozen=True, slots=True)
 class FlowLayout:
-    """The slots in which one input flow's values lie.
+    """The slots that hold one input flow's values.
 
     Attributes:
         key: Source of each key slot: a column, or the position of a computed value.

@@ -73,7 +73,7 @@ class Block:
     rows: tuple[int, ...]
 
     def between(self, first: int, stop: int) -> tuple[int, int]:
-        """Return where the rows of the buckets from `first` up to, not including, `stop` lie."""
+        """Return the row ranges of the buckets from `first` up to, not including, `stop`."""
         before = np.searchsorted(self.buckets, [first, stop])
         start, end = (sum(self.rows[:at]) for at in before.tolist())
         return start, end

@@ -120,7 +120,7 @@ def arrange_messages(
     hash_mask: int,
     limits: EngineLimits,
 ) -> pa.Table:
-    """Return messages that lie in memory as `arrange` returns those of files, for one task.
+    """Return messages in memory in the form in which `arrange` returns those of files.
 
     Args:
         messages: In the order in which they were emitted; each has one receiver.
@@ -154,7 +154,7 @@ def _combined(
     *,
     stage: str,
 ) -> pa.Table:
-    """Return the records that a combiner makes of some, routed, each with what it represents."""
+    """Return routed records that a combiner made, each with the records that it represents."""
     fewer, counts = combined(records, spec, layout, flow, stage=stage)
     table = route(fewer)
     at = table.column_names.index(COUNT)

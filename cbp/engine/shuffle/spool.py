@@ -83,7 +83,7 @@ class _Run:
         return list(accumulate(self.sizes.values(), initial=0))
 
     def before(self, bucket: int) -> int:
-        """Return how many records lie before those of a bucket."""
+        """Return the number of records before those of a bucket."""
         return self._ends[bisect_left(self._buckets, bucket)]
 
     @cached_property
@@ -161,7 +161,7 @@ class Spool:
                 self._runs[at] = run.by_hash()
 
     def records(self, flow: int) -> int:
-        """Return how many records of an input arrived; a combined one counts as its originals."""
+        """Return the number of arrived records of an input; combined ones as their originals."""
         shared = self._counted(self.layout.tag(flow)) if flow in self.layout.shared else 0
         return self._counted(flow) + shared
 
@@ -174,7 +174,7 @@ class Spool:
         return several + int(counts.null_count)
 
     def arrived(self, flow: int) -> int:
-        """Return how many rows of a flow arrived; a combined row counts as one, copies each."""
+        """Return the number of arrived rows of a flow; a combined row counts as one."""
         return self._runs[flow].rows
 
     def row_bytes(self, flow: int) -> int:

@@ -59,7 +59,7 @@ class DeferredExecutor:
             self._begin()
 
     def waits_for(self) -> str:
-        """Return what is not there yet, with the error of the last try; `""` after the start."""
+        """Return the missing part, with the error of the last attempt; `""` after the start."""
         with self._changed:
             if self._executor is not None:
                 return ""
@@ -71,7 +71,7 @@ class DeferredExecutor:
         """Do nothing: Spark starts already."""
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Refuse what Spark refuses, once it has started; without SQL there is nothing to check."""
+        """Refuse SQL that Spark refuses, once Spark has started; without SQL, check nothing."""
         if needs_spark(nodes):
             self._started().refuse(dataflow, nodes)
 
@@ -104,7 +104,7 @@ class DeferredExecutor:
         return self._executor.starved(runs) if self._executor is not None else ()
 
     def forget(self, folder: str) -> None:
-        """Drop what is cached for a folder's stages."""
+        """Drop cached data of a folder's stages."""
         if self._executor is not None:
             self._executor.forget(folder)
 

@@ -136,11 +136,11 @@ class SparkExecutor:
         self._queries.check(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run the job and return what its tasks reported."""
+        """Run the job and return the reports of its tasks."""
         return self.run_job(plan, partial(self._bodies, plan, task))
 
     def run_job(self, plan: RunPlan, bodies: Callable[[], list[str]]) -> list[TaskReport]:
-        """Run a job of a run, under the run's tag, and return what its tasks reported.
+        """Run a job under the run's tag, and return the reports of its tasks.
 
         Args:
             bodies: Runs the job; returns what its tasks reported, as JSON texts.
@@ -159,7 +159,7 @@ class SparkExecutor:
         return [report for text in texts for report in decode(text)]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        """Run the job; return what its tasks reported, as JSON texts."""
+        """Run the job; return the reports of its tasks, as JSON texts."""
         if task.spec.record_wise:
             work = record_shares(plan, plan.slots_of(self.slots), task.limits)
             own = partial(shared_out, task, work, self._kind)
@@ -211,7 +211,7 @@ class SparkExecutor:
         )
 
     def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
-        """Run small tasks in resident workers if a job's start costs too much; else run a job."""
+        """Run small tasks in resident workers if a job's start costs too much; else as a job."""
         takes = self.bypass.takes(tasks, _seconds(plan, task, tasks))
         if takes and not plan.recomputes and self.is_small(plan, task):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)

@@ -1,4 +1,4 @@
-"""Spark jobs of a run: their tag and pool, whether they have slots, what they could not read.
+"""Spark jobs of a run: their tag, pool and slots, and the files that they could not read.
 
 The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. So a job of many
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.

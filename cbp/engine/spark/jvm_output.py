@@ -28,7 +28,7 @@ class JvmOutput:
         self._thread.start()
 
     def pass_on(self) -> None:
-        """Drop what was held back, and pass on every line from now on."""
+        """Drop the lines held back, and pass on every line from now on."""
         with self._lock:
             self._held.clear()
             self._is_passed_on = True
@@ -39,7 +39,7 @@ class JvmOutput:
             os.close(self.descriptor)
 
     def reason(self) -> str:
-        """Return the lines that say why a start failed: those of errors, else the last ones."""
+        """Return the lines that explain a failed start: errors, or otherwise the last lines."""
         with self._lock:
             lines = [line.decode(errors="replace").strip(" \t:") for line in self._held]
         texts = [text for text in dict.fromkeys(line.strip() for line in lines) if text]

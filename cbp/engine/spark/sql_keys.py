@@ -56,7 +56,7 @@ class SqlKeys:
                     yield Mistake("by_sql_invalid", where, f"{text!r} {wrong}", by.place)
 
     def _wrong(self, schema: Schema, text: str, type_: DataType) -> str:
-        """Return what is wrong with an expression; `""` if nothing is."""
+        """Return the mistake in an expression; `""` if there is none."""
         columns = ", ".join(f"CAST(NULL AS {f.type}) AS `{f.name}`" for f in schema.fields)
         try:
             frame = self._spark.sql(f"SELECT {columns}").selectExpr(f"({text}) AS k")
@@ -67,10 +67,13 @@ class SqlKeys:
         if not self._is_plain(plan):
             return "must give one value for each record: no aggregate, window, explode or query"
         if not plan.deterministic() or plan.containsPattern(self._current()):
-            return "must give the same value whenever it is evaluated"
+            return "must give the same value every time (it must be deterministic)"
         given = frame.schema[0].dataType.simpleString()
         if given != str(type_).lower():
-            return f"is {given.upper()}, declared {type_}; CAST it, or declare that"
+            return (
+                f"has type {given.upper()}, but is declared as {type_}; CAST the expression, or "
+                "change the declared type"
+            )
         return ""
 
     def _is_plain(self, plan: Any) -> bool:
@@ -86,7 +89,7 @@ class SqlKeys:
 
 
 def failed_expression(node: StageNode, text: str) -> CbpError | None:
-    """Return the author's error if a value did not fit an expression; else `None`."""
+    """Return the author's error if a value did not fit an expression, otherwise `None`."""
     by = next((by for i in node.translator.inputs for by in i.computed if by.sql), None)
     match = _BAD_VALUE.search(text)
     if by is None or match is None:

@@ -33,7 +33,7 @@ PREPARED = (work, numpy.random)
 
 
 def answer(request: bytes) -> list[str] | str:
-    """Do one task; return what it reports, or the text of what it raised."""
+    """Do one task; return its report, or the text of its exception."""
     try:
         task, attempt = pickle.loads(request[4:])
         reports: list[str] = task(int.from_bytes(request[:4], "big"), attempt)

@@ -57,7 +57,7 @@ class _Worker(WorkerProcess):
         self.is_changed = False
 
     def ready(self) -> None:
-        """Wait until it has imported what tasks need; raises `EOFError` if it died."""
+        """Wait until it has imported the modules of tasks; raises `EOFError` if it died."""
         self.receive()
 
     def answer(self) -> list[str] | str:
@@ -133,7 +133,9 @@ class WorkerPool:
             self._give_back(run, workers, lost=busy)
         if isinstance(answers, str):
             going()  # raises if the worker ended because the run was cancelled
-            _log.warning("a resident worker failed, so Spark repeats the run: %s", answers)
+            _log.warning(
+                "a resident worker failed, so the run is repeated as a Spark job: %s", answers
+            )
             return None
         return answers
 
@@ -211,7 +213,7 @@ class WorkerPool:
 
 
 def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
-    """Return what all tasks reported, or why one failed.
+    """Return the reports of all tasks, or why one failed.
 
     Args:
         busy: Gets the workers that began and did not answer, or were changed; they are lost.

@@ -67,7 +67,7 @@ def state_weight(records: int, *, whole: bool) -> int:
 
 
 def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list[int]:
-    """Return where the hashes of each neighbor begin, and where those of the last one end.
+    """Return where the hashes of each neighbor begin, and where the last ones end.
 
     Args:
         hashes: Ascending hashes, all in buckets of `chosen`.
@@ -267,7 +267,7 @@ class BucketState:
         return bitmap
 
     def live(self, at: int, rows: Positions) -> Positions:
-        """Return those of some rows of the file `files[at]` that were not deleted before."""
+        """Return the given rows of the file `files[at]` that were not deleted before."""
         return rows[self.is_live(at, rows)]
 
     def is_live(self, at: int, rows: Positions) -> npt.NDArray[np.bool_]:

@@ -124,7 +124,7 @@ def _merged(
 
 
 def _in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
-    """Return records by hash, and those of one hash by the columns of `order`."""
+    """Return records sorted by hash, then by the columns of `order`."""
     if order:
         return table.take(pa.array(order_by_columns(table, ["_hash", *order])))
     return table.take(pa.array(np.argsort(table.column("_hash").to_numpy(), kind="stable")))

@@ -85,7 +85,7 @@ _ARROW_MAGIC = b"ARROW1"
 
 
 class CopyDamagedError(Exception):
-    """A copy does not hold what was written; the cache catches this and makes a new copy."""
+    """A copy differs from the written content; the cache catches this and makes a new copy."""
 
 
 class CopyForeignError(Exception):

@@ -1,4 +1,4 @@
-"""The state of some neighboring buckets during a loop: files, and what its supersteps wrote.
+"""The state of some neighboring buckets during a loop: files, and writes of supersteps.
 
     superstep -> find, kill (`BucketState`)     the state as the superstep before left it
               -> add                             records that the next superstep sees
@@ -39,7 +39,7 @@ _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and what a loop wrote; see the module header."""
+    """The files of some neighbors, and the writes of a loop; see the module header."""
 
     spec: StateSpec = field(kw_only=True)
     _fixed: int = field(init=False)
@@ -78,7 +78,7 @@ class LoopState(BucketState):
         self._new.append(records)
 
     def turn(self) -> None:
-        """Begin the next superstep: what was added is seen, what was killed is gone."""
+        """Begin the next superstep: added records become visible, and deleted ones disappear."""
         for at, rows in self.deaths().items():
             self._dead[at] = self.dead_rows(at) | rows
             if at < self._fixed:
@@ -105,7 +105,7 @@ class LoopState(BucketState):
         return deleted + sum(int(file.batch.nbytes) for file in self._written)
 
     def changes(self) -> tuple[pa.Table, pa.Table]:
-        """Return what the loop did so far; call after `turn`. `go_on_from` is the inverse.
+        """Return the progress of the loop; call after `turn`. `go_on_from` is the inverse.
 
         Returns:
             The deleted rows of the table's files, as bitmaps; the live records that it wrote.
@@ -117,7 +117,7 @@ class LoopState(BucketState):
         return gone, pa.concat_tables([self._schema.empty_table(), *written])
 
     def go_on_from(self, gone: pa.Table, written: pa.Table) -> None:
-        """Take up what a loop on the same table did before its first superstep here."""
+        """Restore the progress of an earlier loop on the same table, before the first superstep."""
         places = {file.path: at for at, file in enumerate(self.files)}
         for path, bitmap in zip(*(gone[name].to_pylist() for name in _GONE), strict=True):
             at, rows = places[path], BitMap64.deserialize(bitmap)

@@ -20,7 +20,7 @@ from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.file_names import bucket_file
-from cbp.engine.storage.file_sizes import Cutter
+from cbp.engine.storage.file_sizes import FileCutter
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.model.dataflow.stage import StateSpec
 
@@ -73,7 +73,7 @@ class RunFiles:
         self._table, self._bucket = table, bucket
         self._epoch, self._run, self._cache = epoch, run, cache
         self._written, self._faults = written, faults
-        self._cutter, self._beside_bytes = Cutter(limits), limits.beside_bytes
+        self._cutter, self._beside_bytes = FileCutter(limits), limits.beside_bytes
         self._numbers = count()
         self.rows = 0
         self.done: list[WrittenRun] = []

@@ -95,7 +95,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return what `span` does, for many wanted rows at once.
+        """Return the result of `span` for many wanted rows at once.
 
         Args:
             wanted: Their values in the columns from `first` on, column by column.

@@ -88,7 +88,7 @@ def require_name(name: str, path: str, *, at: str = "") -> None:
     """Refuse data that was written under another name; an empty `name` is accepted."""
     expected = own_name(path)
     if name and expected and name != expected:
-        raise FileDamagedError(at or path, f"it is what was written as {name}")
+        raise FileDamagedError(at or path, f"it has the content of another file, {name}")
 
 
 def _digest(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Parquet files with checksums: what we write is checked before it is used.
+"""Parquet files with checksums, which are checked before a file is used.
 
     pages | seal | footer | length of the footer | "PAR1"
 
@@ -80,7 +80,7 @@ def seal(path: str) -> int:
 
 
 def sealed(data: bytes, path: str) -> bytes:
-    """Return a file's bytes with the seal for the path where the file will lie; pure."""
+    """Return a file's bytes with the seal for its future path; pure."""
     length, _ = _END.unpack(data[-_END.size :])
     pages = len(data) - _END.size - length
     head, footer = data[:pages], data[pages:]
@@ -109,7 +109,7 @@ def _sums_of(pages: bytes) -> bytes:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read into an error that names the file.
+    """Turn any error while a file is read into one that names the file.
 
     Raises:
         FileLostError: The file is not there.
@@ -135,7 +135,7 @@ def reading(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading_increment(path: str, expected: int) -> Iterator[None]:
-    """Turn whatever goes wrong while an increment's file is read into an error that names it."""
+    """Turn any error while an increment's file is read into one that names it."""
     try:
         with reading(path):
             yield
@@ -165,8 +165,10 @@ class CheckedFile:
             self._passed = np.zeros(count, np.bool_)
             if self._pages <= _SMALL_BYTES:
                 self._check(0, self._pages)
+            # What it reads ahead, it reads in another thread, for which this one waits.
             self._file = pq.ParquetFile(
                 source,
+                pre_buffer=False,
                 page_checksum_verification=not self.is_sealed,
                 read_dictionary=list(dictionaries),
             )

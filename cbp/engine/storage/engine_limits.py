@@ -166,7 +166,7 @@ class EngineLimits:
         return self.rows_per_task_sql if form == "sql" else self.rows_per_task
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle only what differs from the defaults: each task of each run carries the limits."""
+        """Pickle only values that differ from the defaults, since each task carries the limits."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         return _limits, ({k: v for k, v in own.items() if v != getattr(DEFAULT_LIMITS, k)},)
 

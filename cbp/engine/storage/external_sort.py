@@ -68,7 +68,7 @@ def sorted_tables(
 def _runs(
     tables: Iterable[pa.Table], columns: Sequence[str], limits: EngineLimits
 ) -> list[Iterator[pa.Table]]:
-    """Return sorted runs as streams of blocks; two or more lie in one nameless temporary file."""
+    """Return sorted runs as streams of blocks; several runs share one nameless temporary file."""
     held: list[pa.Table] = []
     size, ends, block = 0, [0], limits.sort_block_bytes
     file: BatchFile | None = None

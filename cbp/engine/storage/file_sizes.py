@@ -21,7 +21,7 @@ _FULL_BYTES = 64 << 20
 """In Parquet; a larger file is full. Arrow needs two to four times as much."""
 
 
-class Cutter:
+class FileCutter:
     """Cuts a stream of rows into pieces, each for one file; keeps the order of the rows."""
 
     def __init__(self, limits: EngineLimits) -> None:

@@ -92,15 +92,23 @@ def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
     scheme = scheme_of(uri)
     if scheme in LOCAL:
         raise FileSystemUnsafeError(
-            uri, scheme, "Delta's LogStore lets two processes write one entry there", "use link(2)"
+            uri,
+            scheme,
+            "Delta's LogStore lets two processes write the same log entry there",
+            "use link(2)",
         )
     how = _S3_HOW if scheme in _S3 else "configure {setting} to a LogStore that is"
     how = how.format(setting=setting_of(scheme))
     class_name = settings.get(setting_of(scheme)) or _SAFE.get(scheme)
     if class_name is None:
-        raise FileSystemUnsafeError(uri, scheme, "nothing there arbitrates between writers", how)
+        raise FileSystemUnsafeError(
+            uri,
+            scheme,
+            "this file system does not prevent two processes from writing the same log entry",
+            how,
+        )
     if class_name.rpartition(".")[2] in _ONE_WRITER:
-        why = f"{class_name} is safe within one process only"
+        why = f"{class_name} is safe only within one process"
         raise FileSystemUnsafeError(uri, scheme, why, how)
     return class_name
 
@@ -192,7 +200,7 @@ class Files(Protocol):
         """Remove a file if it is there; not synced, so it may come back after a crash."""
 
     def remove_temporaries(self, path: str) -> int:
-        """Remove what killed writers left in a folder; return how many.
+        """Remove temporary files of killed writers in a folder; return how many.
 
         Only for a folder in which no other writer is at work: an unfinished put of
         another process would fail with OperatingError and write nothing.
@@ -235,7 +243,10 @@ def files_for(
     if scheme in LOCAL:
         return LocalFiles(faults)
     store = log_store_class(uri, settings or {})
-    why = f"{store} would arbitrate between writers, but tasks write to POSIX paths only"
+    why = (
+        f"{store} prevents two processes from writing the same entry, but tasks write to POSIX "
+        "paths only"
+    )
     how = "use a local or shared POSIX path (/data/tables or file:/data/tables)"
     raise FileSystemUnsafeError(uri, scheme, why, how)
 
@@ -322,7 +333,7 @@ class LocalFiles:
             self.faults(f"{what}.after")
 
     def remove_temporaries(self, path: str) -> int:
-        """Remove what killed writers left in a folder; see `Files`."""
+        """Remove temporary files of killed writers in a folder; see `Files`."""
         left = [name for name in _names(local_path(path)) if _is_temporary(name)]
         for name in left:
             self.remove(f"{local_path(path)}/{name}")
@@ -397,7 +408,7 @@ def _below(root: str, now: float) -> Iterator[StoredFile]:
 
 
 def _raise_unless_gone(error: OSError) -> None:
-    """Let a listing fail where a folder cannot be read: what is in it would seem to be gone."""
+    """Fail a listing of an unreadable folder, whose files would otherwise seem to be gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -431,7 +442,7 @@ def _fsync(path: str) -> None:
 
 @contextmanager
 def _operating(path: str) -> Iterator[None]:
-    """Turn what the operating system raises into the library's errors."""
+    """Turn errors of the operating system into the library's errors."""
     try:
         yield
     except FileNotFoundError as exc:

@@ -22,7 +22,7 @@ def stage_tables(node: StageNode) -> list[str]:
 
 
 def carried_tables(node: StageNode) -> list[str]:
-    """Return the folders of the tables with which an epoch of a stage begins: what it keeps."""
+    """Return the folders of the tables that a stage keeps from epoch to epoch."""
     states = [state_table(node.name, state.name) for state in node.translator.states]
     return states + ([set_aside_table(node.name)] if node.sets_aside else [])
 
@@ -33,7 +33,7 @@ def superstep_folder(stage: str) -> str:
 
 
 def set_aside_table(stage: str) -> str:
-    """Return the folder of what a stage set aside, relative to the dataflow's folder."""
+    """Return the folder of a stage's set-aside records, relative to the dataflow's folder."""
     return f"set_aside/{stage}"
 
 

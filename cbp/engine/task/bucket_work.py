@@ -236,7 +236,7 @@ def author_work(
     lookups: Lookups = NO_LOOKUPS,
     among: Callable[[Int64s], Int64s] | None = None,
 ) -> BucketWork:
-    """Return what calls the author's translator for all groups of a batch of buckets.
+    """Return the function that calls the translator for all groups of a batch of buckets.
 
     Args:
         among: Returns those of the hashes of groups with a due timer that are called; `None` means

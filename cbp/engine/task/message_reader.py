@@ -209,7 +209,7 @@ class _Flow:
 
 
 def _ascends_within(buckets: npt.NDArray[np.int32], first: int, stop: int) -> bool:
-    """Return whether the buckets are in ascending order and all lie in a range."""
+    """Return whether the buckets ascend and are all within a range."""
     if not len(buckets):
         return True
     return bool(buckets[0] >= first and buckets[-1] < stop and (np.diff(buckets) >= 0).all())

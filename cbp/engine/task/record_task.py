@@ -228,7 +228,7 @@ class RecordRun:
         return group
 
     def _write(self) -> None:
-        """Pass what was emitted on to the writers; all of it, or nothing if some does not fit."""
+        """Pass emissions on to the writers: all of them, or none if some do not fit."""
         emitted = [*self.emitted.buffers.items(), *self.emitted.remote.items()]
         encoded = [
             (name, encode_rows(rows, self.emitted.schemas[name])) for name, rows in emitted if rows

@@ -203,7 +203,7 @@ class NextPhase:
 
 @dataclass(frozen=True, slots=True)
 class JobLane:
-    """The lane that a job took; the executor adds it to what the job's tasks report."""
+    """The lane that a job took; the executor adds it to the reports of the job's tasks."""
 
     lane: Lane
 

@@ -49,7 +49,7 @@ class RunWork:
     writers: TaskWriters
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Call the author if any record arrived, and write what changed."""
+        """Call the author if any record arrived, and write the changes."""
         plan, counts = self.writers.plan, self.writers.counts
         assert plan.layout is not None, "every input of a whole run has groups"
         with Spool(plan.layout, plan.limits) as spool:
@@ -125,13 +125,13 @@ class RunWork:
 
     @property
     def _remembered_as(self) -> str:
-        """The name of what is kept in memory: the same stage, by the same code."""
+        """The name under which memory is kept: the same stage, with the same code."""
         plan = self.writers.plan
         tables = " ".join(table.id for table in plan.states.values())
         return f"{plan.spec.name} {plan.spec.code} {tables}"
 
     def _remember(self, called: Called, halves: Mapping[str, Halves]) -> None:
-        """Keep in memory what the author remembers of the states as the run leaves them."""
+        """Keep in memory the values that the author remembers of the run's final states."""
         value, size = called.remembered
         if value is None:
             return
@@ -148,7 +148,7 @@ class RunWork:
         remembered(plan.cache).put(self._remembered_as, value, size, version, most=most)
 
     def _notes(self, room: Room) -> Notes:
-        """Return what another try of the run noted, and what takes the notes of this one."""
+        """Return the notes of another attempt of the run, and the writer of new notes."""
         if not self.writers.plan.spec.notes:
             return Notes()
         log, counts = SuperstepLog(self.writers.plan), self.writers.counts
@@ -203,7 +203,7 @@ class RunWork:
             files[bucket].write_beside(rows.slice(first, stop - first))
 
     def _finish(self, name: str, half: BucketState, files: dict[int, RunFiles]) -> set[int]:
-        """Write what changed in half of the buckets of a state; return those buckets."""
+        """Write the changes in half of the buckets of a state; return those buckets."""
         dead = half.deaths().keys()
         touched = {
             bucket

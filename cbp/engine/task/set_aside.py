@@ -65,7 +65,7 @@ class LeftOutGroups:
         return [self._left(run) for run in runs]
 
     def others(self, hashes: Int64s) -> Int64s:
-        """Return the hashes that are of no group that is left out."""
+        """Return the hashes that belong to no group that is left out."""
         kept: Int64s = hashes[~np.isin(hashes, self._hashes)]
         return kept
 
@@ -94,7 +94,7 @@ class LeftOutGroups:
     def failing(
         self, buckets: tuple[int, ...], runs: Sequence[FlowRun], cache: IndexCache
     ) -> list[GroupFailed]:
-        """Return the groups that fail among those of some buckets."""
+        """Return the failing groups of some buckets."""
         trials = _Trials(self.writers, buckets, runs, cache, self.others)
         aside = self.writers.plan.set_aside
         assert aside is not None

@@ -1,4 +1,4 @@
-"""Collects what a task sets aside: never more than the stage may, since it is in memory."""
+"""Collects the records that a task sets aside, in memory, up to the limit of the stage."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def find_failing(
 
 
 def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int64s:
-    """Return the places of records among those of their input, from 0.
+    """Return the positions of records within their input, from 0.
 
     Args:
         packed: Whether Spark numbered them: if all files are whole, by increment, file and row.

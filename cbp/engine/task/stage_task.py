@@ -195,7 +195,7 @@ class StageTask:
         return SetAsideReports(plan.stage, plan.spec, plan.set_aside.most, done.append)
 
     def _set_aside_records(self) -> SetAsideRecords | None:
-        """Return what sets records aside, if the stage does."""
+        """Return the collector of set-aside records, if the stage sets records aside."""
         reports = self._set_aside_reports
         return None if reports is None else SetAsideRecords(reports.most, reports)
 

@@ -1,4 +1,4 @@
-"""The log of a loop within a run: what its supersteps did so far, so that another try goes on.
+"""The log of a loop within a run: its progress, from which another attempt continues.
 
     superstep -> what the loop changed, what waits for the next one -> file -> another try
     publication of the epoch -> the file is removed
@@ -93,7 +93,7 @@ class SuperstepLog:
 
     @property
     def path(self) -> str:
-        """The file of this run, and of other tries of it."""
+        """The file of this run, shared with other attempts of it."""
         folder = f"{self.plan.folder}/{superstep_folder(self.plan.stage)}"
         return f"{folder}/{self.plan.epoch:012d}-{self.plan.depends_on}.log"
 
@@ -136,12 +136,12 @@ class SuperstepLog:
         except NotFoundError:
             return None
         except FileDamagedError as error:
-            _log.warning("%s: the run begins anew", error.message)
+            _log.warning("%s: the run starts over", error.message)
             return None
 
 
 def remove_logs(files: Files, folder: str, stage: str, *, up_to: int | None = None) -> None:
-    """Remove what tries of a stage's runs left, once their epochs are published or rolled back.
+    """Remove logs of earlier attempts, once their epochs are published or rolled back.
 
     Args:
         files: Access to the folder.

@@ -132,7 +132,7 @@ class TaskPlan:
         return bucket * self.tasks // self.buckets
 
     def receivers(self, part: int) -> dict[str, Receivers]:
-        """Return what computes the receivers' buckets, for each output in `by_bucket`."""
+        """Return the function that computes receivers' buckets, for each output in `by_bucket`."""
         own = (0, 0)
         if not self.spec.record_wise:
             first, stop = (

@@ -1,4 +1,4 @@
-"""The error for a Python worker that ended without an answer, from what it left; pure.
+"""The error for a Python worker that ended without an answer, from its traces; pure.
 
 A crash in C leaves the stack of Python frames, innermost first (`faulthandler`); so does `os._exit`
 in a worker of the local engine (`cbp.engine.workers.task_worker`). If an author's line comes before
@@ -47,7 +47,7 @@ def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str
                 stage=node.name,
                 function=f"{node.translator.name}.translate",
                 place=f"{file}:{line}",
-                cause=f"{cause or 'it ended'}: the code has ended its process",
+                cause=f"{cause or 'it ended'}: the code ended its process",
             )
         if file.startswith(_ENGINE):
             break  # the engine's own line, such as when a disk fails under a memory map

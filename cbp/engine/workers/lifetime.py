@@ -1,4 +1,4 @@
-"""How a child process of a service ends with it, and bounds what it takes of the machine."""
+"""How a child process ends together with its service, and limits on its resources."""
 
 from __future__ import annotations
 

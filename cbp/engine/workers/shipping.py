@@ -85,8 +85,8 @@ def refuse_unsendable(nodes: Iterable[StageNode]) -> None:
             function=getattr(translate, "__qualname__", node.translator.name),
             place=node.translator.place,
             cause=f"{what} cannot be sent to the process that runs the stage "
-            f"({type(error).__name__}: {text_of(error)}): make it in translate, or in a "
-            "functools.cached_property, and not in __init__ or a closure",
+            f"({type(error).__name__}: {text_of(error)}): create it in translate, or in a "
+            "functools.cached_property, not in __init__ or a closure",
             attribute=name,
         ) from error
 
@@ -100,7 +100,7 @@ def _pickling_error(thing: Any) -> Exception | None:
 
 
 def arrived(module: str, name: str, text: str) -> Any:
-    """Return what the worker has loaded by this name, if its fingerprint is the one sent.
+    """Return the object that the worker has loaded by this name, if its fingerprint matches.
 
     Raises:
         RuntimeError: Carries a `CodeNotLoadedError` in its text (`carried_errors.carrying_errors`).

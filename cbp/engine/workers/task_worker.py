@@ -117,7 +117,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def _limit_memory(more: int) -> None:
-    """Limit the memory that this process may write to, to `more` bytes beyond what it has.
+    """Limit this process's writable memory to `more` bytes beyond its present use.
 
     Files that it maps, such as index copies, do not count.
     """
@@ -147,7 +147,7 @@ def _tell_exits(crash: IO[str]) -> None:
 
 
 class _Lines(logging.Handler):
-    """Sends what is logged during a request; the rest belongs to no run, and is left out."""
+    """Sends log lines written during a request; other lines belong to no run, and are dropped."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         super().__init__()

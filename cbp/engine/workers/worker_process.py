@@ -76,11 +76,11 @@ class WorkerProcess:
         return None
 
     def crash(self) -> str:
-        """Return what the process wrote when it crashed; empty if it wrote nothing."""
+        """Return the output of a crashed process; empty if there is none."""
         return os.pread(self._crash, CRASH_BYTES_MAX, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill the process at once, whatever it does."""
+        """Kill the process at once."""
         self._process.kill()
 
     def close(self) -> None:

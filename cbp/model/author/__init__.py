@@ -1,1 +1,1 @@
-"""The author's code: its fingerprint, and checks on what it keeps between calls."""
+"""The author's code: its fingerprint, and checks for values kept between calls."""

@@ -27,7 +27,7 @@ _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 @lru_cache(_KEPT)
 def code_text(code: CodeType) -> str:
-    """Return everything that decides what a code object does, nested code included."""
+    """Return all parts of a code object that determine its effect, nested code included."""
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     shape = (code.co_name, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
     instructions = list(_instructions(code))

@@ -103,7 +103,7 @@ class Code:
 
     @classmethod
     def from_json(cls, value: Any) -> Code:
-        """Read what `to_json` wrote, or the text alone, as earlier releases wrote it."""
+        """Read the output of `to_json`, or the text alone, as earlier releases wrote it."""
         if isinstance(value, str):
             return cls(value)
         return cls(value["text"], value["parts"])

@@ -60,7 +60,7 @@ _Shapes = Mapping[str, Hashable]
 
 
 class ProcessWatch:
-    """Compares this process with what it was before; used by one thread."""
+    """Compares this process with an earlier state of it; used by one thread."""
 
     def __init__(self) -> None:
         self._descriptors, self._process = _open_descriptors(), os.getpid()
@@ -83,7 +83,7 @@ class ProcessWatch:
         self._settings = self._now()
 
     def loaded(self) -> list[str]:
-        """Return what loading an author's code has changed since `begin` or `ended`."""
+        """Return the changes by loading an author's code since `begin` or `ended`."""
         changed = self._changed_settings()
         if len(sys.modules) != self._loaded:
             changed += self._see_modules()
@@ -96,7 +96,7 @@ class ProcessWatch:
         return changed[:_SHOWN_MAX]
 
     def ended(self) -> list[str]:
-        """Return what the calls of an author's code have changed since `loaded`."""
+        """Return the changes by calls of an author's code since `loaded`."""
         changed = self._changed_settings()
         changed += self._see_modules()
         changed += self._see_globals()
@@ -123,7 +123,7 @@ class ProcessWatch:
         return settings
 
     def _see_modules(self) -> list[str]:
-        """Return the functions and classes that were replaced; remember what modules have now."""
+        """Return the replaced functions and classes; remember the present ones of each module."""
         changed, self._loaded = [], len(sys.modules)
         for name, module in sys.modules.copy().items():
             now = getattr(module, "__dict__", None)

@@ -52,9 +52,9 @@ class Once:
         given = self._given
         if given is None:
             message = (
-                f"the flow {self._flow!r} is read again, where its first reader left nothing, or "
-                f"loses what is left: a flow is read once; keep its records, as in rows = "
-                f"list(group.{self._flow}), or read on in one rows = iter(group.{self._flow})"
+                f"the flow {self._flow!r} is read a second time, but a flow can be read only "
+                f"once. Keep its records, as in rows = list(group.{self._flow}), or continue with "
+                f"one iterator, rows = iter(group.{self._flow})"
             )
             raise AuthorMisuse(InputReadTwiceError, message)
         self._given = None
@@ -75,8 +75,8 @@ class Once:
     def __bool__(self) -> bool:
         """Refuse a truth test, which would always be true."""
         message = (
-            f"the flow {self._flow!r} is an iterator, which is always true, with or without "
-            f"records; read its records: rows = list(group.{self._flow})"
+            f"the flow {self._flow!r} is an iterator, and its truth value does not show whether "
+            f"it has records; read the records: rows = list(group.{self._flow})"
         )
         raise TypeError(message)
 

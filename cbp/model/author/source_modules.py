@@ -77,7 +77,7 @@ class SourceSet:
         return self._all
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module of this name; one that nobody imported before is read now."""
+        """Return a module of this name, which is read now if it was not imported before."""
         known = self._by_name.get(name)
         if known is None and (known := self._read(name)) is not None:
             self.add([known])
@@ -133,7 +133,7 @@ def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
 
 
 def travelling(thing: Any) -> Travelling | None:
-    """Return what is sent to a worker for a class, function or module of a source set.
+    """Return the value to send to a worker for a class, function or module of a source set.
 
     `None` if it belongs to none, or has no name in its module.
     """

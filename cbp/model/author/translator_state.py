@@ -98,9 +98,9 @@ class StateWatch:
             stage=self._stage,
             function=self._name,
             place=place,
-            cause=f"{name} was changed after __init__: what a translator keeps there is lost with "
-            "its task, and differs from machine to machine; keep it in a State (a Runnable or a "
-            "framed(...) in its memo), or compute it in __init__ or a cached_property",
+            cause=f"{name} was changed after __init__, but such values are lost with their task "
+            "and differ between machines. Keep the value in a State (in a Runnable or "
+            "framed(...): in its memo), or compute it in __init__ or in a cached_property",
             attribute=name,
         )
 
@@ -264,7 +264,7 @@ def _is_sized(value: Any) -> bool:
 
 
 def _line_that_changes(class_: type, name: str) -> str:
-    """Return the first line that stores an attribute, else that reads it, as `file.py:12`."""
+    """Return the first line that stores an attribute, or otherwise reads it: `file.py:12`."""
     reads = ""
     for base in class_.__mro__:
         if _is_ours(base):

@@ -32,7 +32,10 @@ def refuse_returned(value: object) -> None:
     """Refuse a value that a `translate` returned, since it would be lost."""
     if value is not None:
         shown = text_of(value, repr)[:_SHOWN_CHARACTERS]
-        message = f"it returned {shown}, which is lost: emit each record with out.<output>(...)"
+        message = (
+            f"translate returned {shown}, and returned records are lost: emit each record with "
+            "out.<output>(...)"
+        )
         raise AuthorMisuse(RecordsReturnedError, message)
 
 
@@ -40,9 +43,9 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
     """Refuse local state of a key other than the key of the emitting group."""
     if emitted != called:
         message = (
-            f"state {state!r}: a record of the key {emitted!r} was emitted by the group "
-            f"{called!r}: a group replaces its own state only; to append a record to the state "
-            f"of another key, write out.{state}.remote(...)"
+            f"state {state!r}: the group {called!r} emitted a record of the key {emitted!r}, but "
+            "a group can replace only its own state. To append a record to the state of another "
+            f"key, write out.{state}.remote(...)"
         )
         raise AuthorMisuse(StateKeyForeignError, message)
 
@@ -50,9 +53,9 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 def refuse_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a kept state, to which only its own group puts records."""
     message = (
-        f"state {state!r} is kept (keep=True): only the group of a key puts and deletes its "
-        f"records, since no two may have the same key; send the key a message (Loopback), and "
-        f"call out.{state}(...) there"
+        f"state {state!r} is kept (keep=True), so only the group of a key can put and delete "
+        f"records of that key. Send that group a message (Loopback), and call out.{state}(...) in "
+        "its call"
     )
     raise AuthorMisuse(StateKeptRemoteError, message)
 
@@ -60,8 +63,9 @@ def refuse_remote(state: str, *_: object, **__: object) -> None:
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a state that expires: its group would have no age."""
     message = (
-        f"state {state!r} expires: only a call of the group of a key writes its records, and sets "
-        f"their age; send the key a message (Loopback), and call out.{state}(...) there"
+        f"state {state!r} expires, so only the group of a key can write records of that key and "
+        f"set their age. Send that group a message (Loopback), and call out.{state}(...) in its "
+        "call"
     )
     raise AuthorMisuse(StateExpiresRemoteError, message)
 
@@ -69,8 +73,8 @@ def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
 def refuse_view_row(view: str, *_: object, **__: object) -> None:
     """Refuse a record of a view that the group of its key did not emit."""
     message = (
-        f"view {view!r}: only the group of a key emits its record, without .remote; send the group "
-        "a message (a Loopback), and let it emit the record"
+        f"view {view!r}: only the group of a key can emit the record of that key, and without "
+        ".remote. Send that group a message (Loopback), and emit the record in its call"
     )
     raise AuthorMisuse(ViewRemoteError, message)
 
@@ -78,7 +82,7 @@ def refuse_view_row(view: str, *_: object, **__: object) -> None:
 def refuse_twice(view: str, key: object) -> NoReturn:
     """Refuse the second record of one key of a view, or of a kept state in SQL."""
     message = (
-        f"{view!r}: a group emitted two records of the key {key!r}; emit one of them, or "
+        f"{view!r}: a group emitted two records of the key {key!r}. Emit only one of them, or "
         "declare a key that distinguishes them"
     )
     raise AuthorMisuse(ViewKeyTwiceError, message)
@@ -94,8 +98,9 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
     by = "" if called is None else f" by the group {called!r}"
     message = (
         f"output {output!r}: a record of the key {emitted!r} was emitted{by}, so two groups might "
-        "emit one key in one epoch; emit it in a call of its group (send that a Loopback message), "
-        "or declare latest_by=... to say which record of a key counts"
+        "emit the same key in one epoch. Emit the record in a call of its own group (send that "
+        "group a Loopback message), or declare latest_by=... to choose which record of a key "
+        "counts"
     )
     raise AuthorMisuse(OutputKeyForeignError, message)
 
@@ -107,8 +112,8 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
         key: Values of its key, in its order.
     """
     message = (
-        f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit the "
-        "one that counts, declare a key that distinguishes them, or declare latest_by=..."
+        f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit "
+        "only one of them, declare a key that distinguishes them, or declare latest_by=..."
     )
     raise AuthorMisuse(OutputKeyTwiceError, message)
 
@@ -116,8 +121,8 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
 def nothing_is_kept(name: str) -> AuthorMisuse:
     """Return the error for an attribute that an author set on `out`."""
     message = (
-        f"out.{name} was set: which other calls would see it depends on the task and the machine; "
-        "keep it in a variable for this group, or in a State"
+        f"out.{name} was set, but other calls see that value only if they run in the same task. "
+        "Keep the value in a local variable, or in a State"
     )
     return AuthorMisuse(AuthorStateError, message)
 

@@ -75,11 +75,15 @@ class PublishPolicy:
     def mistakes(self) -> Iterator[tuple[str, str]]:
         """Yield the field and a message for each value that is out of bounds."""
         if not 1 <= self.epochs <= EPOCHS_MAX:
-            yield "epochs", f"{self.epochs} epochs; use 1 (publish every epoch) to {EPOCHS_MAX}"
+            yield (
+                "epochs",
+                f"got {self.epochs} epochs; expected 1 (publish every epoch) to {EPOCHS_MAX}",
+            )
         if not 0 < self.seconds <= SECONDS_MAX:
             yield (
                 "seconds",
-                f"{self.seconds} seconds; use more than 0, at most {SECONDS_MAX:.0f} (a day)",
+                f"got {self.seconds} seconds; expected more than 0 and at most {SECONDS_MAX:.0f} "
+                "(a day)",
             )
 
 
@@ -201,13 +205,13 @@ class Dataflow:
         """Yield the (stage, input) pairs at which a new increment is enqueued.
 
         Empty increments keep consumers aligned. They are not enqueued inside a cycle, since they
-        would circulate for ever.
+        would circulate forever.
         """
         skip = frozenset[tuple[str, str]]() if increment.records else inner_inputs(self.wiring())
         return (pair for pair in self.consumers(increment.flow) if pair not in skip)
 
     def never_run(self) -> dict[str, Mistake]:
-        """Return, for each stage that waits for itself around a cycle, what is wrong with it."""
+        """Return the mistake of each stage that waits for itself around a cycle."""
         return {mistake.where.split(".")[1]: mistake for mistake in _never_run(self)}
 
     def check(self) -> None:
@@ -232,7 +236,9 @@ def too_many(sources: Sized, stages: Sized) -> Iterator[Mistake]:
     """Yield a mistake if a dataflow has too many sources or too many stages."""
     for kind, nodes, most in (("sources", sources, SOURCES_MAX), ("stages", stages, STAGES_MAX)):
         if len(nodes) > most:
-            message = f"{len(nodes)} {kind}; at most {most}: split the dataflow"
+            message = (
+                f"the dataflow has {len(nodes)} {kind}; the limit is {most}. Split the dataflow"
+            )
             yield Mistake(f"{kind}_too_many", kind, message)
 
 
@@ -257,7 +263,7 @@ def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> I
             )
     for name in stages:
         if name in sources:
-            message = f"a source is named {name!r} too; rename one"
+            message = f"a source is also named {name!r}; rename one of them"
             yield Mistake("name_twice", f"stages.{name}", message)
 
 
@@ -273,7 +279,9 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
             yield from _unfollowed(source, dataflow)
     flows = dataflow.flows()
     if len(flows) > FLOWS_MAX:
-        message = f"{len(flows)} flows of sources and outputs; at most {FLOWS_MAX}"
+        message = (
+            f"the dataflow has {len(flows)} flows of sources and outputs; the limit is {FLOWS_MAX}"
+        )
         yield Mistake("flows_too_many", "stages", f"{message}: split the dataflow")
     changes, tables, sources = dataflow.changes(), dataflow.tables(), dataflow.sources
     for stage in dataflow.stages.values():

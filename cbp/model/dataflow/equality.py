@@ -197,7 +197,7 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 
 
 def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
-    """Return whether a record says that its key is gone: all of its other columns are null.
+    """Return whether a record marks its key as removed: all its other columns are null.
 
     Args:
         key: The positions of the columns of the key and of `latest_by`; a record with no others is

@@ -43,7 +43,7 @@ from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, Transl
 from cbp.model.flow.changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.schema import Field, Schema
 from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.options import DeltaOptions, LineOptions, ReadOptions
 from cbp.model.source.unfinished_names import parse_endings
 
@@ -51,7 +51,7 @@ _BATCH_BYTES_MAX = 1 << 30
 
 
 def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mistake]:
-    """Find what is wrong with how a source's files are read; its columns only if they are known."""
+    """Find mistakes in how a source's files are read; in its columns only if these are known."""
     where = f"sources.{source.name}"
     if source.format not in FORMATS:
         allowed = ", ".join(FORMATS)
@@ -77,20 +77,22 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
     except ValueError as exc:
         yield Mistake("unfinished_invalid", f"{where}.unfinished", str(exc))
     if not 1 <= source.batch.files <= BATCH_FILES_MAX:
-        message = f"{source.batch.files} files; use a number from 1 to {BATCH_FILES_MAX}"
+        message = f"got {source.batch.files} files; expected a number from 1 to {BATCH_FILES_MAX}"
         yield Mistake("batch_invalid", f"{where}.batch.files", message)
     if not 1 <= source.batch.bytes <= _BATCH_BYTES_MAX:
-        message = f"{source.batch.bytes} bytes; use a number from 1 to {_BATCH_BYTES_MAX}"
+        message = f"got {source.batch.bytes} bytes; expected a number from 1 to {_BATCH_BYTES_MAX}"
         yield Mistake("batch_invalid", f"{where}.batch.bytes", message)
     if not 0 <= source.batch.seconds <= BATCH_SECONDS_MAX:  # a NaN is not, either
-        message = f"{source.batch.seconds} seconds; use a number from 0 to {BATCH_SECONDS_MAX}"
+        message = (
+            f"got {source.batch.seconds} seconds; expected a number from 0 to {BATCH_SECONDS_MAX}"
+        )
         yield Mistake("batch_invalid", f"{where}.batch.seconds", message)
 
 
 def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
     where = f"sources.{source.name}.location"
     if source.location and source.format == "delta":
-        message = "a Delta table is named by `options: {table: ...}`; leave `location` out"
+        message = "`options: {table: ...}` names a Delta table; remove `location`"
         yield Mistake("location_invalid", where, message)
     elif source.location:
         try:
@@ -100,13 +102,13 @@ def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
 
 
 def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
-    """Find what a stage names that does not exist, or does not fit; `flows` by name."""
+    """Find names of a stage that do not exist, or do not fit; `flows` by name."""
     where, spec = f"stages.{stage.name}", stage.translator
     if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
         yield Mistake(
             "buckets_invalid",
             f"{where}.buckets",
-            f"{stage.buckets} buckets; use a power of two from 2 to {BUCKETS_MAX}",
+            f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}",
         )
     yield from _rule_mistakes(stage)
     if stage.sets_aside:
@@ -143,7 +145,7 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
             yield Mistake(
                 "loopback_wired",
                 at,
-                f"{spec.name}.{name} is a loopback, which is wired automatically: leave it out",
+                f"{spec.name}.{name} is a loopback, which is wired automatically; remove it here",
                 spec.place,
             )
         elif flow not in flows:
@@ -163,7 +165,7 @@ def changes_mistakes(
     changes: Collection[str],
     sources: Mapping[str, SourceNode],
 ) -> Iterator[Mistake]:
-    """Find inputs that read a view's changes without saying how, or say so of another flow.
+    """Find inputs that read a view's changes without `changes=`, or declare it needlessly.
 
     A source that follows a table, or has a column `sign`, can be read either way.
     """
@@ -172,8 +174,8 @@ def changes_mistakes(
         where, place = f"stages.{stage.name}.inputs.{spec.name}", stage.translator.place
         if flow in changes and not spec.changes:
             message = (
-                f"{flow!r} is the changes of a view: declare Input(..., changes='signed') to read "
-                "all of them, or changes='after' to read the new records only"
+                f"{flow!r} carries the changes of a view: declare Input(..., changes='signed') to "
+                "read all changes, or changes='after' to read only new records"
             )
             yield Mistake("changes_undeclared", where, message, place)
         elif flow in sources and spec.changes in source_changes(sources[flow]):
@@ -181,7 +183,7 @@ def changes_mistakes(
         elif flow in flows and flow not in changes and spec.changes:
             message = (
                 f"{stage.translator.name}.{spec.name} declares changes={spec.changes!r}, but "
-                f"{flow!r} is not the changes of a view: wire a view, or leave out changes="
+                f"{flow!r} does not carry changes of a view: wire a view, or remove changes="
             )
             yield Mistake("changes_without_view", where, message, place)
 
@@ -213,13 +215,13 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     moving = [name for name in inputs if name not in rule.tables]
     if not moving:
         return (
-            f"every input is a table ({_quoted(rule.tables)}), and no new increment of a table "
-            "starts a run: leave an input out of the tables, or use another rule"
+            f"every input is a static table ({_quoted(rule.tables)}), and a new increment of a "
+            "static table starts no run: remove an input from the tables, or use another rule"
         )
     if both := [name for name in getattr(rule.rule, "named", ()) if name in rule.tables]:
         return (
-            f"{_quoted(both)} is a table, and the rule inside names it too: that rule decides over "
-            f"the other inputs alone, {_quoted(moving)}"
+            f"{_quoted(both)} is a static table, but the inner rule names it, too. The inner rule "
+            f"can name only the other inputs: {_quoted(moving)}"
         )
     return unfit_rule(rule.rule, moving)
 
@@ -237,7 +239,7 @@ def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
 
 
 def _schema_mismatch(flow: Schema, expected: Schema) -> str:
-    """Return a text that says how a flow's schema differs from an input's; `""` if it fits.
+    """Return the differences between a flow's schema and an input's; `""` if it fits.
 
     Columns are matched by name. A flow can have columns that the input does not have.
     """
@@ -258,7 +260,7 @@ Tables = Mapping[str, tuple[TranslatorSpec, StateSpec]]
 def lookup_mistakes(
     stage: str, spec: TranslatorSpec, wired: Mapping[str, str], tables: Tables
 ) -> Iterator[Mistake]:
-    """Yield what is wrong with the look-ups of a stage.
+    """Yield the mistakes in the look-ups of a stage.
 
     Args:
         wired: Look-up to the table that it reads.
@@ -280,7 +282,7 @@ def _mistake(
         return "input_unwired", f"{spec.name} looks up {lookup.name!r}: wire a view or a state"
     if table not in tables:
         message = (
-            f"a look-up reads a view or a state of a stage, and {table!r} is neither; there are: "
+            f"a look-up reads a view or a state of a stage, but {table!r} is neither; there are: "
             f"{listed(sorted(tables)) or 'none'}. For a static table, wire a source to a stage "
             "that keeps it, such as `latest`"
         )
@@ -288,11 +290,17 @@ def _mistake(
     writer, state = tables[table]
     route = writer.key_of(state)
     if lookup.by and (difference := _key_difference(spec, lookup, writer, state)):
-        return "lookup_key_mismatch", f"{difference}; {table!r} is kept by ({route})"
+        return (
+            "lookup_key_mismatch",
+            f"{difference}, but the records of {table!r} are keyed by ({route})",
+        )
     if wrong := _schema_difference(lookup, state):
         return "schema_mismatch", f"table {table!r} does not fit {spec.name}.{lookup.name}: {wrong}"
     if lookup.wake and not state.changes:
-        message = f"wake=True calls groups for changes, and {table!r} has none: declare it as View"
+        message = (
+            f"wake=True calls groups when records change, but {table!r} has no changes: declare "
+            "it as a View"
+        )
         return "lookup_wake_needs_view", message
     return None
 
@@ -300,19 +308,25 @@ def _mistake(
 def _key_difference(
     spec: TranslatorSpec, lookup: LookupSpec, writer: TranslatorSpec, state: StateSpec
 ) -> str:
-    """Return a text that says how the keys differ; `""` if they are the same."""
+    """Return the difference between the keys, in words; `""` if they are the same."""
     assert spec.key is not None, "a stage with look-ups has groups"
     route = writer.key_of(state)
     types, own = ([column.type for column in key.fields] for key in (route, spec.key))
     if types != own:
         return f"the groups of {spec.name} have the key ({spec.key})"
     if route.names != lookup.by:
-        return f"by={', '.join(lookup.by)!r} must name the columns of the table's key, in its order"
+        return (
+            f"by={', '.join(lookup.by)!r} must name the columns of the table's key, in the order "
+            "of the key"
+        )
     key = (*route.names, *state.second_key)
     if lookup.key and (state.bag or not (state.keep or state.changes)):
-        return f"key={', '.join(lookup.key)!r}, but its records have no key: leave key= out"
+        return f"key={', '.join(lookup.key)!r}, but the table's records have no key: remove key="
     if lookup.key and lookup.records.second_key != state.second_key:
-        return f"key={', '.join(lookup.key)!r}, but its records have the key ({', '.join(key)})"
+        return (
+            f"key={', '.join(lookup.key)!r}, but the table's records have the key "
+            f"({', '.join(key)})"
+        )
     return ""
 
 
@@ -357,15 +371,18 @@ def never_run(
             continue  # it waits for the one at which the cycle begins
         inner = [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
         if len(inner) == len(wiring[name]):
-            hint = "nothing comes from outside of the cycle: wire an input to a source"
+            hint = "no input comes from outside the cycle: wire an input to a source"
         else:
-            hint = "use RunAny(), or Phases(...) for an order (in a document: `runnable: run_any`)"
+            hint = (
+                "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: "
+                "run_any`)"
+            )
         path = shortest_cycle(waits_for, name)
         yield Mistake(
             "cycle_never_runs",
             f"stages.{name}.runnable",
-            f"{runnable.name} waits for {', '.join(inner)}, which only comes after a run of "
-            f"this stage (the cycle {' -> '.join((*path, name))}), so it never runs; {hint}",
+            f"this stage never runs: its rule {runnable.name} waits for {', '.join(inner)}, which "
+            f"only a run of this stage can bring (the cycle {' -> '.join((*path, name))}); {hint}",
             runnable.place,
         )
 
@@ -455,8 +472,8 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
         if len(rest) != 1 or rest[0].type.kind != "STRING":
             listed = ", ".join(f"{field.name} {field.type}" for field in rest) or "none"
             message = (
-                f"text needs one STRING column for the line, beside those that the options "
-                f"file_name and line_number name; got {listed}"
+                "text needs exactly one STRING column for the line, besides the columns of the "
+                f"options file_name and line_number; got {listed}"
             )
             yield Mistake("format_type", f"{where}.schema", message)
         return
@@ -487,10 +504,10 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
     if options.sign == options.change_type or all(
         field.name in names for field in source.schema.fields
     ):
-        message = "the schema needs a column of the table besides those that options name"
+        message = "the schema needs a column of the table, besides the columns that options name"
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:
-        message = "a version of a table never waits for later ones; leave `seconds` out"
+        message = "a version of a table never waits for later versions; remove `seconds`"
         yield Mistake("batch_invalid", f"sources.{source.name}.batch.seconds", message)
 
 
@@ -522,8 +539,8 @@ def _named_mistakes(source: SourceNode, options: LineOptions) -> Iterator[Mistak
 def _access_log_problem(column: Field, *, combined: bool) -> str:
     """Return why an access log cannot fill a column; `""` if it can."""
     if column.name not in ACCESS_LOG:
-        return f"an access log has no such column; use some of {', '.join(ACCESS_LOG)}"
+        return f"an access log has no such column; the columns are {', '.join(ACCESS_LOG)}"
     if column.name in COMBINED_ONLY and not combined:
-        return "the common layout does not have it; use options: {layout: combined}"
+        return "the common layout does not have this column; use options: {layout: combined}"
     allowed = ACCESS_LOG[column.name]
     return "" if column.type.kind in allowed else f"is {column.type}; use {' or '.join(allowed)}"

@@ -55,7 +55,7 @@ class FileBatch:
 ONE_FILE = FileBatch(files=1)
 """Every file is an increment of its own, so that a stage can tell files apart by its epochs."""
 UNSAID = FileBatch(files=1, backlog=BACKLOG_FILES)
-"""Every file is an increment of its own, but for a backlog where only the final state counts."""
+"""Every file is an increment of its own, except in a backlog where only the final state counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class SourceNode:
 
     @property
     def joins_backlog(self) -> bool:
-        """Whether a backlog of its files is taken together, although its document says nothing."""
+        """Whether a backlog of its files is taken together without a declaration."""
         return self.cut_anywhere and self.batch.backlog > 0
 
     def batch_of(self, waiting: int) -> FileBatch:
@@ -152,18 +152,18 @@ class StageNode:
 
     @property
     def sets_aside(self) -> bool:
-        """Whether it sets aside what its code fails on."""
+        """Whether the stage sets aside records on which its code fails."""
         return self.set_aside_max is not None
 
     @property
     def runnable(self) -> RunnableSpec:
-        """When the stage runs, and what its runs read."""
+        """The rule that starts the stage and chooses the input of its runs."""
         rule = self.together or self.declared_rule
         return replace(rule, sets_aside=True) if self.sets_aside else rule
 
     @property
     def declared_rule(self) -> RunnableSpec:
-        """The rule of its dataflow's document, else that of its translator."""
+        """The rule of its dataflow's document, or otherwise of its translator."""
         return self.rule or self.translator.runnable
 
     def close_idle_seconds(self, input_: str) -> float:

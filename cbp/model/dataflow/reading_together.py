@@ -1,4 +1,4 @@
-"""Which increments may be put together, although no rule says so. Pure.
+"""Which increments can be read together without a declaration. Pure.
 
 A source with `batch` says that its increments are whatever waited: where one ends means nothing. A
 stage behind it that counts on the final state only may as well read several of them in one run,
@@ -38,7 +38,7 @@ other stages."""
 def stages_together(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode]
 ) -> frozenset[str]:
-    """Return the stages whose runs read what waits, by name."""
+    """Return the names of stages whose runs read all queued increments."""
     cut_anywhere = {name for name, source in sources.items() if source.batch.files > 1}
     together = set[str]()
     waiting = dict(stages) if cut_anywhere else {}

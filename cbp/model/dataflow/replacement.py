@@ -68,7 +68,10 @@ def hindrances(
             increment takes records back, and all readers recompute groups, also those of signs.
     """
     if source.format == "delta":
-        yield Hindrance(f"sources.{source.name}", "it follows a table, which says what changed")
+        yield Hindrance(
+            f"sources.{source.name}",
+            "the source follows a Delta table: correct the records in that table",
+        )
     if is_signed(source, stages) and not taken_back:
         return
     for name, node in stages.items():
@@ -79,56 +82,67 @@ def hindrances(
             yield Hindrance(f"stages.{name}", why)
     for name, sink in sinks.items():
         if sink.flow == source.name:
-            yield Hindrance(f"sinks.{name}", "it publishes the source, and nothing is taken back")
+            yield Hindrance(
+                f"sinks.{name}", "the sink publishes the source, and cannot take records back"
+            )
 
 
 def _why_not(
     node: StageNode, sources: Collection[str], altered: Collection[str], *, promised: bool
 ) -> str:
-    """Return what keeps a stage from recomputing groups, in words; `""` if nothing does.
+    """Return why a stage cannot recompute groups, in words; `""` if it can.
 
     `promised`: whether its answer depends on nothing but the records. That is asked last: a promise
     helps only where nothing else is in the way.
     """
     spec = node.translator
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
-        return "it has an input without groups, and what it wrote of single records stays"
+        return (
+            "it has an input without groups, and cannot take back records that it wrote for "
+            "single records"
+        )
     for one in spec.inputs:
         if one.loopback or node.wiring[one.name] not in sources:
             return (
                 f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose history is not kept"
             )
         if one.frame_by is not None:
-            return f"its input {one.name!r} is framed, and frames that closed are not opened again"
+            return f"its input {one.name!r} is framed, and closed frames cannot be opened again"
         if not isinstance(one.route_by, tuple):
             return (
-                f"its input {one.name!r} is routed by a function; route by columns, and let a "
-                "stage behind it, which reads the changes of its view, be routed by the function"
+                f"its input {one.name!r} is routed by a function. Route this input by columns, "
+                "and use the function in a later stage that reads the changes of a view of this "
+                "stage"
             )
     if outputs := [one.name for one in spec.emitted]:
         return (
-            f"its output {outputs[0]!r} is not a view, and records that were emitted stay; declare "
-            "it as a `View`"
+            f"its output {outputs[0]!r} is not a view, so emitted records cannot be taken back: "
+            "declare the output as a `View`"
         )
     for state in spec.states:
         if state.keep or state.grouping == "outer" or spec.writes_remote:
-            return f"its state {state.name!r} is more than what each group emits when it is called"
+            return (
+                f"its state {state.name!r} (kept, outer or written by .remote) cannot be "
+                "recomputed group by group"
+            )
     if spec.form == "sql":
-        return "it is in SQL"
+        return "it is written in SQL"
     if node.sets_aside:
-        return (
-            "it sets records aside (`on_error`), and records that are set aside are not recomputed"
-        )
+        return "it sets records aside (`on_error`), and such records are not recomputed"
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
-        return "it reads look-ups, the time or timers, which have changed since"
+        return "it reads look-ups, the time or timers, whose values have changed since"
     if not node.runnable.split_free:
-        return f"its rule {node.runnable.name} reads records twice, or leaves some out"
+        return f"its rule {node.runnable.name} may read records twice, or skip some"
     if node.name in altered:
-        return "a version began it later than its input, or an operator corrected its state"
+        return (
+            "it did not read its input from the first increment on, or an operator corrected its "
+            "state"
+        )
     if not promised:
         return (
-            "the document does not say that its answer is the same in any order of its records; "
-            "if it is, as that of a count, write `any_order: true` beside its translator, and "
-            "register again: its state stays (`check_any_order` of cbp.testing tests the promise)"
+            "the document does not say that the order of its records is irrelevant. If that is "
+            "so, as for a count, write `any_order: true` beside its translator and register "
+            "again; the stage keeps its state (`check_any_order` of cbp.testing tests this "
+            "promise)"
         )
     return ""

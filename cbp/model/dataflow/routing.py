@@ -149,8 +149,8 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
             addresses.append(checked_address(each.address))
             if not messages:
                 message = (
-                    f"{each}: an address reaches only records of a Loopback, since bindings "
-                    "belong to the epoch that wrote the record"
+                    f"{each}: only a record of a Loopback can be sent to an address, since "
+                    "bindings belong to the epoch that wrote the record"
                 )
                 raise Misdirected(message)
         elif isinstance(each, All):

@@ -74,7 +74,7 @@ class RunContext:
         """
         labels = self.frames(input_)
         if len(labels) > 1:
-            message = f"the run reads {len(labels)} frames of {input_!r}; ask group.run.frames"
+            message = f"the run reads {len(labels)} frames of {input_!r}; use group.run.frames"
             raise ValueError(message)
         return labels[0] if labels else None
 
@@ -105,8 +105,9 @@ def context_of(
 def hidden() -> AuthorMisuse:
     """Return the error for a `run` that is not given."""
     message = (
-        "only a translator with a method that reads group.run (groups.run) gets the run; read it "
-        "there and pass its values on. In SQL it is a table: SELECT ... FROM run"
+        "group.run (groups.run) is available only if a method of the translator's class reads it: "
+        "read the run in such a method and pass the values on. In SQL the run is a table: SELECT "
+        "... FROM run"
     )
     return AuthorMisuse(RunContextHiddenError, message)
 

@@ -1,4 +1,4 @@
-"""Runnables: ready-made rules for when a stage runs and what it reads.
+"""Runnables: ready-made rules that start a stage and choose the input of its runs.
 
     class Difference(Translate):
         runnable = Align()              # in a document: `runnable: align`
@@ -125,7 +125,7 @@ class RunAny:
         return ()
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
-        """Take what is queued, up to `batch` increments of each input."""
+        """Take queued increments, up to `batch` of each input."""
         reads = {n: c.unread[: self.batch] for n, c in connectors.items() if c.unread}
         if not reads:
             return Decision(memo=memo, waits_for=_waits(connectors, any_of=True))
@@ -162,7 +162,7 @@ class StaticTable:
         return (*self.tables, *self.rule.named)
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
-        """Ask the other rule, and add the tables to what it reads."""
+        """Ask the other rule, and add the tables to its choice."""
         tables = {name: connectors[name] for name in self.tables}
         moving = {name: c for name, c in connectors.items() if name not in tables}
         decision = self.rule(moving, memo)

@@ -67,7 +67,9 @@ def read_on_error(on_error: object, most: object) -> int | None:
         raise ValueError(message)
     if on_error == "stop":
         if most is not None:
-            message = "set_aside_max is given, but nothing is set aside: write on_error: set_aside"
+            message = (
+                "set_aside_max has an effect only with on_error: set_aside; write both, or neither"
+            )
             raise ValueError(message)
         return None
     if most is None:
@@ -85,14 +87,14 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
     there, and if one task at a time knows all of its new records.
     """
     reasons = {
-        "a stage in SQL computes all groups at once, so that no group can be left out": (
+        "a stage in SQL computes all groups at once, so no group can be left out": (
             spec.form == "sql" or any(one.in_sql for one in spec.inputs)
         ),
-        "its records can have several destinations, and would be set aside for some of them": any(
+        "a record can have several destinations, and might be set aside for only some of them": any(
             one.has_several for one in spec.inputs
         ),
-        "it loops within a run, where groups are not called one by one": spec.has_one_task,
-        "a combiner makes one record of several, which cannot be set aside one by one": any(
+        "the stage loops within a run, which does not call groups one by one": spec.has_one_task,
+        "a combiner merges several records into one, so they cannot be set aside one by one": any(
             one.combine is not None for one in spec.inputs
         ),
         "grouping='outer' calls every group in every epoch": any(
@@ -101,5 +103,5 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
     }
     for why, holds in reasons.items():
         if holds:
-            message = f"set_aside is not possible here: {why}; leave on_error out"
+            message = f"set_aside is not possible here: {why}. Remove on_error"
             yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)

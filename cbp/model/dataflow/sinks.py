@@ -27,7 +27,7 @@ _NO_CSV = frozenset({"ARRAY", "MAP", "STRUCT", "BINARY"})
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """A sink, as a document says it.
+    """A sink, as a document declares it.
 
     Attributes:
         to: One of `SINK_TARGETS`.
@@ -52,7 +52,7 @@ class SinkNode:
 
     @property
     def reads(self) -> str:
-        """The flow that it follows; that of a view has the view's name."""
+        """The flow that it follows; the flow of a view has the view's name."""
         return self.flow or self.view
 
 
@@ -63,14 +63,18 @@ def sink_mistakes(
     views: Collection[str],
     messages: Collection[str],
 ) -> Iterator[Mistake]:
-    """Find what is wrong with the sinks of a dataflow.
+    """Find the mistakes in the sinks of a dataflow.
 
     Args:
         views: The flows that are changes of views.
         messages: The flows that only their own stage reads.
     """
     if len(sinks) > SINKS_MAX:
-        yield Mistake("sinks_too_many", "sinks", f"{len(sinks)} sinks; at most {SINKS_MAX}")
+        yield Mistake(
+            "sinks_too_many",
+            "sinks",
+            f"the dataflow has {len(sinks)} sinks; the limit is {SINKS_MAX}",
+        )
     paths: dict[str, str] = {}
     for sink in sinks.values():
         where = f"sinks.{sink.name}"
@@ -83,7 +87,11 @@ def sink_mistakes(
         yield from _flow_mistakes(sink, where, flows, views, messages)
         if sink.path and sink.path.rstrip("/") in paths:
             other = paths[sink.path.rstrip("/")]
-            yield Mistake("sink_path_twice", f"{where}.path", f"the sink {other!r} has it, too")
+            yield Mistake(
+                "sink_path_twice",
+                f"{where}.path",
+                f"the sink {other!r} has the same path; choose another",
+            )
         paths.setdefault(sink.path.rstrip("/"), sink.name)
 
 
@@ -97,9 +105,15 @@ def _target_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
         yield Mistake("sink_begin_unknown", f"{where}.begin", message)
     needed, other = ("url", "path") if sink.to == "webhook" else ("path", "url")
     if getattr(sink, other):
-        yield Mistake("sink_field_unfit", f"{where}.{other}", f"{sink.to} takes a {needed} instead")
+        yield Mistake(
+            "sink_field_unfit",
+            f"{where}.{other}",
+            f"a {sink.to} sink has no such field; give `{needed}` instead",
+        )
     elif sink.to != "webhook" and sink.secret:
-        yield Mistake("sink_field_unfit", f"{where}.secret", "only a webhook is signed")
+        yield Mistake(
+            "sink_field_unfit", f"{where}.secret", "only a webhook can be signed; remove `secret`"
+        )
     elif not getattr(sink, needed):
         yield Mistake("sink_field_missing", f"{where}.{needed}", f"{sink.to} needs a {needed}")
     elif sink.to == "webhook":
@@ -119,7 +133,7 @@ def _url_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
     if not valid or any(c.isspace() or not c.isprintable() for c in sink.url):
         yield Mistake("sink_url_invalid", f"{where}.url", "is not an http or https address")
     elif secret:
-        message = "has a user or password in it; sign with `secret` instead"
+        message = "contains a user or a password; remove them and sign with `secret` instead"
         yield Mistake("sink_url_invalid", f"{where}.url", message)
     if sink.secret and not is_name(sink.secret):
         message = "expected the name of a secret (a-z, 0-9, '_'), not the secret itself"
@@ -141,16 +155,21 @@ def _flow_mistakes(
             message = f"there is no view {sink.view!r}; views: {listed(sorted(views)) or 'none'}"
             yield Mistake("sink_view_unknown", f"{where}.view", message)
         if sink.to != "delta":
-            message = "only a Delta table can mirror a view; `flow` publishes its changes"
+            message = (
+                "only a Delta table can mirror a view; to publish the changes of the view, use "
+                "`flow`"
+            )
             yield Mistake("sink_view_needs_delta", f"{where}.view", message)
         if sink.begin != "beginning":
-            message = "a view is mirrored as it is; leave `begin` out"
+            message = "a mirror always shows the current view; remove `begin`"
             yield Mistake("sink_field_unfit", f"{where}.begin", message)
     elif sink.flow not in flows:
         message = f"there is no flow {sink.flow!r}: {listed(sorted(flows))}"
         yield Mistake("flow_unknown", f"{where}.flow", message)
     elif sink.flow in messages:
-        message = f"{sink.flow!r} has messages of a stage to itself; publish another output"
+        message = (
+            f"{sink.flow!r} carries messages that a stage sends to itself; publish another output"
+        )
         yield Mistake("sink_flow_messages", f"{where}.flow", message)
     elif sink.to == "csv":
         nested = [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]

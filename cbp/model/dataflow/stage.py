@@ -182,7 +182,7 @@ class OutputSpec:
 
     @property
     def record_schema(self) -> Schema:
-        """The columns of its records; those of changes without their type and sign."""
+        """The columns of its records; changes of views without their type and sign."""
         if not self.signed:
             return self.schema
         return self.schema.select(
@@ -317,7 +317,7 @@ def _exact_sum(numbers: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunnableSpec:
-    """When a stage runs, and on what.
+    """The rule that starts a stage and chooses its input.
 
     Attributes:
         function: A rule of `cbp.model.dataflow.runnable`, or the author's function.
@@ -465,7 +465,7 @@ class TranslatorSpec:
 
     @property
     def is_logged(self) -> bool:
-        """Whether a try of a run can go on from where another one was broken off."""
+        """Whether a run can continue from the notes of an interrupted attempt."""
         return self.supersteps > 1 or self.notes
 
     @property

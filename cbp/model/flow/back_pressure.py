@@ -54,7 +54,7 @@ class FlowLimit:
         return {name: value for name, value in values if value is not None}
 
     def reached(self, connector: Connector) -> str:
-        """Return a text that says what waits if it reaches a limit, else `""`."""
+        """Return the queued amounts that reach a limit, in words; `""` if none does."""
         waiting = _waiting(connector)
         for name, limit in self.to_json().items():
             if waiting[name] >= limit:
@@ -64,13 +64,13 @@ class FlowLimit:
         return ""
 
     def share(self, connector: Connector) -> float:
-        """Return how near what waits is to the limit: from 1 on it is reached; 0 means no limit."""
+        """Return the fill level of the queue: from 1 on a limit is reached; 0 means no limit."""
         waiting = _waiting(connector)
         return max((waiting[name] / limit for name, limit in self.to_json().items()), default=0.0)
 
 
 def _waiting(connector: Connector) -> dict[str, int]:
-    """Return what a limit counts: what is unread, and what is still to be framed."""
+    """Return the amounts that a limit counts: unread input, and input still to be framed."""
     increments = (*connector.unread, *connector.arrived)
     return {
         "increments": len(increments),
@@ -99,7 +99,7 @@ class Reader:
 
 
 def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
-    """Return a text that says why a stage is held; `""` if it is not.
+    """Return why a stage is held back, in words; `""` if it is not.
 
     Args:
         readers: The readers of all its outputs, outside its own cycle. Without readers it is
@@ -111,4 +111,4 @@ def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
         if reader.hungry or not waiting:
             return ""
         full.append(f"`{reader.name}` holds {waiting}")
-    return "waits until its readers take more: " + ", ".join(full) if full else ""
+    return "waits until its readers have read more: " + ", ".join(full) if full else ""

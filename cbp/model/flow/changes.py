@@ -1,4 +1,4 @@
-"""Changes of a view: what became of its records in one epoch, as a flow of signed records.
+"""Changes of a view in one epoch, as a flow of signed records.
 
     change_type    sign
     insert          +1   a key that had no record
@@ -74,7 +74,7 @@ def split_change(row: Sequence[Any]) -> tuple[Sequence[Any], int]:
 
 
 def change_splitter(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Sequence[Any], int]]:
-    """Return what splits a change with these columns into its record and its sign.
+    """Return a function that splits a change with these columns into record and sign.
 
     A record whose sign is null is not a change: it stays whole, and counts once.
     """

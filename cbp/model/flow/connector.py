@@ -60,7 +60,7 @@ class Connector:
 
     @property
     def is_closed(self) -> bool:
-        """Whether a close came last and is applied."""
+        """Whether the last arrival was a close, and is applied."""
         return self.framing is not None and self.framing.closed and not self.arrived
 
     @property
@@ -146,7 +146,7 @@ class Decision:
     late: tuple[str, str] | None = None
 
     def increments(self, connector: Connector) -> tuple[Increment, ...]:
-        """Return what is read of an input, in order."""
+        """Return the increments that are read of an input, in order."""
         found = tuple(connector.find(index) for index in self.read.get(connector.input, ()))
         if self.late is None:
             return found

@@ -197,7 +197,7 @@ class Framing:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Framing:
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         An earlier version kept records without a key in `refused`, with the number of the next
         frame, for as long as no frame was open: they are an open frame that any record ends.
@@ -275,7 +275,7 @@ def framing_keys(
 def _refusing(
     records: Iterable[Any], frame_by: FrameBy, memo: Any, *, stage: str, input_: str
 ) -> tuple[list[FramingKey | Refused], Any]:
-    """Return what `framing_keys` does, record by record: a call that fails leaves no trace."""
+    """Return the result of `framing_keys`, record by record: a failed call has no effect."""
     keys: list[FramingKey | Refused] = []
     for record in records:
         try:

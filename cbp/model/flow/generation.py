@@ -82,7 +82,7 @@ class Generation:
                 yield from ((source, range(index, index + 1)) for index in indexes)
 
     def start(self, stage: str) -> int:
-        """Return the first epoch of a stage in this generation; 0 for one that came later."""
+        """Return the first epoch of a stage in this generation; 0 for a later stage."""
         stage_position = self.position.stages.get(stage)
         return 0 if stage_position is None else stage_position.epoch
 
@@ -105,7 +105,7 @@ class Generation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Generation:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         if value.get("format") != FORMAT:
             msg = f"generation has format {value.get('format')}, expected {FORMAT}"
             raise InvariantError(msg)
@@ -156,7 +156,7 @@ def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
 
 
 def increments_dropped(generations: Sequence[Generation]) -> dict[str, list[range]]:
-    """Return, by source, the increments that roll-backs took out of the queues for good."""
+    """Return, by source, the increments that roll-backs removed from the queues permanently."""
     ranges: dict[str, list[range]] = {}
     for one in generations:
         if kept_positions(generations, one.number, [one.position]):

@@ -149,7 +149,7 @@ class Increment:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Increment:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         kinds = ("files", "bindings", "gone")
         files = (tuple(DataFile(*file) for file in value.get(name, ())) for name in kinds)
         return cls(value["flow"], value["index"], value["framing_key"], *files)

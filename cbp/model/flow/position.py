@@ -102,7 +102,7 @@ class Position:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Position:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         if value.get("format") != FORMAT:
             msg = f"position has format {value.get('format')}, expected {FORMAT}"
             raise InvariantError(msg)

@@ -67,7 +67,7 @@ class Punctuation:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Punctuation:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(**value)
 
 

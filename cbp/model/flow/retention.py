@@ -58,7 +58,7 @@ class RetentionWish:
     increments: int | None = None
 
     def over(self, others: FlowRetention) -> FlowRetention:
-        """Return the retention that results if `others` fills in what is left open."""
+        """Return this retention, with its open limits taken from `others`."""
         return FlowRetention(
             others.seconds if self.seconds is None else self.seconds,
             others.bytes if self.bytes is None else self.bytes,
@@ -127,7 +127,7 @@ def kept_flow(
     oldest: Position | None,
     epoch_of: Callable[[str], int | None],
 ) -> KeptFlow:
-    """Return what must be kept of an output.
+    """Return the part of an output that must be kept.
 
     Only the oldest kept position is examined: what waits now already waited there, or came after
     it.

@@ -230,13 +230,18 @@ class _Parser:
         """Refuse a column `from` beside `from_`: both would be the attribute `from_`."""
         for name in names:
             if attribute(name) != name and attribute(name) in names:
-                message = f"columns {name!r} and {attribute(name)!r} are one attribute in Python"
+                message = (
+                    f"columns {name!r} and {attribute(name)!r} would be the same attribute in "
+                    "Python"
+                )
                 self._fail("column_twice", message, "rename one")
 
     def _column(self) -> Field:
         name = self._name()
         if name.startswith("_"):
-            message = f"column {name!r} begins with '_', as only our own columns do"
+            message = (
+                f"column {name!r} begins with '_', which is reserved for columns of the service"
+            )
             self._fail("column_reserved", message, _NAMES)
         type_ = self._type(name)
         nullable = True

@@ -61,7 +61,7 @@ class ColumnChange:
 
 
 def compare(before: Schema, after: Schema) -> tuple[ColumnChange, ...]:
-    """Return what changed, column by column; columns are matched by name, in any order."""
+    """Return the changed columns; columns are matched by name, in any order."""
     changes = [
         ColumnChange(f.name, "removed", _shown(before, f.name), "")
         for f in before.fields

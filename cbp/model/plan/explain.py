@@ -254,18 +254,18 @@ def _stage(
 
 
 def _loop(spec: TranslatorSpec, limits: PhysicalLimits) -> str:
-    """Return a text that says how a loop within a run goes and ends; empty if there is none."""
+    """Return how a loop within a run proceeds and ends, in words; empty if there is none."""
     if not spec.has_one_task:
         return ""
-    where = "in one task, whose memory holds what it reads and changes"
+    where = "in one task, which holds in memory the records that it reads and changes"
     words = [spec.ways] if spec.ways else []
     if spec.supersteps > 1:
         ends = ["no message is left", *filter(None, map(_end, spec.aggregates))]
         words.append(
             f"as a loop of up to {spec.supersteps:,} supersteps a run, until {' or '.join(ends)}; "
-            "what is left after that is read by the next run"
+            "the next run reads messages that are left"
         )
-        where = "in one task, whose memory holds its messages and what it changes"
+        where = "in one task, which holds in memory its messages and the records that it changes"
     words.append(f"{where}: {limits.loop_bytes:,} bytes at most" if limits.loop_bytes else where)
     return "; ".join(words)
 
@@ -306,10 +306,13 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
         words = (
             "scanned: every key in it is called in every epoch"
             if scanned
-            else "looked up by the keys of the inputs; by index or scan, as is cheaper per file"
+            else (
+                "looked up by the keys of the inputs; by index or scan, whichever is cheaper for "
+                "a file"
+            )
         )
         if spec.form == "run":
-            words = "read in one call: by any keys, or all at once, as the author's code asks"
+            words = "read by the author's code in one call: by any keys, or all at once"
         if state.route_by is not None:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:
@@ -403,19 +406,20 @@ def _way(
 
 
 def _lanes(limits: PhysicalLimits) -> str:
-    """Return a text that says which lane a job takes; see `cbp.model.plan.lanes`."""
+    """Return the lane that a job takes, in words; see `cbp.model.plan.lanes`."""
     bypass = limits.bypass
     if bypass is None:
         return "every job: `local`, in the service's process"
-    always = "`sql` where the author gives SELECTs, else `spark`"
+    always = "`sql` for a stage in SQL, otherwise `spark`"
     tasks = bypass.tasks_max
     if not tasks or not bypass.seconds_max:
         return f"every job is a Spark job: {always}"
     return (
         f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident`, without "
         f"Spark, while the start of a Spark job ({bypass.job_start_seconds:g} s) is more than a "
-        f"tenth of its estimated time: up to some {bypass.records_max('groupwise', tasks):,} small "
-        f"records ({bypass.records_max('arrow', tasks):,} with Arrow); else a Spark job: {always}"
+        f"tenth of its estimated time: up to some {bypass.records_max('groupwise', tasks):,} "
+        f"small records ({bypass.records_max('arrow', tasks):,} with Arrow); otherwise a Spark "
+        f"job: {always}"
     )
 
 
@@ -429,8 +433,8 @@ def _limit(limits: PhysicalLimits) -> str:
 _WORDS: Mapping[Way, str] = {
     "shares": "each task reads a part of its files; nothing is shuffled",
     "handed_over": "handed on by the task that runs `{by}`; not read again",
-    "behind": "read when `{by}` is complete: by the same task if there was one only, "
-    "else in a second job of the run",
+    "behind": "read when `{by}` is complete: by the same task if there was one only, otherwise in "
+    "a second job of the run",
     "in_place": "messages are stored by the bucket of the receiving group, and each task reads its "
     "own; nothing is shuffled (if a task wrote few, every task reads them)",
     "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
@@ -453,7 +457,7 @@ def _frame_by(by: FrameBy) -> str:
 
 
 def _framing(by: FrameBy, close_idle_seconds: float) -> str:
-    """Return a text that says how an input's frames are made and when a frame ends."""
+    """Return how an input's frames are made, and when a frame ends, in words."""
     order = "in the order of its records" if by.memo else "each output increment grouped by it"
     ends = "one ends where another key follows, or is closed"
     if close_idle_seconds:

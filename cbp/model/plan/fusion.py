@@ -135,7 +135,9 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
         ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
         if not ready:
             names = ", ".join(stage.name for stage in waiting)
-            message = f"{names} of dataflow {dataflow.name!r} run with no other stage"
+            message = (
+                f"{names} of dataflow {dataflow.name!r} cannot run together with another stage"
+            )
             raise InvariantError(message, dataflow=dataflow.name)
         for stage in ready:
             unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]

@@ -1,4 +1,4 @@
-"""Where an increment has got to: which stages applied it, and what came of it. Pure.
+"""The progress of an increment: which stages applied it or its downstream output. Pure.
 
 An increment of a source is read by some stages. The epoch of such a run writes increments of the
 stage's flows, which other stages read. This *wave* is followed once through the graph, upstream
@@ -67,7 +67,7 @@ class Cell:
 
 @dataclass(slots=True)
 class _Wave:
-    """The increments that came of one; a flow maps to `None` if they are not known."""
+    """The increments made from one; a flow maps to `None` if they are unknown."""
 
     indexes: dict[str, set[int] | None]
     pending: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ def follow(
 
 
 def _cell(stage: StageProgress, wave: _Wave) -> Cell:
-    """Return a stage's cell, and add what its runs wrote to the wave."""
+    """Return a stage's cell, and add the output of its runs to the wave."""
     cells = [
         _at_input(stage, name, index)
         for name, flow in stage.inputs.items()

@@ -90,7 +90,7 @@ def lane_figure(lane: Lane) -> str:
 
 
 def lanes_of(figures: Mapping[str, float]) -> tuple[Lane, ...]:
-    """Return the lanes that a run's jobs took; empty if it had none, or its figures do not say."""
+    """Return the lanes that a run's jobs took; empty if there were none, or they are unknown."""
     return tuple(lane for lane in Lane if figures.get(lane_figure(lane)))
 
 

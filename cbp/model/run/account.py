@@ -1,4 +1,4 @@
-"""Account of one run: why it ran, what it consumed, and what it produced; pure.
+"""Account of one run: its reason, its input, and its output; pure.
 
 It is made from what is recorded: the increments that the run read and removed, as the stage's
 Runnable decided, and the intention, as long as the log keeps it. Nothing is guessed: values that
@@ -152,15 +152,15 @@ def reason(
     """
     if correction is not None and correction.gives_back:
         what = format_count(correction.keys, "record")
-        who = correction.who or "somebody"
+        who = correction.who or "an unknown user"
         return f"{who} gave back {what} that {correction.stage} had set aside: {correction.why}"
     if correction is not None:
         where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
-        return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"
+        return f"{correction.who or 'an unknown user'} corrected {where}: {correction.why}"
     if not any(read.values()):
         return (
-            "a timer was due: the run read no input; it called the groups with a due timer, and "
-            "removed expired records, if there were any"
+            "a timer was due: the run read no input, called the groups with a due timer, and "
+            "removed expired records"
         )
     rule = node.runnable
     at = f" ({rule.place})" if rule.place and not rule.default else ""
@@ -176,27 +176,29 @@ def reason(
     listed = partial(_listed, framed=framed, notes=notes)
     said = [f"{rule.name}{at} answered: read {listed(read_indexes) or 'nothing'}"]
     if gone == read_indexes:
-        said[0] += ", and remove what was read"
+        said[0] += ", and remove all of it"
     else:
         if unread := _without(gone, read_indexes):
             said.append(f"remove {listed(unread)} without reading it in this run")
         if remaining := _without(read_indexes, gone):
             said.append(f"keep {listed(remaining)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
-        said.append(f"to the groups, {_names(idle)} looked empty")
+        said.append(f"{_names(idle)} had no records in this run")
     return "; ".join(said)
 
 
 def ways(figures: Mapping[str, float]) -> list[str]:
-    """Return how a loop or the call of a whole run went, and what of states it read, in words."""
+    """Return how a loop or the call of a whole run went, and its reads of states, in words."""
     said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
-        said.append(f"{many}, the first {before:,} of them by an earlier try that was broken off")
+        said.append(
+            f"{many}, the first {before:,} of them by an earlier attempt that was interrupted"
+        )
     if "notes_before" in figures:
-        said.append("went on from what an earlier try noted before it was broken off")
+        said.append("continued from the notes of an earlier attempt that was interrupted")
     if figures.get(RECALLED):
-        said.append("went on from what the run before kept in memory")
+        said.append("continued from records that the previous run kept in memory")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})
     for state in states:
         whole, keys, records = (

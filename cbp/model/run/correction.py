@@ -87,7 +87,7 @@ class CorrectionNote:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CorrectionNote:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(**value)
 
 
@@ -116,17 +116,23 @@ def check_corrections(
                 raise _invalid(place, message)
             for name in others if one.kind == "records" else record:
                 if record.get(name) is None and not state.schema[name].nullable:
-                    raise _invalid(place, f"column {name!r} is NOT NULL and has no value; give one")
+                    raise _invalid(
+                        place, f"column {name!r} is NOT NULL, but has no value; give a value"
+                    )
         if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
-            raise _invalid(place, "names no column to set; give at least one, with its value")
+            raise _invalid(place, "names no column to set; give at least one column with its value")
         if state.second_key:
             _require_named(state, one, place)
         values = tuple(one.key[name] for name in key.names)
         if values in seen:
-            raise _invalid(place, "another correction has the same key; put both into one")
+            raise _invalid(place, "another correction has the same key; combine both into one")
         seen.add(values)
     if sum(len(one.records) for one in corrections) > CORRECTIONS_MAX:
-        raise _invalid(where, f"would write more than {CORRECTIONS_MAX} records; split it")
+        raise _invalid(
+            where,
+            f"would write more than {CORRECTIONS_MAX} records; split the corrections into several "
+            "requests",
+        )
 
 
 def _require_named(state: StateSpec, correction: Correction, place: str) -> None:
@@ -135,7 +141,8 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
     if correction.kind == "set":
         if named := [name for name in state.second_key if name in correction.records[0]]:
             message = (
-                f"sets {named[0]!r} to one value in all records of the key, which differ in it"
+                f"sets {named[0]!r} to one value in all records of the key, but the records "
+                "differ in that column"
             )
             raise _invalid(place, f"{message}; give the key's records instead")
         return
@@ -143,7 +150,7 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
         identity([record.get(name) for name in state.second_key]) for record in correction.records
     ]
     if len(set(second)) < len(second):
-        raise _invalid(place, f"two of its records have the same {columns}; give one of them")
+        raise _invalid(place, f"two of its records have the same {columns}; give only one of them")
 
 
 def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSpec:
@@ -198,7 +205,7 @@ def correction_rows(
 def corrected_records(
     schema: Schema, correction: Correction, records: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what a checked correction makes of the records of its key."""
+    """Return the records of a key after a checked correction."""
     empty = {**dict.fromkeys(schema.names), **correction.key}
     made = [dict(record) for record in records]
     for op, named, _ in _steps((correction,)):

@@ -44,7 +44,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """How one run changes one table, independent of what the table shows by then.
+    """The changes of one table by one run, independent of the table's contents by then.
 
     Paths are relative to the table. Later runs can delete rows of a run's file, or drop the file,
     before any reader of the table has seen it.
@@ -81,7 +81,7 @@ class TableChange:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TableChange:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(
             value["table"],
             tuple(value["adds"]),
@@ -108,7 +108,7 @@ class LookupMoment:
 
 @dataclass(frozen=True, slots=True)
 class Intention:
-    """Record of one run: what it read, removed and wrote, and how it changes its tables.
+    """Record of one run: read and removed increments, outputs, and changes of its tables.
 
     Attributes:
         run: Unique id of the attempt that prepared it.
@@ -201,7 +201,7 @@ class Intention:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Intention:
-        """Read what `to_json` wrote.
+        """Read the output of `to_json`.
 
         Raises:
             InvariantError: The record's format is unknown to this release.

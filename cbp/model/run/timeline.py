@@ -32,7 +32,7 @@ class Phase:
 
 
 def begin_figures(begins: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the figures that record when phases began; a phase that goes on is recorded once.
+    """Return figures with the starts of phases; a continued phase is recorded once.
 
     Args:
         begins: Phase and seconds since the run began, in order.

@@ -1,4 +1,4 @@
-"""Back-off: how long to wait before a failed operation is tried again.
+"""Back-off: the pause before a failed operation is retried.
 
     the pauses in `delays` first, then twice the last one, and so on, up to `most`
 
@@ -70,7 +70,7 @@ class Rest:
     end: datetime
 
     def words(self, tries: int) -> str:
-        """Return how often something failed in a row, and when it is tried again."""
+        """Return how often an operation failed in a row, and when it is retried."""
         count = format_times(tries, "in a row")
         return f"{count}, again at {self.end:%Y-%m-%d %H:%M:%S} UTC"
 

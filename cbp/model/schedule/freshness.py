@@ -52,14 +52,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The judgement, and what is left, in words; empty if it is up to date."""
+    """The judgement, and the remaining work in words; empty if it is up to date."""
 
     state: FreshnessState
     left: tuple[str, ...] = ()
 
 
 def judge_freshness(left: Left) -> Freshness:
-    """Return whether a dataflow is up to date, and if not, what is left."""
+    """Return whether a dataflow is up to date, and if not, the remaining work."""
     if left.broken:
         return Freshness("stuck", (left.broken,))
     arriving = [
@@ -82,9 +82,11 @@ def judge_freshness(left: Left) -> Freshness:
     if not words:
         return Freshness("up_to_date")
     if left.desired in ("paused", "drained") and (arriving or stages):
-        return Freshness("stuck", (f"it is {left.desired}", *words))
+        return Freshness("stuck", (f"the dataflow is {left.desired}", *words))
     if left.desired == "draining" and arriving:
-        return Freshness("stuck", ("it drains, so files stay in their folders", *words))
+        return Freshness(
+            "stuck", ("the dataflow is draining, so new files stay in their folders", *words)
+        )
     waits = undecided or aside or left.held.keys() & left.stages.keys()
     return Freshness("stuck" if waits else "catching_up", words)
 

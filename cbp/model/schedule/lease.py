@@ -107,7 +107,7 @@ def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
 
 
 def next_step(role: Role, *, now: float, not_before: float) -> Step:
-    """Return what to do about the lease now.
+    """Return the next action on the lease.
 
     Args:
         role: See `role_of`.

@@ -1,4 +1,4 @@
-"""Priority: how much the waiting time of a stage counts when a place for a run is free.
+"""Priority: the weight of a stage's waiting time when a slot for a run is free.
 
     low       a quarter of its waiting time counts
     normal    its waiting time counts as it is; the default

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from cbp.errors import CbpError
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.position import Position, StagePosition
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.waiting import Wait
 
 _NOTHING_LEFT = ("input", "frame", "timer")
@@ -28,7 +28,7 @@ def left_to_do(
     running: Collection[str],
     waits: Mapping[str, Wait] | None = None,
 ) -> dict[str, str]:
-    """Return the stages that have something left to do, and what, in words.
+    """Return the stages that still have work, and their remaining work in words.
 
     Args:
         rules: Maps each leading stage to its Runnable.
@@ -53,6 +53,6 @@ def _asked(
             return "" if wait.kind in _NOTHING_LEFT else wait.words
         return "may run" if any(one.unread for one in stage.connectors.values()) else ""
     try:
-        return "may run" if consult(name, rule, stage.connectors, stage.memo).runnable else ""
+        return "may run" if call_runnable(name, rule, stage.connectors, stage.memo).runnable else ""
     except CbpError as error:
         return error.message

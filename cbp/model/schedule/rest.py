@@ -1,6 +1,6 @@
 """Rest: until when nothing but a change of its data can change what was decided about a dataflow.
 
-    waits for input, a frame, an operator    for ever
+    waits for input, a frame, an operator    forever
     waits for its timer, for its next try    until then
     runs, is asked, waits for others         it does not rest: look again at each tick
 

@@ -1,6 +1,6 @@
 """Call a Runnable and check its decision: the only place where rules are called.
 
-Every engine and the controller use `consult`, so every decision is checked before a run starts:
+Every engine and the controller use `call_runnable`, so every decision is checked first:
 
 - it names existing inputs and increments that wait there, each once;
 - a decision that reads nothing removes nothing;
@@ -39,10 +39,10 @@ from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 
 
-def consult(
+def call_runnable(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
-    """Return what a stage would read now.
+    """Return the increments that a stage would read now.
 
     Args:
         connectors: All inputs of the stage, in order.
@@ -99,7 +99,7 @@ def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
 
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
-    """Read a frame that came too late, by itself; its records are set aside."""
+    """Read a late frame by itself; its records are set aside."""
     told = error.at(stage=stage, function=runnable.name, place=runnable.place)
     assert error.index is not None, "asked for such a frame only"
     late = {str(error.details["input"]): (error.index,)}
@@ -108,7 +108,7 @@ def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     if not isinstance(decision, Decision):
-        message = f"it must return a Decision, and returned {_shown(decision)}"
+        message = f"expected a Decision, but the function returned {_shown(decision)}"
         raise DecisionInvalidError(message)
     indexes_by_verb: tuple[tuple[str, Any], ...] = (
         ("reads", decision.read),
@@ -116,32 +116,41 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     )
     for verb, chosen in indexes_by_verb:
         if not isinstance(chosen, Mapping):
-            message = f"it {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"
+            message = (
+                f"the decision {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"
+            )
             raise DecisionInvalidError(message)
         for name, indexes in chosen.items():
             _check_input(verb, name, indexes, connectors)
     if not decision.runnable and any(decision.remove.values()):
-        message = "it removes increments in a decision that reads nothing: only a run removes"
+        message = (
+            "the decision removes increments but reads none, and only a run can remove "
+            "increments: read at least one"
+        )
         raise RemovalRefusedError(message)
 
 
 def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Connector]) -> None:
     if name not in connectors:
         has = ", ".join(connectors)
-        message = f"it {verb} from the input {name!r}, which does not exist; use one of {has}"
+        message = (
+            f"the decision {verb} from the input {name!r}, which does not exist; use one of {has}"
+        )
         raise _refusal(verb)(message, input=name)
     if not isinstance(indexes, list | tuple):
-        message = f"it {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
+        message = (
+            f"the decision {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
+        )
         raise DecisionInvalidError(message, input=name)
     waiting = [increment.index for increment in connectors[name].waiting]
     if len(set(indexes)) != len(indexes):
-        message = f"it {verb} an increment of input {name!r} twice: {_shown(indexes)}"
+        message = f"the decision {verb} an increment of input {name!r} twice: {_shown(indexes)}"
         raise DecisionInvalidError(message, input=name)
     absent = [index for index in indexes if index not in waiting]
     if absent:
         message = (
-            f"it {verb} increment {absent[0]!r} of input {name!r}, which does not wait there; "
-            f"waiting: {_shown(waiting) if waiting else 'none'}"
+            f"the decision {verb} increment {absent[0]!r} of input {name!r}, which is not queued "
+            f"there; queued: {_shown(waiting) if waiting else 'none'}"
         )
         raise _refusal(verb)(message, input=name, index=absent[0])
 

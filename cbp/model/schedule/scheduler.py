@@ -35,7 +35,7 @@ from cbp.model.flow.connector import Connector, Decision
 from cbp.model.graph.cycles import components, cycles
 from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.priority import NORMAL, Priority, waited, weight_of
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
 
@@ -130,7 +130,7 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run to start: the stage, its epoch, what it reads, and the size of that."""
+    """A run to start: the stage, its epoch, its input, and the size of its input."""
 
     dataflow: str
     stage: str
@@ -216,7 +216,7 @@ def decide(
 
 
 def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
-    """Return what orders the starts: the smallest goes first.
+    """Return the sort key of a start: the smallest goes first.
 
     Among stages that started at the same instant, the one with fewer epochs goes first, so that no
     stage starves even if the clock stops.
@@ -261,15 +261,19 @@ def _placed(
         if slow and places.used_up(case.view.dataflow, works):
             case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
         else:
-            case.reason = f"waits for one of {places.most} places for runs{_behind(before)}"
+            case.reason = f"waits for a free slot ({places.most} in all){_behind(before)}"
             case.reason += _preferred(case.view, placed)
     for before, case in enumerate(narrow):
         case.kind = "place"
-        case.reason = f"gave way {format_times(case.view.gave_way)}, waits for its turn: "
+        case.reason = (
+            f"gave way to others {format_times(case.view.gave_way)} and waits for its turn: "
+        )
         case.reason += f"one such run at a time{_behind(before)}"
     for case in order:
         if case.view.id in slow:
-            case.reason += f", for more than {places.slow_seconds:g} s; its place is free again"
+            case.reason += (
+                f", for more than {places.slow_seconds:g} s; another dataflow can use its slot"
+            )
         if case.view.work is not None and case.view.work.gave_way:
             gave_way = f"after it gave way {format_times(case.view.work.gave_way)}"
             slots = "with at most half of the engine's slots"
@@ -278,7 +282,7 @@ def _placed(
 
 
 def _read_bytes(case: _Case) -> int:
-    """Return the size of what a run would read."""
+    """Return the size of the input of a run."""
     assert case.decision is not None, "it could start"
     return sum(
         one.bytes
@@ -297,14 +301,17 @@ def _behind(before: int) -> str:
 
 
 def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
-    """Return in words which of the stages with a place have a higher priority; else `""`."""
+    """Return which stages with a slot have a higher priority, in words; otherwise `""`."""
     higher = [one for one in placed if weight_of(one.priority) > weight_of(view.priority)]
     if not higher:
         return ""
     names = (one.stage if one.dataflow == view.dataflow else ".".join(one.id) for one in higher)
     named = [f"`{name}` ({one.priority})" for name, one in zip(names, higher, strict=True)]
     more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
-    return f"; its priority is {view.priority}, before it: {', '.join(named[:_NAMED_MAX])}{more}"
+    return (
+        f"; its priority is {view.priority}; stages with a higher one: "
+        f"{', '.join(named[:_NAMED_MAX])}{more}"
+    )
 
 
 def _start(case: _Case) -> Start:
@@ -323,7 +330,7 @@ def _judged(view: StageView, now: datetime) -> _Case:
         return _Case(view, reason=view.paused_because or "is paused", kind=kind)
     if view.retry_at is not None and not view.may_start(now):
         why = f": {view.failed_because}" if view.failed_because else ""
-        words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC{why}"
+        words = f"next attempt at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC{why}"
         return _Case(view, reason=words, kind="retry")
     answer = view.answer or _asked(view)
     if answer.error is not None:
@@ -344,7 +351,7 @@ def _judged(view: StageView, now: datetime) -> _Case:
 
 def _asked(view: StageView) -> Answer:
     try:
-        return Answer(consult(view.stage, view.runnable, view.connectors, view.memo))
+        return Answer(call_runnable(view.stage, view.runnable, view.connectors, view.memo))
     except CbpError as error:
         return Answer(error=error)
 
@@ -401,7 +408,7 @@ def _connector(case: _Case, input_: str) -> Connector:
 def _blocker(
     name: str, cases: Mapping[str, _Case], holds: Mapping[str, str], seen: set[str]
 ) -> tuple[str, str]:
-    """Return the stage before an idle stage that is stopped, held or failed; else empty texts."""
+    """Return the upstream stage that stopped, is held or failed; otherwise empty texts."""
     seen.add(name)
     for input_, writer in cases[name].writers.items():
         if writer in seen or _connector(cases[name], input_).unread:

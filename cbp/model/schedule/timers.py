@@ -10,7 +10,7 @@ time. The time is a lower bound: a timer that was dropped meanwhile can leave a 
 
 Invariant: a run whose time is not before the due time looks at all timers, and the time that it
 records is later than its own, unless the author's code set a timer in the past. So no stage runs
-for ever for its timers (tests/cbp/model/schedule/test_timers.py, tests/simulation).
+forever for its timers (tests/cbp/model/schedule/test_timers.py, tests/simulation).
 """
 
 from __future__ import annotations

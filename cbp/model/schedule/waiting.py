@@ -80,6 +80,6 @@ def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
             kind = "frame" if kind == "input" else kind
             words.append(
                 f"`{connector.input}`: frame {open_.framing_key} is open with {open_.records} "
-                "records, and ends with a record of another key or a close"
+                "records, and stays open until a record of another key or a close"
             )
     return kind, "; ".join(words)

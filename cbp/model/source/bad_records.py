@@ -1,4 +1,4 @@
-"""Policy `on_bad_records` of a source: what to do with a file that has wrong records.
+"""Policy `on_bad_records` of a source, for files that have wrong records.
 
     quarantine_file                        the default: the whole file is refused
     reject_rows                            up to 100 wrong records of a file are put aside

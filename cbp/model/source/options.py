@@ -113,7 +113,7 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeltaOptions:
-    """Which table is read, and which columns say what became of a row; see the module header.
+    """The table to read, and the columns for the change of a row; see the module header.
 
     Attributes:
         change_type: `""` if no column has it.
@@ -225,7 +225,7 @@ def _is_first(options: Mapping[str, str], name: str, first: str, second: str) ->
 
 
 def _unknown(format_: str, options: Mapping[str, str]) -> str:
-    """Return what happens to unknown columns."""
+    """Return the treatment of unknown columns."""
     value = options.get("unknown", "refuse")
     allowed = ("refuse", "ignore", *((ADDS_COLUMNS,) if format_ != "delta" else ()))
     if value.lower() not in allowed:

@@ -26,7 +26,7 @@ _CHARACTERS_MAX = 100
 
 
 def is_unfinished(name: str, endings: Sequence[str] = UNFINISHED) -> bool:
-    """Return whether a file's name says that the file is hidden, or not whole yet."""
+    """Return whether a file's name marks it as hidden or incomplete."""
     return name.startswith(".") or name.endswith(tuple(endings))
 
 
@@ -34,11 +34,14 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
     """Return why a file below a folder or a prefix is not taken in, by its path; `""` if it is."""
     parts = path.split("/")
     if any(part.startswith((".", "_")) for part in parts):
-        return "a part of its name begins with `.` or `_`, as that of unfinished data and of marks"
+        return (
+            "a part of its name begins with `.` or `_`, which marks unfinished data and marker "
+            "files"
+        )
     if not parts[-1]:
-        return "its name ends in `/`, like a folder's"
+        return "its name ends in `/`, like that of a folder"
     if is_unfinished(parts[-1], endings):
-        return "its name says that it is not whole yet"
+        return "its name marks it as incomplete"
     return ""
 
 
@@ -50,13 +53,13 @@ def parse_endings(value: Any) -> tuple[str, ...]:
     """
     given = list(value) if isinstance(value, list | tuple) else None
     if given is None or not all(isinstance(one, str) for one in given):
-        message = f'expected the ends of names, such as [".part", "~"], not {value!r}'
+        message = f'expected a list of name endings, such as [".part", "~"], not {value!r}'
         raise ValueError(message)
     if len(given) > ENDINGS_MAX:
-        message = f"{len(given)} ends of names; {ENDINGS_MAX} are allowed"
+        message = f"got {len(given)} name endings; the limit is {ENDINGS_MAX}"
         raise ValueError(message)
     for one in given:
         if not 0 < len(one) <= _CHARACTERS_MAX or "/" in one or "\0" in one:
-            message = f"{one!r} is not the end of a file's name"
+            message = f"{one!r} is not a valid ending of a file name"
             raise ValueError(message)
     return tuple(given)

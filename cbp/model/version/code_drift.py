@@ -28,7 +28,7 @@ from cbp.model.version.version_change import NodeChange, compare_versions
 def drift(
     registered: DataflowShape, loaded: DataflowShape, *, code: bool = True
 ) -> tuple[Mistake, ...]:
-    """Return the differences, one mistake per stage; empty if runs can go on."""
+    """Return the differences, one mistake per stage; empty if runs can continue."""
     plan = compare_versions(registered if code else without_codes(registered), loaded)
     return tuple(
         Mistake("code_drifted", f"stages.{name}", "; ".join(_differences(node)))
@@ -38,7 +38,7 @@ def drift(
 
 
 def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
-    """Tell whether a version runs with what is loaded; `None`: a version that kept no shape."""
+    """Return whether a version runs with the loaded code; `None` if no shape was recorded."""
     return registered is None or not drift(registered, shape_of(loaded))
 
 
@@ -53,7 +53,7 @@ def without_codes(shape: DataflowShape) -> DataflowShape:
 
 
 def with_codes(registered: DataflowShape, loaded: DataflowShape) -> DataflowShape:
-    """Return a shape with the loaded fingerprints in place of those of an older scheme."""
+    """Return a shape with the loaded fingerprints instead of those of an older scheme."""
     stages = {
         name: _with_codes(stage, loaded.stages[name]) if name in loaded.stages else stage
         for name, stage in registered.stages.items()

@@ -66,8 +66,8 @@ def view_mistakes(
     was, is_ = _changes_flows(before), _changes_flows(after)
     for flow in sorted((was - is_) & before.outputs.keys() & after.outputs.keys()):
         message = (
-            "its flow has the changes of a view, and cannot have the records of an output in the "
-            "next version: give the new one another name"
+            "its flow carries changes of a view, so a later version cannot use the flow for "
+            "records of an output: give the new output another name"
         )
         yield Mistake("view_changed", f"stages.{name}.outputs.{flow}", message)
     for view in flows_made_views(before, after) if not rebuilt else ():
@@ -77,7 +77,7 @@ def view_mistakes(
 
 def collected_mistake(name: str, view: str, first: int) -> Mistake:
     """Return the mistake for a view whose flow lost old records."""
-    return _not_fillable(name, view, f"the increments of its flow before {first} are collected")
+    return _not_fillable(name, view, f"the increments of its flow before {first} were removed")
 
 
 def _not_fillable(name: str, view: str, why: str) -> Mistake:
@@ -93,20 +93,20 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     """Return why the last record per key of an output is not the view; `""` if it is."""
     declared = before.details.get(f"key of {view}") or ""
     if " latest by " in declared:
-        return "of its records the greatest by latest_by counted, which need not be the last"
+        return "the record with the greatest latest_by counted, which need not be the last one"
     old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"
     if not old:
-        return "the output declared no key, so no record of it took the place of another"
+        return "the output declared no key, so no record replaced another"
     if "bag" in after.state_rules.get(view, {}):
-        return "a view without a key may have a record twice"
+        return "a view without a key can have equal records"
     key = _key_of(after, view)
     if set(old.split(",")) != set(key):
-        return f"the output's key was ({old}), and the view's is ({', '.join(key)})"
+        return f"the key of the output was ({old}), but that of the view is ({', '.join(key)})"
     columns = [frozenset(schema.fields) for schema in (before.outputs[view], after.states[view])]
     if columns[0] != columns[1]:
-        return f"it had the columns ({before.outputs[view]}), not ({after.states[view]})"
+        return f"the output had the columns ({before.outputs[view]}), not ({after.states[view]})"
     return ""
 
 

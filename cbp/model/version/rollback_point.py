@@ -110,9 +110,8 @@ def parse_point(text: str) -> NamedPoint:
         at = zoned(datetime.fromisoformat(text if "-" in text[1:] else ""))
     except ValueError as error:
         message = (
-            f"{text!r} is not a roll-back point: use a position (1234), the last epoch of a "
-            "stage (count:57), a time (2026-11-21T10:00+00:00), or the increment that comes next "
-            "(urls/3)"
+            f"{text!r} is not a roll-back point: use a position (1234), the last epoch of a stage "
+            "(count:57), a time (2026-11-21T10:00+00:00), or the increment to apply next (urls/3)"
         )
         raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
     return NamedPoint(at_ms=int(at.timestamp() * 1000))
@@ -197,12 +196,12 @@ def _stop(span: range, stage: str, time_of: TimeOf, at_ms: int) -> int:
 
 def _within(named: int, before: int, after: int) -> DefinitionError:
     message = (
-        f"no moment has position {named}: runs that were recorded in the same millisecond are "
-        f"undone together; use {before} or {after}"
+        f"there is no roll-back point at position {named}, since runs that were recorded in the "
+        f"same millisecond are undone together; use {before} or {after}"
     )
     return DefinitionError(Mistake("rollback_target_invalid", "to", message))
 
 
 def _ahead(named: str, newest: str) -> DefinitionError:
-    message = f"{named} is in the future; the newest is {newest}"
+    message = f"{named} is in the future; the newest roll-back point is {newest}"
     return DefinitionError(Mistake("rollback_target_invalid", "to", message))

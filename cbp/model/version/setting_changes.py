@@ -1,4 +1,4 @@
-"""Changes of settings: what a new version's document says otherwise of how a node is run. Pure.
+"""Changes of settings of a node between two versions of a document. Pure.
 
     {"translator": "sum"}  ->  {"translator": "sum", "on_error": "set_aside", "set_aside_max": 100}
         ("on_error: stop -> set_aside", "set_aside_max: 1000 -> 100")

@@ -39,7 +39,7 @@ class SourceShape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceShape:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(Schema.parse(value["schema"]), value["format"], value["options"])
 
 
@@ -70,7 +70,7 @@ class InputShape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InputShape:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(
             value["flow"],
             Schema.parse(value["schema"]),
@@ -82,7 +82,7 @@ class InputShape:
 
 @dataclass(frozen=True, slots=True)
 class StageShape:
-    """The shape of a stage: everything that decides what its state and outputs mean.
+    """The shape of a stage: all properties that give its state and outputs their meaning.
 
     Attributes:
         code: Fingerprint of the author's class; an unknown one is not compared.
@@ -126,7 +126,7 @@ class StageShape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StageShape:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(
             value["reference"],
             value["parameters"],
@@ -158,7 +158,7 @@ class DataflowShape:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DataflowShape:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         return cls(
             {name: SourceShape.from_json(shape) for name, shape in value["sources"].items()},
             {name: StageShape.from_json(shape) for name, shape in value["stages"].items()},

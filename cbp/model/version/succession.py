@@ -209,9 +209,8 @@ def _unsigned_waiting(
         return None
     waiting = format_count(unsigned, "increment waits", "increments wait")
     message = (
-        f"now reads signed records, but {waiting} there from before "
-        f"{node.wiring[input_]!r} had signs: let the stage read them first, or read new records "
-        "only (changes='after')"
+        f"now reads signed records, but {waiting} there from before {node.wiring[input_]!r} had "
+        "signs. Let the stage read them first, or read only new records (changes='after')"
     )
     return Mistake("changes_waiting", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -233,9 +232,9 @@ def _queue_of(
     now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
     waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
-        f"is {now} now, but {waiting} there that the "
-        "earlier version made: let the stage read them first (close an open frame), or rebuild it "
-        f"(--rebuild {node.name}; REST: rebuild={node.name})"
+        f"is {now} now, but {waiting} there that the earlier version made. Let the stage read "
+        f"them first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
+        f"rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -255,15 +254,15 @@ def _from_retained(
     if life.built:
         writer = flow.partition(".")[0]
         message = (
-            f"the records of {flow!r} from before increment {life.first} were built beside, and "
-            f"came in no increment: rebuild {writer!r} too, or begin with the next increment"
+            f"the records of {flow!r} before increment {life.first} come from a rebuild beside, "
+            f"so no increment has them. Also rebuild {writer!r}, or begin with the next increment"
         )
         return _empty(node, input_), Mistake("input_not_retained", where, message)
     if changes == "signed" and not life.adds_up:
         message = (
-            f"{flow!r} has changes only from increment {life.signed} on; before, it was an output, "
-            f"so its changes do not add up to its records: rebuild {flow.partition('.')[0]!r} too, "
-            "or read new records only (changes='after')"
+            f"{flow!r} was an output before increment {life.signed}, and has changes only from "
+            "there on, so its changes do not add up to its records. Also rebuild "
+            f"{flow.partition('.')[0]!r}, or read only new records (changes='after')"
         )
         return _empty(node, input_), Mistake("changes_not_retained", where, message)
     first = life.first
@@ -272,17 +271,18 @@ def _from_retained(
     if oldest > first:
         left = f"those from {oldest} on" if increments else "none of them"
         message = (
-            f"{format_count(came, 'increment')} of {flow!r} came, and {left} can still be read, "
-            "so a rebuilt state would differ; keep the state, or begin with the next increment"
+            f"{format_count(came, 'increment')} of {flow!r} arrived, but {left} can still be "
+            "read, so a rebuilt state would differ. Keep the state, or begin with the next "
+            "increment"
         )
         return _empty(node, input_), Mistake("input_not_retained", where, message)
     if any(i.gone for i in increments):
         read_by = {node.name: node}
         for one in hindrances(after.sources[flow], after.sources, read_by, taken_back=True):
             message = (
-                f"files of {flow!r} were replaced, so retained increments take records back, and "
-                f"{one.why}; begin with the next increment, or build all tables beside, from the "
-                f"files as they count now (cbp rebuild {after.name} FILE; REST: beside=true)"
+                f"files of {flow!r} were replaced, so retained increments take records back, but "
+                f"{one.why}. Begin with the next increment, or rebuild all tables beside from the "
+                f"current files (cbp rebuild {after.name} FILE; REST: beside=true)"
             )
             return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.
@@ -300,7 +300,7 @@ def _from_retained(
 def _count_before(
     node: StageNode, input_: str, came: int, dropped: Sequence[range], life: FlowLife
 ) -> int:
-    """Return how many increments that mean something to an input came before it."""
+    """Return the number of earlier increments that are relevant to an input."""
     first = life.first
     gone = {index for part in dropped for index in part}
     return max(0, came - first) - sum(first <= index < came for index in gone)

@@ -1,4 +1,4 @@
-"""Plan of a version change: what happens to every stage, decided before anything is done.
+"""Plan of a version change: the effects on every stage, decided before any action.
 
     compare_versions(before, after, choice) -> ChangePlan
 
@@ -149,7 +149,7 @@ class ChangePlan:
 
     @property
     def tried_again(self) -> frozenset[str]:
-        """Stages that may not fail again: their code, what they read or a setting is another."""
+        """Stages that may no longer fail: their code, input or settings have changed."""
         return frozenset(n for n, stage in self.stages.items() if stage.changed or stage.settings)
 
     def with_settings(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> ChangePlan:
@@ -232,7 +232,7 @@ def _choice_mistakes(
             yield Mistake("choice_unknown", f"stages.{name}", message)
     for name in sorted(choice.keep & choice.rebuild):
         yield Mistake(
-            "choice_twice", f"stages.{name}", "is named by keep and by rebuild: choose one"
+            "choice_twice", f"stages.{name}", "is named both by keep and by rebuild: choose one"
         )
 
 
@@ -285,20 +285,19 @@ def _stage(
     if differences and not chosen:
         shown = "; ".join(differences)
         message = (
-            f"has a different translator now ({shown}): say whether to keep its past, its state "
-            "and "
-            f"what it wrote, as it is (--keep {name}; REST: keep={name}), or to rebuild it from "
-            f"the retained input (--rebuild {name}; REST: rebuild={name})"
+            f"has a different translator now ({shown}). Choose whether to keep its state and its "
+            f"outputs as they are (--keep {name}; REST: keep={name}), or to rebuild them from the "
+            f"retained input (--rebuild {name}; REST: rebuild={name})"
         )
         if behind:
             message += (
-                f"; {listed(behind)} used what its earlier code wrote: a rebuild asks about each "
-                "of them, and keeping leaves their results as they are"
+                f". {listed(behind)} used the output of its earlier code: with a rebuild you must "
+                "also choose for each of them; with keep, their results stay as they are"
             )
         if made_views:
             message += (
-                f"; if it is kept, {', '.join(made_views)} begins with the last record of each key "
-                "that the output wrote"
+                f". If you keep it, {', '.join(made_views)} begins with the last record of each "
+                "key of the output"
             )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
     columns = {
@@ -313,8 +312,9 @@ def _stage(
     }
     for flow, column_changes in sorted(columns.items()):
         advice = (
-            "old increments stay readable only by a new name: rename the output, or the stage, "
-            "which then begins with the retained input (--retained NEW; REST: retained=NEW)"
+            "old increments stay readable only if the flow gets a new name: rename the output, or "
+            "the stage, which then begins with the retained input (--retained NEW; REST: "
+            "retained=NEW)"
         )
         where = f"stages.{name}.outputs.{flow.removeprefix(f'{name}.')}"
         mistakes += _column_mistakes(where, column_changes, advice)
@@ -358,7 +358,7 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
 
 
 def _behind(name: str, shape: DataflowShape) -> tuple[str, ...]:
-    """Return the stages that read what a stage writes, or that read such a one; nearest first."""
+    """Return the stages downstream of a stage, nearest first."""
     found = [name]
     for writer in found:
         for reader, stage in shape.stages.items():
@@ -428,7 +428,7 @@ def _column_mistakes(
     wrong = refused(columns)
     if wrong:
         shown = "; ".join(str(change) for change in wrong)
-        message = f"does not hold what was written before: {shown}; {advice}"
+        message = f"cannot hold the records written before: {shown}; {advice}"
         yield Mistake("schema_incompatible", where, message)
 
 
@@ -441,15 +441,16 @@ def _back(
         if flow not in known and flow in past:
             stage, _, output = flow.partition(".")
             where = f"stages.{stage}.outputs.{output}" if output else f"sources.{flow}.schema"
-            advice = "an earlier version had a flow of this name: take another one"
+            advice = "an earlier version had a flow of this name: choose another name"
             yield from _column_mistakes(where, compare(past[flow], schema), advice)
 
 
 def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[Mistake]:
     if before.states and after.states and before.key != after.key:
         message = (
-            f"its state is stored by the key ({_text(before.key)}), but would be looked up by "
-            f"({_text(after.key)}); rebuild it (--rebuild {name}; REST: rebuild={name})"
+            f"the records of its state are keyed by ({_text(before.key)}), but this version looks "
+            f"them up by ({_text(after.key)}). Rebuild the stage (--rebuild {name}; REST: "
+            f"rebuild={name})"
         )
         yield Mistake("key_changed", f"stages.{name}", message)
         return
@@ -457,8 +458,8 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         old, new = _lies_by(before, state), _lies_by(after, state)
         if old != new:
             message = (
-                f"its records are stored by ({old}), but would be looked up by ({new}); "
-                f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
+                f"its records are keyed by ({old}), but this version looks them up by ({new}). "
+                f"Rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
             )
             yield Mistake("key_changed", f"stages.{name}.states.{state}", message)
         elif mistake := _second_key_mistake(name, state, before, after):
@@ -473,8 +474,8 @@ def _second_key_mistake(
     if not new or set(old.split(", ")) == set(new.split(", ")):
         return None
     message = (
-        f"({new}) would distinguish the records of a group, but several may have the same values; "
-        f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
+        f"this version distinguishes the records of a group by ({new}), but several may have the "
+        f"same values. Rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
     )
     return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)
 
@@ -494,9 +495,9 @@ def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> I
             writer = shape.flow.partition(".")[0]
             if writer in plan.rebuilt and writer != name:
                 message = (
-                    f"reads {shape.flow!r}, which will be emitted again, as its stage is rebuilt: "
-                    f"rebuild this stage too (--rebuild {name}; REST: rebuild={name}), or keep "
-                    f"its state (--keep {name}; REST: keep={name})"
+                    f"reads {shape.flow!r}, which will be emitted again because its stage is "
+                    f"rebuilt. Rebuild this stage, too (--rebuild {name}; REST: rebuild={name}), "
+                    f"or keep its state (--keep {name}; REST: keep={name})"
                 )
                 yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)
 
@@ -517,9 +518,9 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
         holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
         if again and holds and name not in plan.emptied:
             message = (
-                f"is on a cycle with {', '.join(again)}, which begins again, and remembers what "
-                f"it received before: rebuild it too (--rebuild {name}; REST: rebuild={name}), or "
-                "keep all of the cycle"
+                f"is on a cycle with {', '.join(again)}, which starts over, but this stage still "
+                f"has state from earlier records. Rebuild this stage, too (--rebuild {name}; "
+                f"REST: rebuild={name}), or keep all of the cycle"
             )
             yield Mistake("cycle_rebuilt_in_part", f"stages.{name}", message)
 

@@ -1,4 +1,4 @@
-"""What every job shows of itself, whatever it does."""
+"""The common fields of every kind of job."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ class JobOut(Model):
     id: str
     dataflow: str
     ended: bool
-    step: str = Field(description="What it does now.")
+    step: str = Field(description="The current step of the job.")
     done: int
-    total: int = Field(description="How many there are; 0 if it is not known.")
+    total: int = Field(description="Number of units in all; 0 if unknown.")
     unit: str = Field(description="What `done` and `total` count, such as `runs`.")
     began_at: datetime
     seconds: float
-    error: Problem | None = Field(description="Why it failed, as a refused request says it.")
+    error: Problem | None = Field(
+        description="Why the job failed, in the form of a refused request's problem."
+    )
 
     @classmethod
     def at(cls, path: str, job: Any, **more: Any) -> Self:
-        """Return what a job shows.
+        """Return the common fields of a job.
 
         Args:
             path: The job's path, for its error.

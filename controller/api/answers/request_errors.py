@@ -1,4 +1,4 @@
-"""Errors of requests: what was sent is wrong, comes too late, or is for another instance.
+"""Errors of requests: invalid, too late, or addressed to another instance.
 
 `problems.py` says with which status each is answered.
 """
@@ -52,8 +52,8 @@ class VersionDiffersError(RequestError):
     def __init__(self, dataflow: str, given: str, version: int) -> None:
         given = shortened(given, 100)
         super().__init__(
-            f"{dataflow!r} is at version {version}, and If-Match names {given}; read the version "
-            'that is in force, and send its ETag, such as If-Match: "3"',
+            f"{dataflow!r} is at version {version}, but If-Match names {given}. Read the current "
+            'version and send its ETag, such as If-Match: "3"',
             dataflow=dataflow,
             if_match=given,
             version=version,
@@ -68,8 +68,9 @@ class HostRefusedError(RequestError):
     def __init__(self, host: str) -> None:
         host = shortened(host, 100)
         super().__init__(
-            f"the Host header {host!r} is not a host of this service; use the address that it "
-            "listens on, or set CBP_ADVERTISE_URL to the address that clients use and restart it",
+            f"the Host header {host!r} is not a host of this service. Use the address on which "
+            "the service listens, or set CBP_ADVERTISE_URL to the address that clients use and "
+            "restart the service",
             host=host,
         )
 
@@ -82,8 +83,8 @@ class OriginRefusedError(RequestError):
     def __init__(self, origin: str) -> None:
         origin = shortened(origin, 100)
         super().__init__(
-            f"the Origin header {origin!r} is not this service's address: requests from pages of "
-            "other sites are refused; send the request from a program, without that header",
+            f"the Origin header {origin!r} is not this service's address, and requests from pages "
+            "of other sites are refused. Send the request from a program, without that header",
             origin=origin,
         )
 
@@ -95,8 +96,8 @@ class RequestUnmarkedError(RequestError):
 
     def __init__(self, header: str) -> None:
         super().__init__(
-            f"a request that changes something with a session's cookie needs the header {header}: "
-            "1, which a forged form cannot send; programs send a bearer token instead",
+            f"a change that is authorised by a session cookie needs the header {header}: 1, which "
+            "a forged form cannot send. Programs send a bearer token instead of a cookie",
             header=header,
         )
 
@@ -108,7 +109,7 @@ class BodyTooLargeError(RequestError):
 
     def __init__(self, bytes_max: int, *, setting: str) -> None:
         super().__init__(
-            f"the body is larger than {bytes_max} bytes; send less at once, or raise {setting} "
+            f"the body is larger than {bytes_max} bytes. Send a smaller body, or raise {setting} "
             "and restart the service",
             bytes_max=bytes_max,
             setting=setting,
@@ -123,8 +124,9 @@ class ClientTooSlowError(RequestError):
 
     def __init__(self, seconds: float, *, bytes_per_second_min: int) -> None:
         super().__init__(
-            f"the body came too slowly: nothing for {seconds:g} s, or less than "
-            f"{bytes_per_second_min} bytes/s; send it again, or raise CBP_CLIENT_IDLE_SECONDS",
+            f"the body arrived too slowly: nothing for {seconds:g} s, or less than "
+            f"{bytes_per_second_min} bytes/s. Send the request again, or raise "
+            "CBP_CLIENT_IDLE_SECONDS",
             idle_seconds=seconds,
             bytes_per_second_min=bytes_per_second_min,
         )
@@ -137,7 +139,8 @@ class MediaTypeError(RequestError):
 
     def __init__(self, media_type: str, allowed: tuple[str, ...]) -> None:
         super().__init__(
-            f"content type {media_type or 'none'!r}; use one of {', '.join(allowed)}",
+            f"the content type {media_type or 'none'!r} is not supported; use one of "
+            f"{', '.join(allowed)}",
             found=media_type,
             allowed=list(allowed),
         )
@@ -150,19 +153,21 @@ class ContentEncodingError(RequestError):
 
     def __init__(self, encoding: str) -> None:
         super().__init__(
-            f"content encoding {shortened(encoding, 100)!r}; send the body as it is, without "
-            "Content-Encoding (a file whose name ends in .gz may be compressed)",
+            f"the content encoding {shortened(encoding, 100)!r} is not supported; send the body "
+            "without Content-Encoding (a file whose name ends in .gz may be compressed)",
             found=shortened(encoding, 100),
         )
 
 
 class IdempotencyKeyReusedError(RequestError):
-    """An Idempotency-Key came with a different body than the first time."""
+    """An Idempotency-Key was sent with a different body than the first time."""
 
     code = "idempotency_key_reused"
 
     def __init__(self) -> None:
-        super().__init__("this Idempotency-Key was used for another request; make a new one")
+        super().__init__(
+            "this Idempotency-Key was already used for a different request; use a new key"
+        )
 
 
 class IdempotencyKeyBusyError(RequestError):
@@ -173,8 +178,8 @@ class IdempotencyKeyBusyError(RequestError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the first request with this Idempotency-Key is still being served; send it again "
-            "later, and it gets the first one's answer"
+            "the first request with this Idempotency-Key is still being served. Send the request "
+            "again later to get the answer of the first"
         )
 
 
@@ -185,21 +190,21 @@ class RunEndedError(RequestError):
 
     def __init__(self, run: str, status: str) -> None:
         super().__init__(
-            f"run {run} had finished before it was cancelled: it is {status}",
+            f"run {run} had already finished, with status {status}",
             run=run,
             status=status,
         )
 
 
 class RunNotDueError(RequestError):
-    """A run cannot be tried again: it has not failed, or its epoch is done."""
+    """A run cannot be retried: it has not failed, or its epoch is done."""
 
     code = "run_not_due"
 
     def __init__(self, run: str, why: str) -> None:
         super().__init__(
-            f"run {run} cannot be tried again: {why}; only a failed run of its stage's next "
-            "epoch can",
+            f"run {run} cannot be tried again: {why}. Only a failed run of the next epoch of its "
+            "stage can be tried again",
             run=run,
         )
 
@@ -219,11 +224,14 @@ class LedElsewhereError(RequestError):
     code = "led_elsewhere"
 
     def __init__(self, leader: str) -> None:
-        super().__init__(f"only the leader does this; send the request to {leader}", leader=leader)
+        super().__init__(
+            f"this instance does not lead; send the request to the leader at {leader}",
+            leader=leader,
+        )
 
 
 def unforeseen_error(cause: Exception) -> CbpError:
-    """Return what a client sees of an exception that no route expected.
+    """Return the client's view of an exception that no route expected.
 
     What the disk or the system refuses is not a mistake of this service, so it is said as it is.
     """
@@ -234,7 +242,9 @@ def unforeseen_error(cause: Exception) -> CbpError:
         return DiskFullError(path)
     if cause.errno in _OF_THE_SYSTEM:
         why = cause.strerror or str(cause)
-        message = f"{path}: {why}; fix that on the service's machine, then send the request again"
+        message = (
+            f"{path}: {why}. Fix the problem on the service's machine, then send the request again"
+        )
         return OperatingError(message, path=path, cause=why)
     return InternalError()
 
@@ -246,5 +256,6 @@ class InternalError(CbpError):
 
     def __init__(self) -> None:
         super().__init__(
-            "unexpected error in the service; its log has the traceback: send it with a bug report"
+            "unexpected error in the service. The log of the service has the traceback: please "
+            "report the bug and include it"
         )

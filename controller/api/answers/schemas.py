@@ -57,7 +57,7 @@ class Problem(BaseModel):
     """An error as defined by RFC 9457, with this service's own fields."""
 
     type: str = Field(description="`urn:cbp:error:<error_code>`; stable.")
-    title: str = Field(description="What all problems of this type have in common, for people.")
+    title: str = Field(description="Description of this type of problem, for people.")
     status: int
     detail: str = Field(description="A text for people, which may change.")
     instance: str = Field(description="Path of the request.")
@@ -77,11 +77,15 @@ class QueueOut(Model):
     bytes: int
     oldest_at: datetime | None = Field(description="Arrival of the oldest unread increment.")
     limits: dict[str, int] = Field(
-        description="Limits of what may wait here, by `increments`, `records` and `bytes`; at a "
-        "limit the stage that writes the flow is held. Empty for a source, which is never held."
+        description="Limits of this queue, by `increments`, `records` and `bytes`; while one is "
+        "reached, the stage that writes the flow starts no runs. Empty for a source, which is "
+        "never held back."
     )
     share: float = Field(
-        description="How full the queue is, by its nearest limit; from 1 on its writer is held."
+        description=(
+            "How full the queue is, relative to its nearest limit; from 1 on, the stage that "
+            "writes the flow starts no runs."
+        )
     )
     unread_records: int = Field(description="Records of the unread increments.")
 
@@ -99,7 +103,7 @@ class StateOut(Model):
         default="state", description="The changes of a `view` are a flow of the same name."
     )
     keeps: bool = Field(
-        default=False, description="Whether records stay unless they are put or deleted."
+        default=False, description="Whether records stay until they are replaced or deleted."
     )
     grouping: str
 
@@ -134,16 +138,20 @@ class KeptOut(Model):
 
 
 class RebuildOut(Model):
-    """A rebuild of a stage that is under way; its tables hold a part of what they will."""
+    """A rebuild of a stage that is under way; its tables are still incomplete."""
 
-    since: datetime = Field(description="When the version took over that rebuilds it.")
-    queued: int = Field(description="Increments that the version queued for it again.")
-    left: int = Field(description="How many of them it has not read.")
-    percent: int = Field(description="How much of them is read, from 0 to 99.")
-    behind: list[str] = Field(description="Stages that it reads, are rebuilt too and not done.")
+    since: datetime = Field(description="When the version that rebuilds the stage became current.")
+    queued: int = Field(description="Increments that the version queued again for the stage.")
+    left: int = Field(description="How many of these increments the stage has not read yet.")
+    percent: int = Field(
+        description="Share of these increments that the stage has read, in percent, from 0 to 99."
+    )
+    behind: list[str] = Field(
+        description="Stages from which this one reads, and which are still being rebuilt."
+    )
     as_it_was: datetime | None = Field(
-        description="Its tables as of this time are those before (`at` of states and snapshots); "
-        "`null` if there is no such snapshot to read."
+        description="Read states and snapshots with this `at` to get the tables from before the "
+        "rebuild; `null` if no such snapshot is kept."
     )
 
 
@@ -155,18 +163,23 @@ class StageOut(Model):
     translator: str
     buckets: int | None
     state: StageState = Field(
-        description="`set_aside`: it works, but records that its code failed on wait for a person."
+        description=(
+            "`set_aside`: the stage works, but has set aside records on which its code failed; an "
+            "operator must decide about them."
+        )
     )
-    set_aside: int = Field(description="Records that are set aside, to be given back by a person.")
+    set_aside: int = Field(
+        description="Number of records that are set aside until an operator gives them back."
+    )
     paused_itself: bool = Field(
-        description="Whether an operator paused this very stage, rather than its dataflow."
+        description="Whether an operator paused this stage itself, not its whole dataflow."
     )
     waiting: str = Field(description="Why it cannot start now; empty if it can.")
     priority: Priority = Field(
-        description="How much its waiting time counts when a place for a run is free."
+        description="Weight of the stage's waiting time when a slot for a run is free."
     )
     error: dict[str, Any] | None = Field(
-        description="What paused it, or stopped it, with code and details."
+        description="Why the stage is paused or stopped, with code and details."
     )
     inputs: dict[str, str] = Field(description="Maps each input to the flow that it reads.")
     lookups: list[LookupOut] = Field(
@@ -174,21 +187,21 @@ class StageOut(Model):
     )
     epoch: int = Field(description="Number of its next run.")
     lag_seconds: float | None = Field(description="Age of its oldest unread increment.")
-    failures: int = Field(description="Failed tries of the next run, in a row.")
+    failures: int = Field(description="Failed attempts of the next run, in a row.")
     retry_at: datetime | None
     last_success_at: datetime | None
-    runnable: str = Field(description="The rule or function that says when it runs.")
-    memo: Any = Field(description="What that rule remembers of its last run.")
-    cycle: list[str] = Field(description="Stages of its cycle; empty if it is on none.")
+    runnable: str = Field(description="The rule or function that decides when the stage runs.")
+    memo: Any = Field(description="The memo that the rule kept from its last run.")
+    cycle: list[str] = Field(description="Stages of its cycle; empty if the stage is on no cycle.")
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     queues: list[QueueOut]
     outputs: dict[str, str] = Field(description="Maps each flow to its columns.")
     keep: dict[str, KeptOut] = Field(
-        description="Maps each flow to how long its increments stay once all have read them. "
-        "Increments of other flows stay for good."
+        description="Maps each flow to how long its increments are kept after all readers have "
+        "read them. Increments of other flows are kept forever."
     )
     states: list[StateOut]
-    rebuilding: RebuildOut | None = Field(description="`null` if it is not being rebuilt.")
+    rebuilding: RebuildOut | None = Field(description="`null` if the stage is not being rebuilt.")
     newer_files: list[str] = Field(
         description="Files of its code that have changed on disk since they were loaded. Runs use "
         "the loaded code."
@@ -200,8 +213,12 @@ class KeepOut(Model):
 
     hours: float = Field(description="Hours since their arrival.")
     bytes: int = Field(description="Size limit for each source; 0 means no limit.")
-    increments: int = Field(description="How many of the newest stay; 0 means no limit.")
-    by: Literal["dataflow", "service"] = Field(description="`dataflow` if it sets some of it.")
+    increments: int = Field(
+        description="How many of the newest increments are kept; 0 means no limit."
+    )
+    by: Literal["dataflow", "service"] = Field(
+        description="`dataflow` if the dataflow sets any of these limits."
+    )
 
 
 class SourceOut(Model):
@@ -217,14 +234,16 @@ class SourceOut(Model):
     )
     duplicates: str = Field(description="What to do with known content under a new name.")
     same_name: str = Field(description="What to do with new content under a known name.")
-    unfinished: list[str] = Field(description="Ends of names of files that are not whole yet.")
+    unfinished: list[str] = Field(
+        description="Endings of the names of files that are still being written."
+    )
     nested: bool = Field(description="Whether files in folders below are taken in, too.")
     on_bad_records: str | dict[str, Any] = Field(
-        description="What to do with a file some of whose records are wrong."
+        description="What to do with a file that has some wrong records."
     )
     uncorrectable: str = Field(
-        description="Why no file of it can be replaced or taken back, although a stage says "
-        "`any_order: true`; empty if one can, or if none of its stages says so."
+        description="Why no file of the source can be replaced or retracted, although a stage "
+        "declares `any_order: true`; empty if files can be, or if no stage declares it."
     )
 
 
@@ -243,10 +262,10 @@ class FailingOut(Model):
 
     stage: str
     since: datetime | None = Field(
-        description="End of the first failed try; `null` if none is known."
+        description="When the first of these failed attempts ended; `null` if unknown."
     )
-    run: str | None = Field(description="The last failed try.")
-    tries: int = Field(description="Failed tries in a row.")
+    run: str | None = Field(description="The run of the last failed attempt.")
+    tries: int = Field(description="Failed attempts in a row.")
     retry_at: datetime | None
     error: dict[str, Any] | None
 
@@ -257,8 +276,8 @@ class DataflowSummary(Model):
     name: str
     version: int
     desired: Literal["running", "paused", "draining", "drained"] = Field(
-        description="`draining`: it accepts no new files, and processes what it has; then it is "
-        "`drained`, and starts no runs."
+        description="`draining`: the dataflow accepts no new files and processes its queued input. "
+        "`drained`: all input is processed, and no runs start."
     )
     state: DataflowState
     stages: int
@@ -266,23 +285,26 @@ class DataflowSummary(Model):
     queued_records: int
     lag_seconds: float | None = Field(description="Age of the oldest unprocessed increment.")
     last_success_at: datetime | None
-    failures: int = Field(description="Failed tries in a row, over all stages.")
+    failures: int = Field(description="Failed attempts in a row, over all stages.")
     problem: str | None = Field(
         default=None,
-        description="Why it is retrying, stopped or broken, with the next try, or which of its "
-        "stages an operator paused; `null` if it is none of these, or is paused itself.",
+        description="Why the dataflow is retrying, stopped or broken, with the time of the next "
+        "attempt, or which of its stages an operator paused; `null` if none of this applies, or "
+        "if the whole dataflow is paused.",
     )
-    failing: list[FailingOut] = Field(description="Its stages that fail, with the last error.")
+    failing: list[FailingOut] = Field(description="The stages that fail, each with its last error.")
     recent: list[RecentRunOut] = Field(description="Its last runs that ended, the oldest first.")
     quarantined: dict[str, int] = Field(
-        description="Maps each source to the number of its files in quarantine; a source without "
-        "any is left out."
+        description="Maps each source to the number of its files in quarantine; sources without "
+        "such files are left out."
     )
     rejected: dict[str, int] = Field(
-        description="Maps each source to the number of its records that were put aside so far; a "
-        "source without any is left out."
+        description="Maps each source to the number of its rejected records so far; sources "
+        "without rejected records are left out."
     )
-    set_aside: dict[str, int] = Field(description="Maps stages to records set aside now; none: {}.")
+    set_aside: dict[str, int] = Field(
+        description="Maps stages to the number of records that are set aside now."
+    )
     created_at: datetime
 
 
@@ -331,7 +353,10 @@ class IncrementOut(Model):
     records: int
     bytes: int
     created_at: datetime
-    rejected: int = Field(description="Records of its files that were rejected, and are not in it.")
+    rejected: int = Field(
+        description="Number of records of its files that were rejected and are not in the "
+        "increment."
+    )
     origin: dict[str, Any]
     files: list[FileOut]
 
@@ -349,7 +374,7 @@ class ClaimOut(Model):
     sha256: str
     index: int | None = Field(description="Index of the increment made from this file.")
     rejected: int = Field(
-        description="Its records that were put aside; `GET .../rejects` has them."
+        description="Number of rejected records of the file; `GET .../rejects` lists them."
     )
     reason: dict[str, Any] | None = Field(description="Why it is in quarantine.")
     same_as: dict[str, Any] | None = Field(
@@ -363,8 +388,15 @@ class PhaseOut(Model):
     """One phase of a run; a run of several stages can have a phase twice."""
 
     name: str = Field(description="start, plan, job, assemble, tidy or finish.")
-    begin_seconds: float = Field(description="When it began, in seconds since the run began.")
-    end_seconds: float | None = Field(description="`null` while it is under way.")
+    begin_seconds: float = Field(
+        description="Start of the phase, in seconds since the start of the run."
+    )
+    end_seconds: float | None = Field(
+        description=(
+            "End of the phase, in seconds since the start of the run; `null` while the phase is "
+            "under way."
+        )
+    )
 
 
 class BulkItemOut(Model):
@@ -388,7 +420,7 @@ class RunOut(Model):
 
     id: str
     dataflow: str
-    stage: str = Field(description="The one that leads; others may run with it.")
+    stage: str = Field(description="The stage that leads the run; others may run with it.")
     stages: list[str] = Field(
         description="All stages of the run; figures are named `<stage>/<figure>`."
     )
@@ -401,11 +433,12 @@ class RunOut(Model):
     finished_at: datetime | None
     seconds: float | None
     waited_seconds: float | None = Field(
-        description="How long the oldest increment that it read had been there when it began; "
-        "`null` if it is not known, for example for a framed input."
+        description="Age of the oldest increment that the run read, at the start of the run; "
+        "`null` if unknown, for example for a framed input."
     )
     phases: list[PhaseOut] = Field(
-        description="The phases that began, in order. The leader knows those of a run under way."
+        description="The phases that have begun, in order. For a run under way only the leader "
+        "knows them."
     )
     figures: dict[str, float]
     lanes: list[Lane] = Field(
@@ -437,7 +470,7 @@ class InputWaitOut(Model):
     unread: int = Field(description="Increments, or frames, that a run may read.")
     records: int
     bytes: int
-    kept: int = Field(description="Increments that were read and stay.")
+    kept: int = Field(description="Increments that were read and remain queued.")
     framing: int = Field(description="Increments that are being framed.")
     closes: int = Field(description="Closes that are not applied yet.")
     open_frame: FrameOut | None
@@ -462,13 +495,18 @@ class WaitOut(Model):
         "stopped",
     ] = Field(description="Empty if it can start at the next tick.")
     words: str
-    since: datetime = Field(description="When it could first have run, or last started.")
+    since: datetime = Field(
+        description="When the stage could first have run, or when its last run started."
+    )
     behind: str = Field(
-        description="The stage before it that keeps it waiting; empty if there is none."
+        description="The upstream stage for which this one waits; empty if there is none."
     )
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     error: dict[str, Any] | None = Field(
-        description="What stopped it, or its cycle that does not drain, with code and details."
+        description=(
+            "The error that stopped the stage, or that its cycle does not drain, with code and "
+            "details."
+        )
     )
     inputs: list[InputWaitOut]
 
@@ -480,21 +518,23 @@ class Waits(Model):
 
 
 class LeftOut(Model):
-    """The work that a dataflow still has if nothing else arrives."""
+    """The remaining work of a dataflow if no more input arrives."""
 
     stages: dict[str, str] = Field(
-        description="Maps each stage to what is left; empty if everything is applied."
+        description="Maps each stage to its remaining work; empty if everything is applied."
     )
 
 
 class PunctuationOut(Model):
     """A punctuation, which closed the open frames of a flow."""
 
-    number: int = Field(description="Number of this close in its dataflow, from 0.")
+    number: int = Field(description="Number of this close in its dataflow, counted from 0.")
     flow: str
     at: int = Field(description="Index of the first increment after it.")
     reason: Literal["request", "marker", "idle"]
-    inputs: list[str] = Field(description="The inputs that it is for, as `stage.input`.")
+    inputs: list[str] = Field(
+        description="The inputs to which the close applies, as `stage.input`."
+    )
     closed_at: datetime
 
 
@@ -527,7 +567,7 @@ class TranslatorOut(Model):
     description: str = Field(description="The docstring of its class, with its parameters.")
     parameters: dict[str, str]
     ports: PortsOut | None = Field(
-        description="`null` if they depend on parameters that have no default."
+        description="`null` if the inputs and outputs depend on parameters without a default."
     )
     problem: str | None = Field(description="Why it cannot be loaded; `null` if it can.")
 
@@ -546,7 +586,9 @@ class DegradedOut(Model):
 
     dataflow: str
     state: DataflowState
-    reason: str = Field(description="Why, and when it is retried, if it is.")
+    reason: str = Field(
+        description="Why the dataflow is in this state, and when the service retries it, if at all."
+    )
 
 
 class Readiness(Health):
@@ -554,7 +596,8 @@ class Readiness(Health):
 
     degraded: dict[str, DataflowState] = Field(
         default_factory=dict,
-        description="Dataflows that are retrying, stopped or broken; they do not make it unready.",
+        description="Dataflows that are retrying, stopped or broken; the service is ready "
+        "nevertheless.",
     )
 
     role: InstanceRole
@@ -567,7 +610,7 @@ class LeaderOut(Model):
     role: InstanceRole
     epoch: int = Field(description="Epoch of the lease; increases with every change of leader.")
     leader: str | None = Field(
-        description="Its address; `null` if it is unknown or there is only one instance."
+        description="Address of the leader; `null` if unknown, or if there is only one instance."
     )
 
 

@@ -1,1 +1,1 @@
-"""Figures of dataflows that several routes show: state, queues, waits, what is degraded."""
+"""Figures of dataflows that several routes show: state, queues, waits, degraded parts."""

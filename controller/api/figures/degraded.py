@@ -47,7 +47,7 @@ def degraded_now(
 
 
 def sink_troubles(store: Store, record: DataflowRecord) -> list[str]:
-    """Return what is wrong with the sinks of a dataflow; asks the store only if it has some."""
+    """Return the errors of a dataflow's sinks; asks the store only if it has some."""
     if not record.document.get("sinks"):
         return []
     return [trouble for row in store.sinks(record.name) if (trouble := trouble_of(row))]
@@ -82,7 +82,7 @@ def _unreadable(name: str, error: Exception) -> DegradedOut:
 def _degraded(
     name: str, stages: Sequence[StageRecord], waits: Mapping[str, Wait], outside: Iterable[str]
 ) -> DegradedOut | None:
-    """Judge one dataflow; `outside` is what fails beside its stages, in words."""
+    """Judge one dataflow; `outside` are failures outside its stages, in words."""
     reasons: dict[StageState, list[str]] = {"stopped": [], "retrying": [*outside]}
     for stage in stages:
         wait = waits.get(stage.stage)
@@ -125,7 +125,7 @@ def stage_state(
 
 def _words(stage: StageRecord, wait: Wait | None) -> str:
     is_known = wait is not None and wait.kind in ("retry", "stopped") and wait.words
-    why = stage.paused_because or (wait.words if wait and is_known else "is tried again")
+    why = stage.paused_because or (wait.words if wait and is_known else "is retried")
     tries = f", failed {format_times(stage.failures, 'in a row')}" if stage.failures else ""
     again = f", again at {stage.retry_at:%Y-%m-%d %H:%M:%S} UTC" if stage.retry_at else ""
     return f"{stage.stage}: {why}{tries}{again}"

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what a scrape answers, from a fixed number of statements.
+"""Metrics for Prometheus, from a fixed number of statements for a scrape.
 
 Labels are names from dataflow documents, and words of ours; never keys, files, runs or increments,
 since their number has no bound. Each help text says what to do with the figure. Counters count
@@ -29,12 +29,16 @@ from controller.store.base import DataflowRecord, GaugeRows, Store
 _FLOW, _STAGE = ["dataflow"], ["dataflow", "stage"]
 _INPUT = ["dataflow", "stage", "input"]
 _TOTALS = {
-    "bytes_read": "Bytes of state read; if it grows faster than the input, look at the keys.",
+    "bytes_read": "Bytes of state that runs read; if this grows faster than the input, check the "
+    "keys.",
     "bytes_in": "Bytes of input that runs read.",
-    "bytes_written": "Bytes that runs wrote; compare with the room on the disk.",
+    "bytes_written": "Bytes that runs wrote; compare them with the free space on the disk.",
     "records_in": "Records of input that runs read; its rate is the throughput.",
     "records_out": "Records that runs emitted.",
-    "groups": "Groups that were called; if most of a state, an increment touches too much.",
+    "groups": (
+        "Groups that were called; if these are most groups of a state, an increment touches too "
+        "many keys."
+    ),
 }
 
 
@@ -77,23 +81,45 @@ class MetricsScrape(Collector):
         leads = float(self._standing.role is Role.LEADS)
         yield _gauge("cbp_dataflows", "Registered dataflows.", len(self._records))
         yield _gauge("cbp_leads", "1 while this instance leads; the sum must be 1.", leads)
-        epoch = "Epoch of the lease, as seen; if it rises often, leaders lose the database."
+        epoch = (
+            "Epoch of the lease, as this instance sees it; if the epoch rises often, leaders lose "
+            "the connection to the database."
+        )
         yield _gauge("cbp_lease_epoch", epoch, self._standing.epoch)
-        left = "Until the lease runs out; near 0 the leader cannot renew it; check the database."
+        left = (
+            "Seconds until the lease expires; near 0 the leader fails to renew the lease: check "
+            "the database."
+        )
         if self._lease_left is not None:
             yield _gauge("cbp_lease_left_seconds", left, self._lease_left)
-        yield _counter("cbp_ticks", "Ticks of the loop; none for a minute: it hangs.", counts.ticks)
-        failed = "Ticks that failed; if it rises, nothing starts: read the log for tick.failed."
+        yield _counter(
+            "cbp_ticks",
+            "Ticks of the loop; if there is none for a minute, the loop hangs.",
+            counts.ticks,
+        )
+        failed = (
+            "Ticks that failed; while this rises, no run starts: search the log for tick.failed."
+        )
         yield _counter("cbp_failed_ticks", failed, counts.failed_ticks)
-        slow = "Time that ticks took; by ticks: if it nears a second, starts are late."
+        slow = (
+            "Seconds that ticks took; divide by ticks: near one second per tick, runs start late."
+        )
         yield _counter("cbp_tick_seconds", slow, counts.tick_seconds)
         streams = "Clients that follow the events; at CBP_EVENT_STREAMS_MAX more are refused."
         yield _gauge("cbp_event_streams", streams, self._streams)
-        cache = "Bytes of index copies; they may be removed at any time, look-ups are then slower."
+        cache = (
+            "Bytes of index copies; the copies may be removed at any time, which makes look-ups "
+            "slower."
+        )
         yield _gauge("cbp_cache_bytes", cache, self._cache_bytes)
-        text = "Free bytes of the disk of each folder; near 0 runs fail: `cbp disk`, make room."
+        text = (
+            "Free bytes on the disk of each folder; near 0 runs fail: free some space (`cbp disk`)."
+        )
         free = GaugeMetricFamily("cbp_disk_free_bytes", text, labels=["folder"])
-        text = "1 while files can be made in a folder; 0: a read-only mount, or no right to write."
+        text = (
+            "1 while files can be created in a folder; 0 if it is mounted read-only or not "
+            "writable."
+        )
         writable = GaugeMetricFamily("cbp_disk_writable", text, labels=["folder"])
         for room in self._disks:
             for folder in room.folders:
@@ -102,12 +128,19 @@ class MetricsScrape(Collector):
         yield from (free, writable)
 
     def _of_dataflows(self) -> Iterator[Metric]:
-        text = "Age of the oldest unprocessed increment, or 0; `cbp waiting` says why it waits."
+        text = (
+            "Age of the oldest unprocessed increment in seconds, or 0; `cbp waiting` shows why it "
+            "waits."
+        )
         lag = GaugeMetricFamily("cbp_lag_seconds", text, labels=_FLOW)
         paused = GaugeMetricFamily(
-            "cbp_dataflow_paused", "1 when an operator paused it; `cbp resume`.", labels=_FLOW
+            "cbp_dataflow_paused",
+            "1 while an operator has paused the dataflow; `cbp resume` ends this.",
+            labels=_FLOW,
         )
-        text = "1 while it retries, has stopped, or cannot be read; `cbp status` says why."
+        text = (
+            "1 while the dataflow retries, has stopped, or cannot be read; `cbp status` shows why."
+        )
         degraded = GaugeMetricFamily("cbp_dataflow_degraded", text, labels=_FLOW)
         oldest = self._gauges.oldest_waiting()
         for record in self._records:
@@ -115,7 +148,7 @@ class MetricsScrape(Collector):
             paused.add_metric([record.name], float(record.is_paused))
             degraded.add_metric([record.name], float(record.name in self._degraded))
         yield from (lag, paused, degraded)
-        text = "Files in quarantine, to a minute; `cbp claims` has the reason of each."
+        text = "Files in quarantine, at most a minute old; `cbp claims` shows the reason of each."
         files = GaugeMetricFamily("cbp_quarantined_files", text, labels=["dataflow", "source"])
         for (dataflow, source), count in sorted(self._quarantined.items()):
             files.add_metric([dataflow, source], count)
@@ -133,11 +166,11 @@ class MetricsScrape(Collector):
             "Committed epochs; a flat line under load means that the stage does not run.",
             labels=_STAGE,
         )
-        text = "Failed tries in a row; `cbp runs` has the error."
+        text = "Failed attempts in a row; `cbp runs` shows the error."
         failures = GaugeMetricFamily("cbp_stage_failures", text, labels=_STAGE)
-        text = "1 when a failure stopped it; fix the cause, then `cbp retry`."
+        text = "1 while a failure has stopped the stage; fix the cause, then run `cbp retry`."
         stopped = GaugeMetricFamily("cbp_stage_stopped", text, labels=_STAGE)
-        text = "Age of the oldest increment that the stage has not read."
+        text = "Age in seconds of the oldest increment that the stage has not read."
         lag = GaugeMetricFamily("cbp_stage_lag_seconds", text, labels=_STAGE)
         oldest: dict[tuple[str, str], float] = {}
         for queue in self._gauges.queues:
@@ -150,8 +183,9 @@ class MetricsScrape(Collector):
             stopped.add_metric(labels, float(stage.has_stopped))
             lag.add_metric(labels, oldest.get((stage.dataflow, stage.stage), 0.0))
         text = (
-            "Time that a stage waited for room: `readers` is back-pressure of downstream stages, "
-            "`place` is CBP_PARALLEL_RUNS_MAX. Its rate is the share of time."
+            "Seconds that a stage waited: `readers` for downstream stages (back-pressure), "
+            "`place` for a slot (CBP_PARALLEL_RUNS_MAX). The rate is the share of time spent "
+            "waiting."
         )
         waited = CounterMetricFamily(
             "cbp_stage_waited_seconds", text, labels=["dataflow", "stage", "reason"]
@@ -163,7 +197,7 @@ class MetricsScrape(Collector):
         yield from (epochs, failures, stopped, lag, waited)
 
     def _of_queues(self) -> Iterator[Metric]:
-        text = "that wait at an input; if it grows, the stage is slower than its input."
+        text = "that wait at an input; if the number grows, the stage is slower than its input."
         increments = GaugeMetricFamily("cbp_queue_increments", f"Increments {text}", labels=_INPUT)
         records = GaugeMetricFamily("cbp_queue_records", f"Records {text}", labels=_INPUT)
         size = GaugeMetricFamily("cbp_queue_bytes", f"Bytes {text}", labels=_INPUT)
@@ -176,11 +210,11 @@ class MetricsScrape(Collector):
 
     def _of_sinks(self) -> Iterator[Metric]:
         labels = ["dataflow", "sink"]
-        text = "Increments that a sink has not published, and that are kept; `cbp sinks list`."
+        text = "Increments that a sink has not published yet; they are kept. See `cbp sinks list`."
         waiting = GaugeMetricFamily("cbp_sink_waiting_increments", text, labels=labels)
-        text = "Age of the oldest increment that a sink has not published, or 0."
+        text = "Age in seconds of the oldest increment that a sink has not published, or 0."
         lag = GaugeMetricFamily("cbp_sink_lag_seconds", text, labels=labels)
-        text = "Failed tries in a row; `cbp sinks show` says what to do."
+        text = "Failed attempts in a row; `cbp sinks show` explains what to do."
         failures = GaugeMetricFamily("cbp_sink_failures", text, labels=labels)
         for row in self._sinks:
             waiting.add_metric([row.dataflow, row.sink], max(row.end - row.next, 0))
@@ -189,18 +223,20 @@ class MetricsScrape(Collector):
         yield from (waiting, lag, failures)
 
     def _of_runs(self, counts: Counts) -> Iterator[Metric]:
-        text = "Runs that ended, by outcome; `failed` needs an operator if it rises."
+        text = "Runs that ended, by outcome; if `failed` rises, an operator is needed."
         ended = CounterMetricFamily("cbp_ended_runs", text, labels=["dataflow", "outcome"])
         for (dataflow, outcome), runs in sorted(counts.runs.items()):
             if dataflow in self._names:
                 ended.add_metric([dataflow, outcome], runs)
-        text = "Time that committed runs spent in a phase; the largest one is the one to look at."
+        text = "Seconds that committed runs spent in a phase; investigate the largest phase first."
         phases = CounterMetricFamily("cbp_run_phase_seconds", text, labels=["dataflow", "phase"])
         for (dataflow, phase), seconds in sorted(counts.phase_seconds.items()):
             if dataflow in self._names:
                 phases.add_metric([dataflow, phase], seconds)
         yield from (ended, phases)
-        text = "Time of one phase of a run, over all dataflows; `job` includes the author's code."
+        text = (
+            "Seconds of one phase of a run, over all dataflows; `job` includes the author's code."
+        )
         histogram = HistogramMetricFamily("cbp_run_phase_duration_seconds", text, labels=["phase"])
         for phase, buckets in sorted(counts.buckets.items()):
             total = sum(s for (_, name), s in counts.phase_seconds.items() if name == phase)
@@ -214,7 +250,7 @@ class MetricsScrape(Collector):
                 for dataflow in sorted(self._names):
                     family.add_metric([dataflow], counts.figures.get((dataflow, figure), 0.0))
                 yield family
-        text = "Look-ups of state; `index`: an index copy was there, `scan`: the file was read."
+        text = "Look-ups of state; `index`: an index copy was used, `scan`: the file was read."
         lookups = CounterMetricFamily("cbp_state_lookups", text, labels=["dataflow", "way"])
         for dataflow in sorted(self._names):
             for way in ("index", "scan"):
@@ -224,10 +260,13 @@ class MetricsScrape(Collector):
 
     def _of_lanes(self) -> Iterator[Metric]:
         labels = ["dataflow", "lane"]
-        text = "Runs that this instance committed, by lane; small runs in `spark` cost a job each."
+        text = (
+            "Runs that this instance committed, by lane; in `spark` even a small run costs a "
+            "whole Spark job."
+        )
         runs = CounterMetricFamily("cbp_runs", text, labels=labels)
         seconds = CounterMetricFamily(
-            "cbp_run_seconds", "What the jobs of these runs took.", labels=labels
+            "cbp_run_seconds", "Seconds that the jobs of these runs took.", labels=labels
         )
         for _, one in sorted(self._counts.lanes.items()):
             if one.dataflow in self._names:
@@ -238,7 +277,9 @@ class MetricsScrape(Collector):
     def _of_scrubs(self) -> Iterator[Metric]:
         text = "Files that are known to be damaged; `cbp doctor` says how to repair them."
         damages = GaugeMetricFamily("cbp_damaged_files", text, labels=_FLOW)
-        text = "When everything on disk was last read to its end; absent: never."
+        text = (
+            "Unix time at which a scrub last read everything on disk; absent if none ever finished."
+        )
         ended = GaugeMetricFamily("cbp_scrub_timestamp_seconds", text, labels=_FLOW)
         for one in self._scrubs:
             damages.add_metric([one.dataflow], len(one.damages))
@@ -248,26 +289,33 @@ class MetricsScrape(Collector):
 
     def _of_requests(self) -> Iterator[Metric]:
         text = (
-            "Requests, by route; status 5xx: read the log, 401 and 403: someone is trying tokens."
+            "Requests, by route; for status 5xx read the log; many 401 and 403 mean that someone "
+            "tries tokens."
         )
         requests = CounterMetricFamily(
             "cbp_http_requests", text, labels=["method", "route", "status"]
         )
         for labels, count in sorted(self._requests.items()):
             requests.add_metric(list(labels), count)
-        text = "Time until the head of the answer; by requests: how long clients wait."
+        text = (
+            "Seconds until the head of the answer was sent; divide by requests for the mean wait "
+            "of clients."
+        )
         seconds = CounterMetricFamily("cbp_http_request_seconds", text, labels=["method", "route"])
         for names, value in sorted(self._request_seconds.items()):
             seconds.add_metric(list(names), value)
         yield from (requests, seconds)
 
     def _of_the_audit_log(self) -> Iterator[Metric]:
-        text = "Refused requests, by error; `cbp audit --outcome refused` says from where."
+        text = "Refused requests, by error; `cbp audit --outcome refused` shows their origin."
         refused = CounterMetricFamily("cbp_refused_requests", text, labels=["error_code"])
         for code, count in sorted(self._refusals.items()):
             refused.add_metric([code], count)
         yield refused
-        text = "Entries that the audit log lacks; the log has them as `audit.not_stored`."
+        text = (
+            "Entries that could not be stored in the audit log; the service's log has them as "
+            "`audit.not_stored`."
+        )
         yield _counter("cbp_unstored_audit_entries", text, self._unstored)
 
     def _age(self, at: datetime | None) -> float:
@@ -277,7 +325,7 @@ class MetricsScrape(Collector):
 def _degraded(
     sources: MetricSources, records: Iterable[DataflowRecord], gauges: GaugeRows
 ) -> set[str]:
-    """Return what `GET /degraded` lists and what cannot be read, but for what is paused by hand."""
+    """Return degraded dataflows and unreadable parts, except those that are paused by hand."""
     listed = degraded_now(sources.controller, sources.store, sources.drop_folder)
     degraded = {one.dataflow for one in listed} | set(gauges.unreadable)
     return degraded - {record.name for record in records if record.is_paused}

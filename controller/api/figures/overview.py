@@ -349,10 +349,12 @@ OverviewDep = Annotated[Overview, Depends(_overview)]
 
 
 def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
-    """Return what is known of a dataflow whose parts cannot be read."""
+    """Return the known facts about a dataflow whose parts cannot be read."""
     _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
     cause = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
-    problem = f"its figures cannot be read: {cause}; see the log, and run `cbp doctor`"
+    problem = (
+        f"the figures of this dataflow cannot be read: {cause}. See the log, and run `cbp doctor`"
+    )
     return DataflowSummary.of(
         record,
         state="broken",
@@ -376,7 +378,7 @@ def _problem(
     if state == "ok":
         return None
     reasons = [
-        f"{stage.name}: {stage.waiting or 'tries again now'}{_tries(stage)}"
+        f"{stage.name}: {stage.waiting or 'is retried now'}{_tries(stage)}"
         for stage in stages
         if (stage.state in ("retrying", "stopped", "paused") or stage.failures)
         and stage.runs_with == stage.name
@@ -416,7 +418,7 @@ def _declared(
     dataflow: Dataflow | None,
     cycles: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
-    """Return what is known of a stage without reading its runs."""
+    """Return the known facts about a stage without reading its runs."""
     document = _node(record, stage)
     node = None if dataflow is None else dataflow.stages.get(stage)
     if node is None:
@@ -499,7 +501,7 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
 
 
 def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
-    """Return what keeps stages from following a correction that one of them promises to follow."""
+    """Return why stages cannot follow a correction, although one of them promises to."""
     if not any(
         node.any_order and source.name in node.wiring.values() for node in dataflow.stages.values()
     ):

@@ -1,4 +1,4 @@
-"""The last runs of a dataflow, and what fails in it: since when, with which error."""
+"""The last runs of a dataflow, and its failing stages: since when, with which error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ An older row is as old as the last of these.
 
 
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
-    """Return those of the last runs, newest first, that ended: the oldest first."""
+    """Return the ended ones of the last runs, oldest first; the runs come newest first."""
     return [
         RecentRunOut.of(
             run, status=run.status.value, seconds=(run.finished_at - run.started_at).total_seconds()

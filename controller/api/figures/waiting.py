@@ -1,4 +1,4 @@
-"""What stages wait for: the reason of the last decision, and what waits at each input now.
+"""Why stages wait: the reason of the last decision, and the present queue of each input.
 
 The decision may be older than the queues that are shown with it. The figures are for people; no
 decision depends on them.

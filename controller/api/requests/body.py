@@ -25,7 +25,7 @@ READ_BYTES = 1 << 20
 async def receive_file(
     request: Request, limiter: anyio.CapacityLimiter, take: Callable[[BinaryIO], T]
 ) -> T:
-    """Return what a function makes of an upload's body.
+    """Return the result of a function for an upload's body.
 
     It is called in a thread of those for uploads: slow clients would otherwise block every route.
     Raises what it raises, and what reading the body does (`BodyStream`).

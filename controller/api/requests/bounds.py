@@ -4,7 +4,7 @@ They apply before any route, so that a new route has them without declaring them
 uploads is recognised by its path and has its own bound, for a stream that is never held in memory.
 A body of exactly the limit is accepted; one byte more is refused, whether or not the client
 announced its length. A client that sends nothing for a while, or only trickles, holds no thread
-for ever: its request is ended. The time that the route takes between two pieces does not count.
+forever: its request is ended. The time that the route takes between two pieces does not count.
 
 Guaranteed: tests/controller/api/requests/test_bounds.py, in simulated seconds.
 """

@@ -69,7 +69,7 @@ _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "sources_replace": {"name": "monday.jsonl", "reason": "the last page was wrong"},
         "sources_preview_retraction": {"name": "monday.jsonl"},
         "sources_retract": {"name": "monday.jsonl", "reason": "a test"},
-        "rollbacks_replay": {"reason": "the code was mended"},
+        "rollbacks_replay": {"reason": "the code was fixed"},
         "corrections_correct": {"reason": "the fourth one was lost"},
         "corrections_preview": {"reason": "the fourth one was lost"},
         "quarantine_readmit": {"reason": "a number for a text"},

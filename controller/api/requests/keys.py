@@ -113,7 +113,7 @@ def _mistake(code: str, column: str, message: str) -> dict[str, str]:
 
 
 def _parse(column: Field, text: str) -> Any:
-    """Return the value of a text; raises `ValueError` that says what was expected."""
+    """Return the value of a text; raises `ValueError` with the expected form."""
     kind = column.type.kind
     if kind == "BINARY":
         return from_json(column.type)(text)

@@ -43,8 +43,12 @@ Instant = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_utc)]
 class RangeQuery(Model):
     """What happened in a range of time."""
 
-    since: Instant | None = Field(None, description="It began, or came, at this time or later.")
-    until: Instant | None = Field(None, description="It began, or came, before this time.")
+    since: Instant | None = Field(
+        None, description="Only entries that began or arrived at this time or later."
+    )
+    until: Instant | None = Field(
+        None, description="Only entries that began or arrived before this time."
+    )
 
     def holds(self, at: datetime | None) -> bool:
         """Return whether a time is in the range; `None`, which means unknown, is in no range."""
@@ -59,7 +63,7 @@ class RangeQuery(Model):
 
 
 class RangePageQuery(PageQuery, RangeQuery):
-    """A page of what happened in a range of time."""
+    """A page of entries in a range of time."""
 
 
 ErrorCode = Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
@@ -67,7 +71,7 @@ ErrorCode = Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
 
 
 class RefusalPageQuery(RangePageQuery):
-    """A page of what was refused in a range of time."""
+    """A page of refusals in a range of time."""
 
     code: ErrorCode = Field(None, description="Code of the reason of a refusal.")
 

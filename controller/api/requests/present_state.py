@@ -30,7 +30,7 @@ class PresentState(Protocol):
         ...
 
     def troubles(self, dataflow: str) -> Sequence[str]:
-        """Return, in words, what fails beside the stages of a dataflow."""
+        """Return the failures outside the stages of a dataflow, in words."""
         ...
 
     def phases(self, run: str) -> Mapping[str, float]:
@@ -75,7 +75,7 @@ class OwnState:
 
 
 class Answers:
-    """Asks the service; what is asked by several threads at a time is asked once.
+    """Asks the service; equal questions of several threads at a time are asked once.
 
     Args:
         ask: Asks for a part, and waits for the answer; called by one thread at a time.

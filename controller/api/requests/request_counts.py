@@ -35,7 +35,7 @@ class RequestCounts:
             self._seconds[method, route] += seconds
 
     def take(self, counts: Callable[[int], bool]) -> bytes:
-        """Return what was counted, to be merged in another process, and start again.
+        """Return the counts, to be merged in another process, and reset them.
 
         Args:
             counts: Returns by the status whether a request counts.
@@ -48,7 +48,7 @@ class RequestCounts:
         return json.dumps(counted).encode()
 
     def merge(self, counted: bytes) -> None:
-        """Add what another process counted; see `take`."""
+        """Add the counts of another process; see `take`."""
         requests, seconds = json.loads(counted)
         with self._lock:
             for (method, route, status), number in requests:

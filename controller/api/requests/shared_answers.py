@@ -122,7 +122,7 @@ class SharedAnswers:
             self._end(place, mine)
 
     def _end(self, place: _Place, making: _Making) -> None:
-        """Let those go on who wait for an answer; forget it unless another one follows."""
+        """Wake requests that wait for an answer; forget it unless another one follows."""
         making.over.set()
         if making.next is None and self._making.get(place) is making:
             del self._making[place]

@@ -1,4 +1,4 @@
-"""Cursors of lists: each is bound to its list, and to what the list is about.
+"""Cursors of lists: each is bound to its list and to the list's subject.
 
 A list says where its next page begins in a text of its own, such as `count/7`. Those texts look
 alike, so a client that mixes cursors up would be answered with a page from anywhere. `ListCursors`

@@ -83,7 +83,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The files of sources: their folder, and what knows their dataflows."""
+    """The files of sources: their folder, and the reader of their dataflows."""
 
     store: Store
     controller: Controller
@@ -98,7 +98,7 @@ class Deliveries:
         return *self.of(name), source
 
     def require(self, name: str, source: str) -> None:
-        """Refuse what is no source of the dataflow; raises `NotFoundError`."""
+        """Refuse a name that is not a source of the dataflow; raises `NotFoundError`."""
         if source not in self.controller.dataflow(name).sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
 

@@ -45,7 +45,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def router(tag: str, prefix: str = PREFIX) -> APIRouter:
-    """Return a router whose routes declare what they need; see `controller.api.routing.scopes`.
+    """Return a router whose routes declare their scopes; see `controller.api.routing.scopes`.
 
     Its routes have their whole path, so that the application holds them in one list. FastAPI would
     look at each route of a router that is included twice for each request.
@@ -67,7 +67,7 @@ def any_instance(endpoint: Endpoint) -> Endpoint:
 
 
 def leader_only(endpoint: Endpoint) -> Endpoint:
-    """Mark a route that reads what only the leader's process holds."""
+    """Mark a route that reads data held only by the leader's process."""
     _LEADERS.add(endpoint)
     return endpoint
 

@@ -56,7 +56,7 @@ _NEED = "cbp_need"
 def needs(
     scope: Scope, *, changes: bool = True, any_dataflow: bool = False
 ) -> Callable[[Endpoint], Endpoint]:
-    """Declare what a caller needs for a route; goes below the route's own decorator."""
+    """Declare the scope that a route needs; goes below the route's own decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _NEED, Need(scope, changes, any_dataflow))
@@ -72,7 +72,7 @@ def public(endpoint: Endpoint) -> Endpoint:
 
 
 def need_of(endpoint: Any) -> Need:
-    """Return what a route declared; raises `LookupError` with what to do if it did not."""
+    """Return the declaration of a route; raises `LookupError` with a remedy if it has none."""
     need = getattr(endpoint, _NEED, None)
     if not isinstance(need, Need):
         message = (
@@ -86,7 +86,7 @@ def need_of(endpoint: Any) -> Need:
 
 
 def require_granted(exchange: Exchange, dataflow: str) -> None:
-    """Refuse a caller whose token is limited to other dataflows than that of a record.
+    """Refuse a caller whose token is limited to dataflows other than a record's.
 
     Also notes the dataflow for the audit log, since the path does not say it.
     Raises `DataflowNotGrantedError`.
@@ -123,7 +123,7 @@ class ScopedRoute(APIRoute):
         super().__init__(path, endpoint, **more)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what serves a request; it checks the caller before the body is read."""
+        """Return a handler of a request that checks the caller before it reads the body."""
         short, need = Shortened.of(self), need_of(self.endpoint)
         whole, self.dependant = self.dependant, short.dependant
         serve = super().get_route_handler()

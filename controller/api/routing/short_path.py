@@ -1,4 +1,4 @@
-"""Shortens what FastAPI does for each request; what a route is and returns stays the same.
+"""Shortens FastAPI's work for each request; routes and their answers stay the same.
 
 FastAPI finds out for each request what each dependency needs, although most of ours need nothing
 but the request. And it runs a function that blocks in a thread, and the check of its answer in
@@ -43,7 +43,7 @@ _STORE_THREADS: RunVar[CapacityLimiter] = RunVar("cbp_store_threads")
 
 @dataclass(frozen=True, slots=True)
 class Shortened:
-    """What is left to FastAPI of a route, and what is done before.
+    """The part of a route that is left to FastAPI, and the part done before.
 
     Attributes:
         dependant: The endpoint with the dependencies and parameters that FastAPI solves.
@@ -70,7 +70,7 @@ class Shortened:
         return cls(left, direct)
 
     async def prepare(self, request: Request) -> None:
-        """Find the values of the direct dependencies; raises what they raise."""
+        """Find the values of the direct dependencies; raises their exceptions."""
         known: _Known = {}
         values = request.scope[_VALUES] = {}
         for name, solve in self.direct:
@@ -80,7 +80,7 @@ class Shortened:
 
 
 def _solver(dependant: Dependant) -> _Solve | None:
-    """Return what calls a dependency; `None` if it needs more than the request, or blocks."""
+    """Return the caller of a dependency; `None` if it needs more than the request, or blocks."""
     call = dependant.call
     mine = dependant.request_param_name or dependant.http_connection_param_name
     plain = Dependant(
@@ -164,7 +164,7 @@ def store_threads() -> CapacityLimiter:
 
 
 def _encoder(route: APIRoute) -> Callable[[Any], Any]:
-    """Return what makes a response of an endpoint's answer, as FastAPI would; else the identity."""
+    """Return the function that makes a response of an answer, or the identity."""
     field, status = route.response_field, route.status_code
     own_class = not isinstance(route.response_class, DefaultPlaceholder)
     chosen = route.response_model_include or route.response_model_exclude

@@ -1,9 +1,9 @@
 """The caller of a request: by its bearer token, or by the cookie of a session.
 
-A browser sends a cookie by itself, with requests that another page made it send, too. So a cookie
-counts only where the browser does not say that another page asks, and with the header
-`X-CBP-Request` where something is changed. A form cannot send that header, and a script of another
-origin cannot either, since this service grants no CORS.
+A browser sends a cookie automatically, also with requests that another site's page caused. So a
+cookie is accepted only if the browser does not report another site as the origin; for changes the
+header `X-CBP-Request` is needed, too. A form cannot send that header, and neither can a script of
+another origin, since this service grants no CORS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known about a request besides what it says: its id, its caller, what it is about."""
+"""Facts about a request beside its contents: its id, its caller, its subject."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ class Exchange:
 
 
 def exchange_of(scope: Any) -> Exchange:
-    """Return what is known about a request; there is none before the guard has seen it."""
+    """Return the facts about a request; there are none before the guard has seen it."""
     exchange: Exchange = scope[_KEY]
     return exchange

@@ -185,7 +185,7 @@ class Guard:
 
 
 def _require_plain(scope: Scope, headers: Headers) -> None:
-    """Refuse what parts of a service could read in different ways.
+    """Refuse headers and queries that parts of a service could read in different ways.
 
     Raises:
         RequestError: A header that is meant once comes again, or the query is not UTF-8: its bytes
@@ -195,7 +195,7 @@ def _require_plain(scope: Scope, headers: Headers) -> None:
     names = [name for name, _ in headers.raw]
     for name in ONCE:
         if (times := names.count(name.encode())) > 1:
-            message = f"the header {name} comes {times} times; send it once"
+            message = f"the header {name} was sent {times} times; send it once"
             raise RequestError(message, header=name)
     coding = headers.get("content-encoding", "identity")
     if coding.strip().lower() not in ("", "identity"):
@@ -203,7 +203,10 @@ def _require_plain(scope: Scope, headers: Headers) -> None:
     try:
         unquote_to_bytes(scope["query_string"]).decode()
     except UnicodeDecodeError as error:
-        message = "the query has bytes that are not UTF-8; encode its text as UTF-8, then as %XX"
+        message = (
+            "the query contains bytes that are not UTF-8; encode the text as UTF-8, then "
+            "percent-encode it (%XX)"
+        )
         raise RequestError(message) from error
 
 

@@ -31,7 +31,7 @@ def audit_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List what was changed, by which credential and why, newest first; counts refused requests."""
+    """List changes with credential and reason, newest first, and counts of refused requests."""
     answer = fetch(
         context,
         json_,

@@ -53,7 +53,7 @@ def new_command(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Make a token, and print its secret, which is shown this once."""
+    """Create a token, and print its secret, which is shown only once."""
     expires_days = None if never else days
     with session(context).client() as client:
         made = client.make_token(name, scope, expires_days=expires_days, dataflows=dataflow or ())
@@ -65,11 +65,11 @@ def rotate_command(
     context: typer.Context,
     name: Name,
     overlap_hours: Annotated[
-        float, typer.Option(min=0, max=168, help="Hours for which the old secret works, too.")
+        float, typer.Option(min=0, max=168, help="Hours for which the old secret still works.")
     ] = 0.0,
     json_: AsJson = False,
 ) -> None:
-    """Give a token a new secret and its full life again; sessions made from it end."""
+    """Give a token a new secret and its full lifetime; sessions made from it end."""
     with session(context).client() as client:
         made = client.rotate_token(name, overlap_hours=overlap_hours)
     _print_new(made, as_json=json_)
@@ -123,14 +123,17 @@ def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
     token = made["token"]
     end = clock(token["expires_at"]) if token["expires_at"] else "it is revoked"
     print_text(made["secret"])
-    print_text(f"{token['name']}: {token['scope']} until {end}; shown this once, keep it", "dim")
+    print_text(
+        f"{token['name']}: {token['scope']} until {end}; the secret is shown only now, so store it",
+        "dim",
+    )
 
 
 Scope = Annotated[
     str | None,
     typer.Option(
-        help="What the session may do: viewer, operator or admin; by default, and at most, what "
-        "the token may."
+        help="Scope of the session: viewer, operator or admin. By default, and at most, the scope "
+        "of the token."
     ),
 ]
 

@@ -42,17 +42,19 @@ def add_columns_command(
     wait: WaitForFiles = False,
     json_: AsJson = False,
 ) -> None:
-    """Declare the columns for which files of a source were refused, and admit the files.
+    """Declare columns whose absence caused a refusal of files, and admit the files.
 
-    The columns and their types are those that the files suggest. They become nullable: older
-    records have null in them. Nothing changes before you confirm, since a misspelt column is a new
-    one too. It ends with status 1 if there is nothing to add, or if two files suggest different
-    types for a column: then add it to the document yourself.
+    The columns get the types that the files suggest. They are nullable, and older records have null
+    in them. Nothing changes until you confirm, since a new column may be a misspelt one. The exit
+    status is 1 if there is no column to add, or if two files suggest different types for a column:
+    then add the column to the document yourself.
     """
     waiting = waiting_claims(context, dataflow, source, _CODE)
     columns, claims = _chosen(waiting, only)
     if not claims:
-        print_text(f"no file of {source} waits for such a column", on_stderr=True)
+        print_text(
+            f"no file of {source} was refused because of an undeclared column", on_stderr=True
+        )
         raise typer.Exit(1)
     if not json_:
         _print_columns(columns, claims)
@@ -87,7 +89,10 @@ def _chosen(
     columns, disputed = proposed_columns([one["reason"] or {} for one in waiting])
     wrong = [name for name in disputed if only is None or name in only]
     for name in wrong:
-        text = f"{name}: files suggest {' and '.join(disputed[name])}; declare it in the document"
+        text = (
+            f"{name}: files suggest different types ({' and '.join(disputed[name])}); declare the "
+            "column in the document"
+        )
         print_text(text, "red", on_stderr=True)
     if wrong:
         raise typer.Exit(1)

@@ -42,8 +42,8 @@ def backfill_command(
     """Rebuild the state of stages from all retained input, and continue from there.
 
     A rebuilt stage writes its output again, and its readers get this output in addition to what
-    they already have. So name each reader too: as a further STAGE, to rebuild it as well, or
-    with --keep, to keep its state. The command is refused if some of the input is gone.
+    they already have. So name each reader, too: as a further STAGE to rebuild it as well, or with
+    --keep to keep its state. The command is refused if some of the input was removed.
     """
     with session(context).client() as client:
         registered = client.dataflow(dataflow)

@@ -47,11 +47,12 @@ def drain_command(
     context: typer.Context,
     dataflow: DataflowName,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return once it is drained; show what is left.")
+        bool,
+        typer.Option("--wait", help="Wait until the dataflow is drained; show the remaining work."),
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Take in no more files, work off what is there, then start no more runs.
+    """Take in no more files, process all queued input, then start no more runs.
 
     Files stay in the drop folders until `cbp resume`, and uploads are refused.
     """
@@ -62,7 +63,7 @@ def drain_command(
             with progress(given.clock, hidden=json_) as report:
                 wait_for_stages(given, dataflow, report)
                 while drained.desired == "draining":
-                    report("waits until it is drained")
+                    report("waiting until the dataflow is drained")
                     given.clock.wait(given.waits.poll_seconds)
                     drained = client.dataflow(dataflow).summary
     if json_:
@@ -78,7 +79,7 @@ def resume_command(
     stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
+    """Let a dataflow with all its stages, or one stage, run again; reset failure counts."""
     done(context, json_, f"{_named(dataflow, stage)} runs", lambda c: c.resume(dataflow, stage))
 
 
@@ -90,13 +91,13 @@ def priority_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
-    priority: Annotated[Priority, typer.Argument(help="How much its waiting time counts.")],
+    priority: Annotated[Priority, typer.Argument(help="Weight of the stage's waiting time.")],
     json_: AsJson = False,
 ) -> None:
-    """Say which stage gets a place for a run first: low, normal or high.
+    """Set how soon a waiting stage gets a slot for a run: low, normal or high.
 
-    The waiting time of a high stage counts four times, that of a low one a quarter. So nothing
-    starves, and no result depends on it. Stages that run together have one priority.
+    The waiting time of a high stage counts four times, and that of a low stage a quarter. So no
+    stage starves. Results do not depend on priorities. Stages that run together have one priority.
     """
     text = f"{dataflow}.{stage} has the priority {priority}"
     done(context, json_, text, lambda client: client.prioritize(dataflow, stage, priority))
@@ -112,19 +113,19 @@ def retry_command(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Let a stage that stopped after failures try once more; or, with --run, failed runs.
+    """Retry a stage that stopped after failures; or, with --run, retry failed runs.
 
-    A stage that an operator paused is refused: cbp resume DATAFLOW STAGE.
+    A paused stage is refused: use cbp resume DATAFLOW STAGE instead.
     If some of several runs are refused, each refusal is reported, and the exit status is 1.
     """
     if run and dataflow is None:
         with session(context).client() as client:
             items = client.retry_runs(run)
-        print_report(items, done="will be tried again", as_json=json_)
+        print_report(items, done="will be retried", as_json=json_)
         return
     if run or dataflow is None or stage is None:
         raise typer.BadParameter("name a dataflow and a stage, or runs with --run")  # noqa: EM101
-    text = f"{dataflow}.{stage} will be tried again"
+    text = f"{dataflow}.{stage} will be retried"
     done(context, json_, text, lambda client: client.retry(dataflow, stage))
 
 
@@ -137,13 +138,13 @@ def close_command(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(help="Idempotency key: requests with the same key close only once."),
+        typer.Option(help="Idempotency key: repeated requests with the same key close only once."),
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once all stages have applied the close.")
     ] = False,
     list_: Annotated[
-        bool, typer.Option("--list", help="List what closed frames so far, newest first.")
+        bool, typer.Option("--list", help="List the closes so far, newest first.")
     ] = False,
     since: Since = None,
     until: Until = None,
@@ -182,7 +183,7 @@ def _list_closes(
         "by": "reason",
         "closed at": (clock, "closed_at"),
     }
-    print_page(answer, columns, empty="nothing closed a frame yet")
+    print_page(answer, columns, empty="no frame has been closed yet")
 
 
 def delete_command(
@@ -192,7 +193,7 @@ def delete_command(
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
-    """Forget a dataflow; its tables stay, unless --purge is given."""
+    """Delete a dataflow; its tables are kept, unless --purge is given."""
     if purge and not (yes or json_):
         typer.confirm(f"Remove {dataflow} and all of its tables?", abort=True, err=True)
     with session(context).client() as client:

@@ -33,8 +33,8 @@ def explain_command(
     """Show the plan of a dataflow; or, with --run, explain one run.
 
     The plan shows which stages run together, and how records reach them. The explanation of a
-    run shows why it started, what it read and what it wrote. A run of another dataflow than the
-    named one is refused.
+    run shows why it started, its input and its output. If you name both a dataflow and a run, the
+    run must belong to the dataflow.
     """
     if dataflow is None and run is None:
         raise typer.BadParameter("name a dataflow, or a run with --run")  # noqa: EM101

@@ -42,8 +42,8 @@ Paths = Annotated[
     typer.Option(
         "--translators",
         metavar="PATH",
-        help="Do not ask a service: list those of installed packages, and of this file, folder or "
-        "project; may be repeated.",
+        help="Do not ask a service: list the translators of installed packages, and those of this "
+        "file, folder or project. Can be repeated.",
     ),
 ]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the lines that each version changed.")]
@@ -55,9 +55,9 @@ def translators_command(
     translators: Paths = None,
     json_: AsJson = False,
 ) -> None:
-    """List the translators that a document may name, or describe one with its parameters.
+    """List the translators that a document can use, or describe one with its parameters.
 
-    Without a service: those of the installed packages, and of the project in this folder.
+    Without a service, the list comes from the installed packages and the project in this folder.
     """
     given = session(context)
     answer = None if translators else _asked(given, "translators")
@@ -99,7 +99,7 @@ def examples_command(context: typer.Context, name: Example = None, json_: AsJson
             "package": "package",
             "what it is": lambda one: one["problem"] or one["summary"],
         }
-        print_items(answer["items"], columns, empty="no package offers any")
+        print_items(answer["items"], columns, empty="no package offers a ready dataflow")
 
 
 def versions_command(
@@ -144,7 +144,9 @@ def _asked(given: Session, *path: str) -> Any:
         with given.connect() as service:
             return service.get(*path)
     except (ServiceUnreachableError, TokenMissingError):
-        print_text("no service answers; this is what is installed here", on_stderr=True)
+        print_text(
+            "no service answers; this list comes from the packages installed here", on_stderr=True
+        )
         return None
 
 

@@ -24,14 +24,15 @@ def logs_command(
     of: Annotated[
         str,
         typer.Argument(
-            metavar="RUN|DATAFLOW[.STAGE]", help="Such as weblog, or weblog.paths for a stage."
+            metavar="RUN|DATAFLOW[.STAGE]",
+            help="Id of a run, or name of a dataflow or a stage, such as weblog or weblog.paths.",
         ),
     ],
     stage: Annotated[
         str | None, typer.Argument(help="The stage, unless it is part of the first argument.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Follow: print new lines, and those of newer runs.")
+        bool, typer.Option("--follow", help="Keep printing new lines, also those of newer runs.")
     ] = False,
     limit: Limit = 100,
     json_: AsJson = False,
@@ -39,7 +40,10 @@ def logs_command(
     """Show the last lines of the log of a run, or of the newest run of a stage or dataflow."""
     if stage is not None:
         if "." in of or _RUN.fullmatch(of):
-            message = f"{of!r} is a run or a stage already; expected a dataflow before {stage!r}"
+            message = (
+                f"expected the name of a dataflow before {stage!r}, but {of!r} names a run or a "
+                "stage"
+            )
             raise typer.BadParameter(message)
         of = f"{of}.{stage}"
     with session(context).connect() as service:
@@ -90,13 +94,13 @@ def _text(line: dict[str, Any]) -> str:
 
 def events_command(
     context: typer.Context,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as it happens.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing new events.")] = False,
     after: Annotated[str | None, typer.Option(help="Begin after the event with this id.")] = None,
     dataflow: Annotated[str | None, typer.Option(help="Only this dataflow.")] = None,
     limit: Limit = 20,
     json_: AsJson = False,
 ) -> None:
-    """List what changed, oldest first; with --follow, go on as it happens, one line each."""
+    """List events, oldest first; with --follow, keep printing new ones, one per line."""
     with session(context).connect() as service:
         if not follow:
             answer = service.get("events", "recent", after=after, dataflow=dataflow, limit=limit)

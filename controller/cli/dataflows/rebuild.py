@@ -30,8 +30,8 @@ from controller.terminal import Cell, clock, print_items, print_json, print_tabl
 Document = Annotated[
     str | None,
     typer.Argument(
-        help="JSON or YAML file of the version to build, with the code that is saved; by default "
-        "the present one, with the code that it was registered with."
+        help="JSON or YAML file of the version to build, with the code as it is saved now. By "
+        "default the registered version, with its registered code."
     ),
 ]
 Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]
@@ -43,13 +43,13 @@ Back = Annotated[
         help="Show the tables from before the last swap again; needs the code of that version.",
     ),
 ]
-List = Annotated[bool, typer.Option("--list", help="List the rebuilds, and what is ready.")]
+List = Annotated[bool, typer.Option("--list", help="List the rebuilds and their progress.")]
 Seed = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SOURCE=PATH",
-        help="Read this Parquet file, folder or Delta table of the service's machine in place of "
-        "the source's input that is gone.",
+        help="Read this Parquet file, folder or Delta table on the service's machine instead of "
+        "the input of the source that was removed.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Swap without asking.")]
@@ -69,11 +69,12 @@ def rebuild_command(
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
-    """Build all tables anew from retained input, beside the present ones, and swap them in.
+    """Rebuild all tables from retained input, beside the present ones, and swap them in.
 
-    Readers see the present tables, which go on being updated, until the swap; then the new ones,
-    all at one time. It works half of the time (CBP_REBUILD_SHARE), and goes on after a restart of
-    the service. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
+    Until the swap, readers see the present tables, which are still updated. The swap replaces all
+    of them at one time. The rebuild works half of the time (CBP_REBUILD_SHARE), and continues after
+    a restart of the service. The old tables are kept for a day (CBP_KEEP_HOURS): --back shows them
+    again.
     """
     with session(context).client() as client:
         if back:
@@ -109,10 +110,16 @@ def rebuild_command(
         print_json(job.answer)
         return
     if job.status == "ready":
-        print_text(f"ready; swap: cbp rebuild {dataflow} --swap; or --cancel")
+        print_text(
+            f"the new tables are ready. Swap them in with: cbp rebuild {dataflow} --swap (or "
+            "discard them with --cancel)"
+        )
     elif job.status == "swapped":
         print_text(f"{dataflow} shows the new tables, at version {job.version}", "green")
-        print_text(f"the old ones stay for a while: cbp rebuild {dataflow} --back")
+        print_text(
+            f"the old tables are kept for a while; to go back to them: cbp rebuild {dataflow} "
+            "--back"
+        )
     else:
         print_text(f"the rebuild {job.step}; nothing has changed")
 
@@ -131,7 +138,10 @@ def _print_differences(job: RebuildJob) -> None:
     columns = ("table", "records now", "then", "added", "gone", "changed")
     print_table(columns, rows, empty="no tables")
     if not job.exact:
-        text = "the dataflow did not come to rest: some differences are input that one side lacks"
+        text = (
+            "the dataflow did not become idle: some differences are input that only one side has "
+            "read"
+        )
         print_text(text, "yellow")
 
 
@@ -160,4 +170,4 @@ def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
         if one["error"] is not None:
             print_text(f"{one['id']} {one['step']}: {one['error']['detail']}", "yellow")
     if answer["back_until"]:
-        print_text(f"the last swap can be taken back until {clock(answer['back_until'])}")
+        print_text(f"the last swap can be undone until {clock(answer['back_until'])}")

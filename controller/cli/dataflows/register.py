@@ -20,7 +20,9 @@ from controller.client.service_client import FileUnreadableError
 from controller.terminal import one_line, print_json, print_table, print_text
 
 GROUP = "cbp.dataflows"
-_IN_PLACE = "nothing is built; to rebuild in place, where readers see tables grow: --in-place"
+_IN_PLACE = (
+    "nothing was built. To rebuild in place, while readers see the tables grow, use --in-place"
+)
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Document = Annotated[
@@ -28,7 +30,7 @@ Document = Annotated[
 ]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Keep the state of this changed stage, and what it wrote."),
+    typer.Option(metavar="STAGE", help="Keep the state and the outputs of this changed stage."),
 ]
 Rebuild = Annotated[
     list[str] | None,
@@ -48,7 +50,7 @@ InPlace = Annotated[
 ]
 Retained = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Let this added stage begin with the retained input."),
+    typer.Option(metavar="STAGE", help="Let this added stage read the retained input first."),
 ]
 Expected = Annotated[
     int | None,
@@ -70,11 +72,11 @@ def register_command(
 ) -> None:
     """Register a dataflow, or replace a registered one by a new version.
 
-    If the document is wrong, every mistake is listed with its place. --plan shows what a new
-    version would do to each stage, its state and its queues; it ends with status 1 if the version
-    would be refused. With --rebuild, all tables are built beside the present ones, which go on and
-    are read meanwhile, and then swapped in at one time; `cbp rebuild DATAFLOW --cancel` ends that,
-    and `--back` takes the swap back.
+    If the document is wrong, every mistake is listed with its place. --plan shows how a new version
+    would change each stage, its state and its queues; the exit status is 1 if the version would be
+    refused. With --rebuild, all tables are rebuilt beside the present ones, which are still updated
+    and read, and then swapped in at one time. `cbp rebuild DATAFLOW --cancel` ends the rebuild, and
+    `--back` undoes the swap.
     """
     document = document_of(file)
     beside = bool(rebuild) and not in_place
@@ -212,7 +214,7 @@ _STATE = {"none": "", "kept": "state kept", "new": "empty state", "rebuilt": "st
 
 _VIEW = {
     "filled": "begins with the last record of each key of its flow",
-    "rebuilt": "is made again with its stage",
+    "rebuilt": "is rebuilt with its stage",
     "empty": "begins empty",
 }
 
@@ -266,7 +268,7 @@ def _skipped(answer: dict[str, Any]) -> Iterator[str]:
             continue
         stage, input_ = queue["stage"], queue["input"]
         before = format_count(queue["skipped_increments"], "increment")
-        line = f"{stage}.{input_} reads new input only; {before} came before. To read all"
+        line = f"{stage}.{input_} reads new input only, not the {before} before it. To read all"
         if answer["done"]:
             yield f"{line}: cbp backfill {answer['name']} {stage}"
         else:
@@ -279,8 +281,8 @@ def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterat
         stage = node["name"]
         if stage in retained and node["kind"] != "added" and not node["rewired"]:
             yield (
-                f"--retained {stage}: is for stages that this version adds, and {stage} exists "
-                f"already. To let it read all retained input: --rebuild {stage}, or "
+                f"--retained {stage} applies only to stages that this version adds, but {stage} "
+                f"exists already. To let {stage} read all retained input:  --rebuild {stage}, or "
                 f"cbp backfill {answer['name']} {stage}"
             )
 

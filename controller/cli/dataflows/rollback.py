@@ -171,10 +171,10 @@ def replay_command(
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
-    """Apply an increment again, and all that came after it, by the registered code.
+    """Apply an increment and all later ones again, with the registered code.
 
-    It takes the dataflow back to the moment before the increment came, or before its stage made it,
-    and goes on from there: a roll-back by another name.
+    This is a roll-back to the moment before the increment arrived, or before its stage made it; the
+    dataflow then continues from there.
     """
     flow, _, number = increment.rpartition("/")
     if not (flow and number.isdecimal()):

@@ -106,7 +106,7 @@ def cancel_command(context: typer.Context, runs: RunIds, json_: AsJson = False) 
         print_json(run.answer)
     else:
         ended = run.status != "INTENDED"
-        late = f"had finished before: it is {run.status}"
+        late = f"had finished already, with status {run.status}"
         print_text(f"run {runs[0]} {late if ended else 'was asked to stop'}")
 
 

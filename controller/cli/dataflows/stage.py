@@ -25,7 +25,7 @@ _PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
 def stage_command(
     context: typer.Context, dataflow: DataflowName, stage: StageName, json_: AsJson = False
 ) -> None:
-    """Show one stage: what it waits for, its queues, the size of its state, its latest runs."""
+    """Show one stage: why it waits, its queues, the size of its state, its latest runs."""
     with session(context).connect() as service:
         answer = service.get("dataflows", dataflow, "stages", stage)
         answer["states"] = []

@@ -32,8 +32,8 @@ def status_command(
 ) -> None:
     """Show whether all dataflows are up to date, or one of them with its stages.
 
-    Exit status: 0 up to date: every file that came is applied by every stage; 3 not yet, the
-    service works the rest off; 4 something waits for a person; 1 the service did not answer.
+    Exit status: 0 if every stage has applied every file that arrived; 3 if the service is still
+    catching up; 4 if an operator is needed; 1 if the service did not answer.
     """
     with session(context).connect() as service:
         answer = (
@@ -59,7 +59,7 @@ def status_command(
 
 
 def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Show what each stage of a dataflow waits for, and what is queued at its inputs."""
+    """Show why each stage of a dataflow waits, and the queues at its inputs."""
     answer = fetch(context, json_, "dataflows", dataflow, "waiting")
     for item in answer["items"]:
         kind = item["kind"] or "ready"
@@ -110,16 +110,16 @@ def _print_freshness(freshness: dict[str, Any]) -> None:
         style = "yellow" if one["state"] == "stuck" else ""
         print_text(f"{one['dataflow']}: {'; '.join(one['left'])}", style)
     if not behind and freshness["service"]:
-        print_text("applied until now, but the service needs a person", "yellow")
+        print_text("all input is applied, but the service needs an operator", "yellow")
         return
     if not behind:
         name = judged[0]["dataflow"] if len(judged) == 1 else f"all {len(judged)} dataflows"
         print_text(f"up to date: {name}", "green")
         return
     of_all = f"{len(behind)} of {format_count(len(judged), 'dataflow')}"
-    then = "the service works it off"
+    then = "the service is catching up"
     if freshness["state"] == "stuck":
-        then = "something waits for a person"
+        then = "an operator is needed"
     print_text(f"not up to date: {of_all}; {then}", "yellow")
 
 
@@ -213,14 +213,14 @@ def _print_stages(answer: dict[str, Any]) -> None:
         run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         print_text(
             f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
-            f"until the service is started again, and then {wait} for a registration (cbp register "
-            "FILE --plan shows what the new code would change)",
+            f"until the service restarts, and then {wait} until you register again (cbp register "
+            "FILE --plan shows the effects of the new code)",
             "yellow",
         )
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
-        ("source", "format", "equal content", "inputs stay", "up to", "says", "kept from"),
+        ("source", "format", "equal content", "inputs kept", "up to", "set by", "kept since"),
         [
             (
                 one["name"],
@@ -257,7 +257,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
         for flow, keep in stage["keep"].items()
     ]
     if outputs:
-        print_table(("output", "increments stay", "up to"), outputs, empty="")
+        print_table(("output", "increments kept", "up to"), outputs, empty="")
 
 
 def _print_stage_table(stages: list[dict[str, Any]]) -> None:
@@ -319,14 +319,14 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             print_text(text, "yellow")
         elif not job["ended"] and job["again_at"]:
             text = f"new tables are being built, and the rebuild waits: {job['error']['detail']}"
-            print_text(f"{text}; it tries again at {clock(job['again_at'])}", "yellow")
+            print_text(f"{text}; the next attempt is at {clock(job['again_at'])}", "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
             text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
             share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
             print_text(share if job["share"] < 1 else text, "yellow")
             if job["anew"]:
-                print_text(f"it began anew: {job['anew']}")
+                print_text(f"the rebuild started over: {job['anew']}")
     for job in rebuilds["items"][:1]:
         if job["status"] == "failed":
             text = f"the last rebuild failed at {clock(job['ended_at'])}: cbp rebuild {dataflow}"

@@ -45,7 +45,7 @@ def top_command(
     once: Once = False,
     json_: AsJson = False,
 ) -> None:
-    """Show what all dataflows do now, live: stages, what waits, runs, newest errors; q ends it."""
+    """Show all dataflows live: stages, queues, runs and newest errors; q ends the display."""
     with session(context).connect() as service:
 
         def look() -> Any:

@@ -53,7 +53,7 @@ Split = Annotated[
     Literal["increments", "at-once"],
     typer.Option(
         help="Recompute from the increments as they arrived, or from all input in one batch, which "
-        "leaves out outputs that are histories."
+        "cannot compare histories."
     ),
 ]
 Engine = Annotated[
@@ -76,9 +76,9 @@ def verify_command(
 ) -> None:
     """Recompute a dataflow from its retained input, and compare every table.
 
-    Exit status: 0 if all that readers see is equal; 1 if a table differs, or if the comparison
-    failed; 3 if it was cancelled or ran out of time, and nothing differed until then; 4 if nothing
-    differs, but a table is undecided: it could not be compared, or not from its first epoch on.
+    Exit status: 0 if all tables are equal; 1 if a table differs, or if the comparison failed; 3 if
+    it was cancelled or ran out of time without a difference so far; 4 if no table differs, but one
+    is undecided: it could not be compared, or not from its first epoch on.
     """
     with session(context).connect() as service:
         verified = _verify(
@@ -156,7 +156,7 @@ def _since(verdict: dict[str, Any]) -> str:
         return ""
     if not verdict["since"]:
         return "each epoch again, from the input that it read"
-    older = "; what is older is not compared" if verdict["status"] == "undecided" else ""
+    older = "; older epochs are not compared" if verdict["status"] == "undecided" else ""
     return f"from epoch {verdict['since']} on, starting with the state before it{older}"
 
 
@@ -171,7 +171,7 @@ def _sentence(answer: dict[str, Any]) -> str:
     if answer["status"] == "undecided":
         undecided = sum(verdict["status"] == "undecided" for verdict in tables)
         return (
-            f"{name} is undecided: nothing differs in what was compared ({far}), but "
+            f"{name} is undecided: no difference was found ({far}), but "
             f"{format_count(undecided, 'table')} of {len(tables)} could not be compared, or not "
             "from the first epoch on, for the reasons above"
         )
@@ -184,7 +184,8 @@ def _sentence(answer: dict[str, Any]) -> str:
     if answer["status"] == "differs":
         return (
             f"{name} differs from its recomputation ({far}); first at stage "
-            f"`{answer['suspect']}`; recomputing again gave the same, or was not finished"
+            f"`{answer['suspect']}`; a second recomputation gave the same result, or did not "
+            "finish"
         )
     if answer["status"] == "not_deterministic":
         return (
@@ -195,7 +196,7 @@ def _sentence(answer: dict[str, Any]) -> str:
         return f"{name} could not be verified: {(answer['error'] or {}).get('message', '')}"
     why = "out of time" if answer["status"] == "timed_out" else "cancelled"
     step = f"{answer['step']}, {answer['done']} of {answer['total']}"
-    return f"{why}: nothing differs in what was compared ({far}; {step})"
+    return f"{why}: no difference was found so far ({far}; {step})"
 
 
 Id = Annotated[str, typer.Argument(metavar="VERIFICATION", help="Id of the verification.")]
@@ -215,7 +216,7 @@ def verifications_command(
     until: Until = None,
     json_: AsJson = False,
 ) -> None:
-    """List the last verifications of a dataflow, newest first; the last 20 outlive a restart."""
+    """List the last verifications of a dataflow, newest first; a restart keeps the last 20."""
     with session(context).connect() as service:
         if cancel is not None:
             ended = Client.over(service).cancel_verification(cancel)
@@ -244,7 +245,7 @@ def differences_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the keys that differ, with what each column should hold and what it holds."""
+    """Show the keys that differ, with the expected and the actual value of each column."""
     answer = fetch(
         context,
         json_,

@@ -15,8 +15,8 @@ from controller.cli.session import AsJson, session
 from controller.terminal import Cell, clock, print_items, print_json, print_text
 
 NO_CHANNEL = (
-    "alerts are sent nowhere: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and CBP_SMTP_URL, "
-    "and start the service again"
+    "no channel for alerts is configured: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and "
+    "CBP_SMTP_URL, and restart the service"
 )
 
 

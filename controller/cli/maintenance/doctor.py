@@ -23,7 +23,7 @@ from rich.console import Console
 from cbp.clock import MACHINE
 from cbp.errors.counts import format_count
 from controller.cli.errors import ChecksFailedError
-from controller.cli.maintenance.probes import (
+from controller.cli.maintenance.machine_checks import (
     check_clock,
     check_database,
     check_folder,
@@ -200,7 +200,7 @@ def _dropped_copies(settings: Settings) -> Check:
 
     notes = dropped_copies(settings.cache)
     if not notes:
-        return Check("index copies", "ok", "none was found damaged")
+        return Check("index copies", "ok", "none is damaged")
     text = f"{len(notes)} were damaged and rebuilt, last {notes[-1]['copy']}: {notes[-1]['why']}"
     remedy = "nothing is lost; check the disk of the cache folder, then remove damaged.jsonl there"
     return Check("index copies", "warn", text, remedy)
@@ -236,7 +236,7 @@ def _jars(settings: Settings) -> Check:
     jars = delta_jars(settings.spark_conf)
     if jars is not None:
         return Check("Delta jars", "ok", jars)
-    remedy = "they are downloaded once: bash deploy/entrypoint.sh prepare (needs the network)"
+    remedy = "download them once, with access to the network: bash deploy/entrypoint.sh prepare"
     return Check("Delta jars", "warn", "none on this machine yet", remedy)
 
 
@@ -265,7 +265,7 @@ def _disk(settings: Settings) -> Check:
     free = shutil.disk_usage(place).free
     text = f"{free / 10**9:.1f} GB free at {place}"
     if free < FREE_FAIL_BYTES:
-        return Check("disk", "fail", text, "make room; runs stop when the disk is full")
+        return Check("disk", "fail", text, "free some space; runs stop when the disk is full")
     if free < FREE_WARN_BYTES:
-        return Check("disk", "warn", text, "make room before the tables grow")
+        return Check("disk", "warn", text, "free some space before the tables grow")
     return Check("disk", "ok", text)

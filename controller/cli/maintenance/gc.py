@@ -16,7 +16,7 @@ from controller.cli.session import AsJson, DataflowName, fetch, session
 from controller.terminal import Cell, bytes_text, clock, print_items, print_json, print_text
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflows to collect; by default all.")
+    str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflow to collect; by default all.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "--plan", help="Remove nothing; show what would be removed.")
@@ -42,7 +42,7 @@ def gc_command(
     """Remove files that are no longer needed, and show why the others stay.
 
     The service does this by itself, in small steps. The settings keep_hours, keep_inputs_hours,
-    keep_finished_hours and others say how long files stay.
+    keep_finished_hours and others set how long files are kept.
     """
     answers: list[dict[str, Any]] = []
     with session(context).client() as client:

@@ -65,7 +65,7 @@ def recover_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Show what a crash or a lost database left unfinished; with --rebuild, restore it.
+    """Show work that a crash or a lost database left unfinished; --rebuild restores it.
 
     A service recovers by itself when it starts. Stop it before you use --rebuild. Deleted
     dataflows whose tables stayed are restored too, unless you name the dataflows to restore.
@@ -203,7 +203,7 @@ def intentions_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """Show what is committed and not yet published: readers of the tables do not see it."""
+    """List committed runs that are not yet published, so that readers do not see them."""
     answer = fetch(
         context, json_, "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
     )
@@ -224,7 +224,7 @@ def recoveries_command(
     until: Until = None,
     json_: AsJson = False,
 ) -> None:
-    """Show what the last recoveries of the service did, newest first."""
+    """List the last recoveries of the service and their actions, newest first."""
     asked = {"dataflow": dataflow, "since": since, "until": until}
     answer = fetch(context, json_, "recoveries", **asked)
     columns: dict[str, Cell] = {

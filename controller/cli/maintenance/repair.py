@@ -20,7 +20,7 @@ Table = Annotated[Path, typer.Argument(help="Folder of the table.")]
 def repair_command(
     context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
 ) -> None:
-    """Undo what other programs wrote into a table, and restore its fence.
+    """Undo the writes of other programs to a table, and restore its fence.
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """

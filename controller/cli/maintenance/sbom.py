@@ -34,7 +34,7 @@ from urllib.parse import quote
 import typer
 
 import controller
-from controller.cli.maintenance.probes import delta_archives
+from controller.cli.maintenance.machine_checks import delta_archives
 from controller.cli.session import AsJson, session
 from controller.terminal import print_json
 

@@ -47,7 +47,7 @@ class ScrubTotals:
 def scrub_command(
     context: typer.Context, dataflows: Names = None, rate: Rate = 0.0, json_: AsJson = False
 ) -> None:
-    """Read all files on disk; show which are damaged, and how to repair them."""
+    """Read all files on disk; list damaged ones, and how to repair them."""
     settings, clock = session(context).settings, session(context).clock
     console = Console(stderr=True)
     result = ScrubTotals()

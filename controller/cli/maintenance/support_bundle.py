@@ -60,8 +60,9 @@ _LEFT_OUT = "left out; `--with-messages` includes it"
 
 _README = """A support bundle of CBP, made by `cbp support-bundle`.
 
-It says how one service is. It has no tokens, no passwords and no records of tables. It has names of
-dataflows, stages, columns, folders and dropped files{messages}. Read it before you pass it on.
+It describes the state of one service. It has no tokens, no passwords and no records of tables. It
+has names of dataflows, stages, columns, folders and dropped files{messages}. Read it before you
+pass it on.
 
 errors.json names what could not be collected, and why.
 """

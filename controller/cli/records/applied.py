@@ -142,7 +142,7 @@ def _matched(
 
 
 WaitForStages = Annotated[
-    bool, typer.Option("--wait", help="Return once all stages have applied what is queued.")
+    bool, typer.Option("--wait", help="Return once all stages have applied all queued input.")
 ]
 
 

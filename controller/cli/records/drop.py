@@ -130,7 +130,7 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     if item["status"] == "duplicate" and same.get("by") == "content":
         return f", duplicate: it has {earlier}, and its source skips duplicates"
     if item["status"] == "duplicate":
-        return f", duplicate: a file of this name and content came before{at}; not applied again"
+        return f", duplicate: a file of this name and content arrived before{at}; not applied again"
     if item["status"] == "quarantined":
         return f", quarantined: {_why(item)}"
     counts = f"; it has {earlier}; both are applied" if same else ""
@@ -226,7 +226,10 @@ def _patience(given: Session, answers: Callable[[], bool]) -> Callable[[], bool]
 
 def _upload(client: Client, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
     if not _is_text(file.name):
-        why = "its name is not valid text; rename it, or drop it on the service's machine"
+        why = (
+            "the name of the file is not valid text; rename the file, or drop it on the service's "
+            "machine"
+        )
         raise FileUnreadableError(file, why)
     try:
         return dict(client.drop(*target, file, advance=advance).answer)
@@ -294,8 +297,8 @@ ThenRebuild = Annotated[
     bool,
     typer.Option(
         "--then-rebuild",
-        help="Take it in although stages cannot follow, build all tables anew beside the present "
-        "ones, from the files that count, and swap them in.",
+        help="Accept the file although some stages cannot follow; then rebuild all tables beside "
+        "the present ones, and swap them in.",
     ),
 ]
 
@@ -312,7 +315,7 @@ def replace_command(
     then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
-    """Replace a file of a source: only what differs is applied, and what is gone is taken back.
+    """Replace a file of a source: apply only the differences between both files.
 
     Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
     and its tables stay as they are, until the swap.
@@ -392,7 +395,10 @@ def _correct(
     if as_json:
         print_json(answer)
     elif answer["status"] == "duplicate":
-        print_text(f"{name} of {source} is as {file} is: claim {answer['id']}, nothing changes")
+        print_text(
+            f"{name} of {source} already has the content of {file}: nothing changes (claim "
+            f"{answer['id']})"
+        )
     else:
         what = "is taken back" if file is None else f"is replaced by {file}"
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
@@ -409,7 +415,7 @@ def _rebuild(client: Client, dataflow: str, *, hidden: bool) -> None:
         if job.status == "ready":
             job = client.swap(dataflow, job, report=report)
     if not hidden:
-        print_text(f"all tables were built anew: the rebuild {job.step}", "green")
+        print_text(f"all tables were rebuilt: the rebuild {job.step}", "green")
 
 
 def _plan(

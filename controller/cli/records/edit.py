@@ -75,7 +75,7 @@ def edit_command(
 ) -> None:
     """Correct records of a state.
 
-    A correction is an epoch of its own. It is published when this command returns.
+    A correction is an epoch of its own. When this command returns, the epoch is published.
     """
     with session(context).connect() as service:
         client = Client.over(service)

@@ -30,7 +30,9 @@ Column = Annotated[str | None, typer.Argument(help="A numeric column; without it
 Grid = Annotated[bool, typer.Option("--grid", help="Show which stages applied each increment.")]
 NotApplied = Annotated[
     bool,
-    typer.Option("--not-applied", help="With --grid: show only what some stage has not applied."),
+    typer.Option(
+        "--not-applied", help="With --grid: show only increments that some stage has not applied."
+    ),
 ]
 GRID_ROWS_MAX = 100
 _LIMIT = 20
@@ -82,8 +84,8 @@ def _print_grid(answer: Mapping[str, Any]) -> None:
     print_items(answer["items"], columns, empty="no increments", rare=("rejected",))
     for one in answer["stages"]:
         if one["failures"] or one["stopped"]:
-            again = one["stopped"] or f"it is tried again at {clock(one['retry_at'])}"
-            print_text(f"{one['name']}: {one['failures']} failed tries; {again}", "yellow")
+            again = one["stopped"] or f"the next attempt is at {clock(one['retry_at'])}"
+            print_text(f"{one['name']}: {one['failures']} failed attempts; {again}", "yellow")
     print_more(answer)
 
 
@@ -108,9 +110,9 @@ def records_command(
     csv: AsCsv = False,
     json_: AsJson = False,
 ) -> None:
-    """Print the records of a flow, oldest first: those so far, or those of a snapshot.
+    """Print the records of a flow, oldest first: all so far, or those of a snapshot.
 
-    With --csv all of them, unless there is a --limit; else page by page.
+    With --csv, all records are printed, unless you give a --limit; otherwise one page.
     """
     asked = {"limit": limit, **options.moment(epoch, stage, at)}
     asked["newest"] = "true" if newest else None
@@ -145,10 +147,13 @@ def series_command(
     print_items(answer["items"], columns, empty="no increments yet")
 
 
-Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.")]
+Index = Annotated[int, typer.Argument(min=0, help="Index of the increment, from 0.")]
 
 About = Annotated[
-    bool, typer.Option("--about", help="Where it came from, and its files, instead of records.")
+    bool,
+    typer.Option(
+        "--about", help="Show the origin and the files of the increment instead of its records."
+    ),
 ]
 
 

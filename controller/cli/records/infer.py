@@ -17,9 +17,12 @@ from controller.cli.session import AsJson
 from controller.terminal import one_line, print_json
 
 File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file.")]
-Name = Annotated[str, typer.Option(help="Name of the source; by default made of the file's.")]
+Name = Annotated[
+    str, typer.Option(help="Name of the source; by default derived from the name of the file.")
+]
 Records = Annotated[
-    int, typer.Option("--records", min=1, max=1_000_000, help="Most records to look at.")
+    int,
+    typer.Option("--records", min=1, max=1_000_000, help="Maximum number of records to look at."),
 ]
 
 
@@ -45,7 +48,7 @@ def source_name(file: Path) -> str:
 
 def declaration(name: str, made: dict[str, object], file: str) -> str:
     """Return the suggestion as YAML, with its doubts as comments."""
-    sampled = "the whole file" if made["whole_file"] else "a sample from its begin"
+    sampled = "the whole file" if made["whole_file"] else "a sample from its beginning"
     lines = [f"# from {one_line(file)}: {made['sampled_records']} records, {sampled}"]
     doubts = made["doubts"]
     assert isinstance(doubts, list)

@@ -62,16 +62,21 @@ quarantine_app = typer.Typer(
 Claim = Annotated[str, typer.Argument(help="Id of the file's claim.")]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
 ClaimIds = Annotated[list[str] | None, typer.Argument(help="Ids of the files' claims.")]
-All = Annotated[bool, typer.Option("--all", help="All files of the source that wait.")]
+All = Annotated[bool, typer.Option("--all", help="All files of the source that are in quarantine.")]
 OfCode = Annotated[
-    str | None, typer.Option(help="With --all: only those that were refused for this code.")
+    str | None, typer.Option(help="With --all: only files that were refused with this error code.")
 ]
 WaitForFiles = Annotated[
     bool, typer.Option("--wait", help="Return once all stages have applied the files.")
 ]
 Mended = Annotated[
     Path | None,
-    typer.Option("--file", exists=True, dir_okay=False, help="The mended file, in its place."),
+    typer.Option(
+        "--file",
+        exists=True,
+        dir_okay=False,
+        help="A corrected file that replaces the refused one.",
+    ),
 ]
 
 
@@ -108,7 +113,7 @@ def show_command(
     claim: Claim,
     json_: AsJson = False,
 ) -> None:
-    """Show a refused file: why, and the lines around its mistakes."""
+    """Show why a file was refused, and the lines around its mistakes."""
     answer = fetch(context, json_, "dataflows", dataflow, "sources", source, "quarantine", claim)
     print_text(reason_text(answer["claim"]["reason"], whole=True))
     size = answer["file_bytes"]
@@ -119,7 +124,7 @@ def show_command(
     if answer["hint"]:
         print_text(answer["hint"])
     if answer["as_it_is_refused"]:
-        print_text(f"It cannot be admitted as it is: {answer['as_it_is_refused']}")
+        print_text(f"The file cannot be admitted unchanged: {answer['as_it_is_refused']}")
 
 
 @quarantine_app.command("fetch")
@@ -131,7 +136,7 @@ def fetch_command(
     to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.")],
     json_: AsJson = False,
 ) -> None:
-    """Write the original of a refused file into a file, also after a decision."""
+    """Write the original content of a refused file to a file, also after a decision."""
     at = ("dataflows", dataflow, "sources", source, "quarantine", claim, "content")
     count = 0
     with session(context).connect() as service, service.stream_bytes(*at) as parts:
@@ -144,7 +149,7 @@ def fetch_command(
     if json_:
         print_json({"path": str(to), "bytes": count})
     else:
-        print_text(f"{to} has its {bytes_text(count)}", "green")
+        print_text(f"wrote {bytes_text(count)} to {to}", "green")
 
 
 @quarantine_app.command("readmit")
@@ -160,15 +165,15 @@ def readmit_command(
     wait: WaitForFiles = False,
     json_: AsJson = False,
 ) -> None:
-    """Admit refused files again: as they are, or a mended file in the place of one.
+    """Admit refused files again: unchanged, or one file with corrected content.
 
-    Originals are kept. With --all all that wait are admitted, oldest first. If some of several are
-    refused, each refusal is reported, and the exit status is 1; so it is if, with --wait, one is in
-    quarantine again.
+    The original files are kept. With --all, all files in quarantine are admitted, oldest first. If
+    the service refuses some of several files, each refusal is reported, and the exit status is 1.
+    The exit status is also 1 if, with --wait, a file is in quarantine again.
     """
     _require_claims(claims, all_=all_, code=code)
     if file is not None and (all_ or len(claims or ()) > 1):
-        raise typer.BadParameter("takes the place of one file", param_hint="--file")  # noqa: EM101
+        raise typer.BadParameter("can be used with one claim only", param_hint="--file")  # noqa: EM101
     applied = Applied(session(context), dataflow, source) if wait else None
     decision = Decision(context, (dataflow, source), "readmit", reason, file)
     if claims and len(claims) == 1:
@@ -227,7 +232,7 @@ def discard_command(
     code: OfCode = None,
     json_: AsJson = False,
 ) -> None:
-    """Take refused files out of quarantine, unused. They are kept as finished files are."""
+    """Discard refused files. They are kept like finished files, and can be restored."""
     _require_claims(claims, all_=all_, code=code)
     decision = Decision(context, (dataflow, source), "discard", reason)
     if claims and len(claims) == 1:
@@ -245,7 +250,7 @@ def restore_command(
     claim: Claim,
     json_: AsJson = False,
 ) -> None:
-    """Take a decision back: the file is in quarantine again."""
+    """Undo a decision: the file is in quarantine again."""
     _print(Decision(context, (dataflow, source), "restore").take(claim), as_json=json_)
 
 
@@ -277,7 +282,7 @@ class Decision:
 
 def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -> None:
     if bool(claims) is all_:
-        raise typer.BadParameter("name files by their claims, or say --all")  # noqa: EM101
+        raise typer.BadParameter("give the ids of claims, or --all")  # noqa: EM101
     if code is not None and not all_:
         raise typer.BadParameter("chooses among --all", param_hint="--code")
 
@@ -343,7 +348,7 @@ def _print(answer: Any, *, as_json: bool) -> None:
         print_json(answer)
         return
     claim, other = answer["claim"], answer["readmitted"]
-    became = "" if other is None else f"; it is claim {other['id']} now ({other['status']})"
+    became = "" if other is None else f"; its new claim is {other['id']} ({other['status']})"
     print_text(f"{one_line(claim['path'])} is {claim['status']}{became}", "green")
 
 
@@ -351,9 +356,9 @@ AsText = Annotated[
     bool,
     typer.Option(
         "--text",
-        help="Print the text of all records, to mend them. Only the first 1,000 "
-        "characters of a record are kept, and a byte that is not text in the source's encoding "
-        "is written as \\xff; stderr counts both.",
+        help="Print the text of all records, so that you can correct them. Only the first 1,000 "
+        "characters of a record are kept, and a byte that is not text in the source's "
+        "encoding is written as \\xff; stderr counts both.",
     ),
 ]
 _LIMIT = 20
@@ -374,7 +379,7 @@ def rejects_command(
     text: AsText = False,
     json_: AsJson = False,
 ) -> None:
-    """List records that were put aside while the others of their file were taken in."""
+    """List rejected records, whose files were otherwise taken in."""
     with session(context).connect() as service:
         at = ("dataflows", dataflow, "sources", source, "rejects")
         chosen = {"code": code, "increment": increment, "since": since, "until": until}

@@ -37,7 +37,9 @@ Code = Annotated[str | None, typer.Option(help="Only records that failed with th
 DryRun = Annotated[
     bool,
     typer.Option(
-        "--dry-run", "--plan", help="Call the code, say what would fail again, and change nothing."
+        "--dry-run",
+        "--plan",
+        help="Call the code and show which records would fail again; change nothing.",
     ),
 ]
 _LIMIT = 20
@@ -84,10 +86,10 @@ def give_back_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Give back what a stage has set aside, in its order, once its code is fixed.
+    """Give back the records that a stage has set aside, in order, once its code is fixed.
 
-    It is applied as an epoch of its own. What fails again stays set aside; the command then ends
-    with 1.
+    The records are applied in one epoch of their own. Records that fail again stay set aside, and
+    the command then ends with exit status 1.
     """
     require_reason(reason, dry_run)
     with session(context).client() as client, progress_bar(hidden=json_) as show:

@@ -15,7 +15,7 @@ from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fe
 from controller.terminal import Cell, print_page, print_table
 
 sinks_app = typer.Typer(
-    name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
+    name="sinks", help="Show and control publication to destinations outside.", no_args_is_help=True
 )
 
 SinkName = Annotated[str, typer.Argument(help="Name of the sink.")]
@@ -31,7 +31,7 @@ def list_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List the sinks of a dataflow, and how far each is."""
+    """List the sinks of a dataflow with their progress."""
     answer = fetch(
         context, json_, "dataflows", dataflow, "sinks", state=state, limit=limit, cursor=cursor
     )
@@ -42,14 +42,14 @@ def list_command(
         "waiting": "waiting",
         "what is wrong": (lambda error: (error or {}).get("message", ""), "error"),
     }
-    print_page(answer, columns, empty="there is no sink; a document has them below `sinks:`")
+    print_page(answer, columns, empty="no sinks; a document declares them under `sinks:`")
 
 
 @sinks_app.command("show")
 def show_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
-    """Show a sink: its target, how far it is, and what is wrong with it."""
+    """Show a sink: its target, its progress, and its last error."""
     answer = fetch(context, json_, "dataflows", dataflow, "sinks", sink)
     error = answer["error"] or {}
     rows = [
@@ -70,7 +70,7 @@ def show_command(
 def pause_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
-    """Publish no more to a sink; what it has not published is kept until it goes on."""
+    """Pause a sink; unpublished increments are kept until it is resumed."""
     text = f"{dataflow}.{sink} is paused"
     done(context, json_, text, lambda client: client.pause_sink(dataflow, sink))
 
@@ -84,23 +84,26 @@ def resume_command(
         bool,
         typer.Option(
             "--rewrite",
-            help="After a roll-back: remove what it undid, and publish what replaced it.",
+            help=(
+                "After a roll-back: remove the undone records from the destination, and publish "
+                "their replacements."
+            ),
         ),
     ] = False,
     keep: Annotated[
         bool,
         typer.Option(
             "--keep",
-            help="After a roll-back: leave what it undid where it was published, and go on.",
+            help="After a roll-back: leave the undone records in the destination, and continue.",
         ),
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Let a sink go on, after a pause, or with a choice after a roll-back."""
+    """Resume a sink after a pause, or with a choice after a roll-back."""
     if rewrite and keep:
         raise typer.BadParameter("choose one of --rewrite and --keep")  # noqa: EM101
     undone: Literal["rewrite", "keep"] | None = "rewrite" if rewrite else "keep" if keep else None
-    text = f"{dataflow}.{sink} goes on"
+    text = f"{dataflow}.{sink} continues"
     done(context, json_, text, lambda client: client.resume_sink(dataflow, sink, undone=undone))
 
 
@@ -108,6 +111,6 @@ def resume_command(
 def retry_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
-    """Try a sink that failed at once, not after its pause."""
-    text = f"{dataflow}.{sink} will be tried again"
+    """Retry a failed sink now, without waiting for the end of its pause."""
+    text = f"{dataflow}.{sink} will be retried"
     done(context, json_, text, lambda client: client.retry_sink(dataflow, sink))

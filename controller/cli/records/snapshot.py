@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from controller.cli.maintenance.probes import needs_encoding
+from controller.cli.maintenance.machine_checks import needs_encoding
 from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
 from controller.terminal import clock, print_items, print_json, print_table, print_text
 
@@ -54,7 +54,7 @@ def snapshot_command(
     reader: For = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the versions of all tables of a dataflow that belong together, at one moment."""
+    """Show versions of all tables of a dataflow that belong to the same moment."""
     if latest and (epoch is not None or at is not None):
         raise typer.BadParameter("--latest cannot be combined with --epoch or --at")  # noqa: EM101
     with session(context).connect() as service:

@@ -39,7 +39,7 @@ def claims_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List the files that were found in drop folders, and why some were refused."""
+    """List the files that were found in drop folders, and the reasons of refusals."""
     answer = fetch(
         context,
         json_,
@@ -144,7 +144,7 @@ def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str
     numbers = list(dict.fromkeys(str(one["line"]) for one in lines[1:]))
     shown = ", ".join(numbers[:_NUMBERS_MAX])
     left = len(numbers) - _NUMBERS_MAX
-    return f"{text}; wrong too: line {shown}{f' and {left} others' if left > 0 else ''}{more}"
+    return f"{text}; also wrong: line {shown}{f' and {left} others' if left > 0 else ''}{more}"
 
 
 def _column(line: Mapping[str, Any]) -> str:
@@ -157,7 +157,7 @@ def _same(same: dict[str, Any] | None) -> str:
         return ""
     at = "" if same.get("index") is None else f" (increment {same['index']})"
     if same["by"] == "name_and_content":
-        return f"the same name and content came before{at}"
+        return f"the same name and content arrived before{at}"
     if same["by"] in ("replaced", "retracted"):
         verb = "replaces" if same["by"] == "replaced" else "takes back"
         why = f": {one_line(same['why'])} ({one_line(same['who'])})" if same.get("why") else ""

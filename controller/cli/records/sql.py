@@ -23,13 +23,16 @@ from controller.terminal import (
 )
 
 _LIMIT = 20
-_CUT = "this is not all: a greater --limit, or CBP_QUERY_ROWS_MAX of the service, allows more rows"
+_CUT = "there are more rows: raise --limit, or CBP_QUERY_ROWS_MAX of the service"
 
 Sql = Annotated[
     str | None,
     typer.Argument(
         metavar="[SELECT]",
-        help="One SELECT; `-` reads it from stdin. Without it, the tables that it can name.",
+        help=(
+            "One SELECT statement; `-` reads it from stdin. Without a statement, list the tables "
+            "that one can name."
+        ),
     ),
 ]
 Rows = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
@@ -37,14 +40,15 @@ Table = Annotated[str, typer.Argument(metavar="STAGE.NAME", help="A state, a vie
 Where = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[COLUMN=VALUE]...", help="Only records that have these values, such as the key."
+        metavar="[COLUMN=VALUE]...",
+        help="Only records with these values, such as those of the key.",
     ),
 ]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A column whose value is null.")]
 By = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="COLUMN", help="For an output: the columns of its key, if it declares none."
+        metavar="COLUMN", help="For an output that declares no key: the columns of its key."
     ),
 ]
 
@@ -62,7 +66,7 @@ def sql_command(
 ) -> None:
     """Run one SELECT over a consistent snapshot of all tables of a dataflow.
 
-    It reads only these tables. Time, memory and rows are limited (CBP_QUERY_SECONDS,
+    A query can read only these tables. Its time, memory and rows are limited (CBP_QUERY_SECONDS,
     CBP_QUERY_MEMORY_BYTES, CBP_QUERY_ROWS_MAX).
     """
     with session(context).connect() as service:
@@ -114,8 +118,9 @@ def last_command(
 ) -> None:
     """Show the current record per key: cbp last clicks count.totals url=/docs.
 
-    Of a state or a view its records; of an output the last record of each key. Without values, of
-    all keys, page by page; with --csv the whole table, unless there is a --limit.
+    For a state or a view, show its records; for an output, the last record of each key. Without
+    values, show all keys, page by page. With --csv, print the whole table, unless you give a
+    --limit.
     """
     size = limit if csv else limit or _LIMIT
     asked = {"_limit": size, **moment(epoch, stage, at, prefix="_")}

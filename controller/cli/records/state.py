@@ -61,8 +61,9 @@ def state_command(
 ) -> None:
     """Look up the state records of one key: cbp state clicks count.counts url=a.
 
-    Without a key, print all records of one snapshot, page by page; without a state, the states of
-    the dataflow with their sizes. All records as CSV: cbp last clicks count.counts --csv.
+    Without a key, print all records of one snapshot, page by page. Without a state, list the states
+    of the dataflow with their sizes. To print all records as CSV: cbp last clicks count.counts
+    --csv.
     """
     if not name:
         _print_sizes(context, dataflow, limit=limit, cursor=cursor, json_=json_)
@@ -111,8 +112,9 @@ def history_command(
 ) -> None:
     """Show which epochs changed the records of one key, newest first.
 
-    It reaches back as far as versions of the state are kept: cbp history clicks count.counts url=a.
-    Further columns of the key of a view or a kept state select one record of the group.
+    The history reaches back as far as versions of the state are kept: cbp history clicks
+    count.counts url=a. Further columns of the key of a view or a kept state select one record of
+    the group.
     """
     query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]

@@ -36,7 +36,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from controller.ingest.errors import (
     BucketDeniedError,
     BucketFailedError,
@@ -73,7 +73,7 @@ class Receive(Protocol):
     """Stores a file from a stream and claims it, as an upload; `Uploads.receive_as`."""
 
     def __call__(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> object:
-        """Return what became of the file; durable then."""
+        """Return the outcome of the file, which is then durable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +184,12 @@ class BucketFeed:
         self._on_claim(place.dataflow)
 
     def forget(self, root: Path) -> None:
-        """Forget what is known of a source, by its folder: another instance may have led."""
+        """Forget cached facts about a source, by its folder: another instance may have led."""
         self._left.pop(root, None)
         self._due.pop(root, None)
 
     def report(self, place: SourcePlace) -> dict[str, Any] | None:
-        """Return what is known of a source's location, as JSON values; `None` if it has none."""
+        """Return the known facts about a source's location as JSON; `None` if it has none."""
         location = place.source.location
         if not location:
             return None
@@ -259,9 +259,9 @@ class BucketFeed:
         if self.store.keyed_claim(place.dataflow, place.name, key) is None:
             identity, path = self._new_id(), file_name(name)
             message = (
-                f"the object has {one.size} bytes, and {self.limits.file_bytes_max} are allowed; "
-                "it was not fetched. Write it in several objects, or raise CBP_FILE_BYTES_MAX and "
-                "restart the service: then it is fetched automatically"
+                f"the object has {one.size} bytes, but at most {self.limits.file_bytes_max} are "
+                "allowed, so it was not fetched. Split it into several objects, or raise "
+                "CBP_FILE_BYTES_MAX and restart the service, which then fetches the object"
             )
             rejection = FileRejectedError(rule="file_too_large", message=message)
             reason = rejection.reason(file=path, claim=identity)
@@ -372,7 +372,7 @@ class _Slice:
         return self._ahead.pop(new[0][1].key, None)
 
     def _note(self) -> None:
-        """Put what was claimed into the index; if that fails, it is not tried again."""
+        """Put claimed objects into the index; if that fails, it is not retried."""
         claimed, self._claimed = self._claimed, []
         if claimed:
             with self._hold():
@@ -380,13 +380,13 @@ class _Slice:
 
 
 def _key_of(location: BucketPrefix, one: StoredObject) -> str:
-    """Return what names an object as it was listed, short enough for any store."""
+    """Return an identifier of an object as listed, short enough for any store."""
     identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]
 
 
 class _ObjectStream:
-    """Reads one object once, block by block, each within its time and tried again.
+    """Reads one object once, block by block, each with a time limit and retries.
 
     No error here is an `OSError`, which would be taken for one of the drop folder's disk.
 
@@ -429,7 +429,7 @@ class _ObjectStream:
         """Fetch the next block; an empty object is asked for once, since it may be gone."""
         self._begun = True
         wanted = min(self._block_bytes, self._one.size - self._fetched)
-        why = "the connection was cut"
+        why = "the connection was interrupted"
         for _ in range(TRIES):
             if self._stopping():
                 raise IntakeStoppedError(self._what)

@@ -1,4 +1,4 @@
-"""Lists a location, and keeps what is new there until it is claimed.
+"""Lists a location, and keeps its new objects until they are claimed.
 
 Which objects are data, and what their files are called:
 
@@ -46,7 +46,7 @@ from cbp.engine.storage.checked_json import digested, read_record, record_number
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileLostError, LogConflictError, Mistake, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.unfinished_names import UNFINISHED, why_left_out
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles
@@ -88,7 +88,7 @@ _KEPT_CHARACTERS = 200
 
 
 def is_folder_mark(one: StoredObject) -> bool:
-    """Return whether an object only says that there is a folder, as tools leave them."""
+    """Return whether an object is only a marker of a folder, as some tools leave them."""
     return not one.size and one.key.endswith(("/", _MARK))
 
 
@@ -119,7 +119,7 @@ class _Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Record:
-        """Read what `ObjectIndex` wrote."""
+        """Read the output of `ObjectIndex`."""
         objects = tuple((str(k), str(e), int(n)) for k, e, n in value["objects"])
         return cls(value["location"], bool(value["whole"]), objects)
 
@@ -189,7 +189,7 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Put one record in the place of all, with those of its objects that are there.
+        """Replace all records by one, with the objects that still exist.
 
         May be interrupted anywhere: records before one that is whole are read no more.
 
@@ -244,7 +244,7 @@ class BucketListing:
     failure: OperatingError | None = None
 
     def report(self) -> dict[str, Any]:
-        """Return what people are shown, as JSON values."""
+        """Return the facts for people, as JSON values."""
         return {
             "location": str(self.location),
             "listed_at": self.listed_at.isoformat(),
@@ -307,5 +307,5 @@ def list_location(
 
 
 def _turn(name: str) -> bytes:
-    """Return the sort key of an object, which is that of S3."""
+    """Return the sort key of an object: the order of S3."""
     return name.encode("utf-8", "surrogatepass")

@@ -85,7 +85,7 @@ def open_kept(place: SourcePlace, claim: ClaimRecord) -> tuple[str, BinaryIO]:
 
 
 def inspect_file(place: SourcePlace, claim: ClaimRecord) -> QuarantinedFile:
-    """Return what can be shown of the file of a quarantined claim; only reads."""
+    """Return an excerpt of the file of a quarantined claim; only reads."""
     path = str(place.quarantine / kept_name(claim.id, claim.path))
     try:
         path, file = open_kept(place, claim)
@@ -101,7 +101,7 @@ def inspect_file(place: SourcePlace, claim: ClaimRecord) -> QuarantinedFile:
         file.seek(0)
         lines = _excerpt(file, _mistakes(claim.reason or {}))
         content = _text(head) if len(head) <= CONTENT_BYTES_MAX else None
-        hint = "" if lines else "the file is empty, or the place is too far inside it"
+        hint = "" if lines else "the file is empty, or the mistake is too far from its beginning"
         return QuarantinedFile(path, size, lines, content, hint)
 
 
@@ -115,7 +115,7 @@ def _text(data: bytes) -> str | None:
 
 
 def _mistakes(reason: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
-    """Return line -> what is wrong with it."""
+    """Return a mapping of lines to their mistakes."""
     mistakes: dict[int, tuple[str, ...]] = {}
     lines = reason.get("lines") or [reason]
     for one in lines:

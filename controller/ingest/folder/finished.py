@@ -1,4 +1,4 @@
-"""Finished files: they are compared with what was read, and stay in `finished` for a while.
+"""Finished files: they are compared with the content that was read, and kept for a while.
 
 A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
 and then continues writes into the file in `finished`, which nobody would ever read again.
@@ -123,7 +123,7 @@ class _Comparison:
 
 
 class FinishedFiles:
-    """Compares finished files with what was read; safe to use from several threads."""
+    """Compares finished files with the content that was read; thread-safe."""
 
     def __init__(self, ports: Ports) -> None:
         self._store, self._files = ports.store, ports.files
@@ -263,7 +263,7 @@ def _stamped(place: SourcePlace) -> Iterator[tuple[str, Stamp]]:
 
 
 def _compare(path: Path, claim: ClaimRecord, stopping: Callable[[], bool]) -> _Comparison | None:
-    """Read a file again; `None` if it holds exactly what was taken in."""
+    """Read a file again; `None` if it has exactly the content that was taken in."""
     digest, left, last = hashlib.sha256(), claim.bytes, b""
     try:
         with open_regular(path) as file:
@@ -295,16 +295,16 @@ def _reason(
     if comparison.grew:
         code, more = "file_grew", comparison.bytes - claim.bytes
         said = (
-            f"it was written to after it was taken in: {head} were followed by {more} more, which "
-            f"are NOT taken in. {_what_to_do(claim, comparison, target, place)}"
+            f"the file grew after it was taken in: {head} are followed by {more} more, which are "
+            f"NOT taken in. {_what_to_do(claim, comparison, target, place)}"
         )
     else:
         code = "file_rewritten"
         said = (
-            f"it was overwritten after it was taken in: it no longer begins with {head}. Its "
-            f"content now ({comparison.bytes} bytes) is NOT taken in. If that is more data, drop "
-            "it again under a name of its own; if it replaces the increment, roll back to before "
-            "that increment (cbp rollback) or correct its records"
+            f"the file was overwritten after it was taken in: it no longer begins with {head}. "
+            f"Its present content ({comparison.bytes} bytes) is NOT taken in. If this is "
+            "additional data, drop it again under another name. If it replaces the increment, "
+            "roll back to before the increment (cbp rollback) or correct its records"
         )
     return {
         "code": code,
@@ -328,17 +328,17 @@ def _what_to_do(
 ) -> str:
     """Return how to take in the rest of a file that grew."""
     if place.source.format in (*BINARY_FORMATS, "xml"):
-        return f"Drop what came later as a file of its own, in the format {place.source.format}"
+        return f"Drop the later content as a separate file, in the format {place.source.format}"
     header = ", with the header line in front" if place.source.format == "csv" else ""
     cut = ""
     if not comparison.whole:
         cut = (
-            ". The bytes that were taken in do not end with the end of a line: their last record "
-            "may be cut, and should be corrected"
+            ". The bytes that were taken in do not end at a line end, so their last record may be "
+            "cut off: check it, and correct it if needed"
         )
     return (
-        f"Drop the rest as a file of its own (tail -c +{claim.bytes + 1} '{target}'{header}; "
-        f"of a compressed file, what it decompresses to){cut}"
+        f"Drop the rest as a separate file (tail -c +{claim.bytes + 1} '{target}'{header}; "
+        f"decompress a compressed file first){cut}"
     )
 
 

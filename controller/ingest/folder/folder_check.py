@@ -119,7 +119,10 @@ def _try_move(place: SourcePlace, files: Files) -> None:
     except OSError as exc:
         if DiskFullError.is_disk_full(exc):
             raise DiskFullError(str(place.root)) from exc
-        why = f"a file cannot be written and moved ({exc.strerror}); the service needs all rights"
+        why = (
+            f"a file cannot be written and moved there ({exc.strerror}); the service needs all "
+            "rights"
+        )
         raise DropFolderError(str(place.root), why) from exc
     finally:
         for path in (probe, target):

@@ -64,8 +64,8 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     message = "the file was removed while it was being claimed"
     if lost:
         message = (
-            "the file was removed after it was claimed and before it was read: its content is NOT "
-            "taken in; its producer must drop it again"
+            "the file was removed after it was claimed, but before it was read, so its content is "
+            "NOT taken in. The producer must drop the file again"
         )
     rejection = FileRejectedError(rule=_RULE, message=message)
     reason = rejection.reason(file=claim.path, claim=claim.id)
@@ -82,7 +82,7 @@ def _missed_at(claim: ClaimRecord) -> datetime:
 
 
 def _acknowledged(claim: ClaimRecord) -> bool:
-    """Return whether the producer could rely on it: it was moved, or came as an upload."""
+    """Return whether the producer had a confirmation: the file was moved, or uploaded."""
     return claim.status == "claimed" or bool(claim.sha256)
 
 
@@ -166,18 +166,21 @@ class GoneFiles:
 
 
 def gone_hint(files: Sequence[GoneFile]) -> str:
-    """Return what to do about files that went away; `""` if there are none."""
+    """Return advice on files that were removed; `""` if there are none."""
     if not files:
         return ""
     more = "" if len(files) < GONE_SHOWN_MAX else " or more"
     many = format_count(len(files), "file was", f"files{more} were")
     lost = sum(file.lost for file in files)
     kind = (
-        f"{lost} of them acknowledged" if lost else "all before they were moved out of `incoming`"
+        f"{lost} of them acknowledged"
+        if lost
+        else "all of them before they were moved out of `incoming`"
     )
     return (
         f"{many} removed after being claimed ({kind}), such as {files[0].name!r}: not taken in; "
-        "drop it again if it is data (shown for a day, or until a file of this name comes)"
+        "drop it again if it is data (this warning is shown for a day, or until a file of this "
+        "name arrives)"
     )
 
 
@@ -231,7 +234,7 @@ class SourceTroubles:
         return dict(sorted(troubles.items()))
 
     def resting(self, root: Path) -> SourceTrouble | None:
-        """Return the trouble whose pause is not over; `None` if the source may be tried."""
+        """Return the trouble whose pause is not over; `None` if the source may be retried."""
         trouble = self.of(root)
         return trouble if trouble is not None and trouble.rest.lasts(self._clock()) else None
 
@@ -401,7 +404,7 @@ def report_folder(
 
 
 def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
-    """Return what to do about names that have stayed for long; `""` if there are none."""
+    """Return advice on names that have stayed for long; `""` if there are none."""
     old = unclaimed.older_than(now - timedelta(seconds=OLD_SECONDS))
     if not old:
         return ""
@@ -412,13 +415,13 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
 
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
-    """Return what to do about very many small files; `""` if the source takes many at once."""
+    """Return advice on many small files; `""` if the source takes many at once."""
     takes_many = place.source.batch_of(files).files > 1
     if files < _MANY_FILES or total > files * _SMALL_BYTES or takes_many:
         return ""
     return (
-        f"{files} small files wait: each becomes an increment, and each increment an epoch. Say "
-        "`batch: {}` in the source: then what waits becomes few increments"
+        f"{files} small files wait, and each will become an increment and an epoch of its own. "
+        "Declare `batch: {}` in the source, so that many files become one increment"
     )
 
 

@@ -1,4 +1,4 @@
-"""Watches the `incoming` folders of sources: wakes their listing, and knows what was renamed in.
+"""Watches the `incoming` folders of sources: wakes their listing, and notes renamed files.
 
     renamed in          whole at once: its producer had finished it    IN_MOVED_TO
     another new file    it waits for `settle_seconds`                  IN_CREATE, IN_CLOSE_WRITE
@@ -46,7 +46,7 @@ class Candidate:
 
     @classmethod
     def of(cls, name: str, status: os.stat_result) -> Candidate:
-        """Return a name with what the file system says of it."""
+        """Return a name with its status in the file system."""
         return cls(name, status.st_size, status.st_mtime_ns, status.st_ino)
 
     @property
@@ -60,7 +60,7 @@ class Candidate:
 
 
 def look_at(path: Path, name: str) -> Candidate | None:
-    """Return what is at a path as it is now, under its name in a listing; `None` if it is gone."""
+    """Return the present entry at a path, under its name in a listing; `None` if it is gone."""
     try:
         return Candidate.of(name, path.lstat())
     except OSError:
@@ -107,7 +107,7 @@ class IncomingWatch:
         self._wake(frozenset([dataflow]))
 
     def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
-        """Watch a folder from now on; may be called again, also after the folder was made anew.
+        """Watch a folder from now on; may be called again, also after the folder was recreated.
 
         Args:
             root: For a folder below an `incoming` folder: that one.
@@ -173,8 +173,8 @@ class IncomingWatch:
         if not why:
             return ""
         return (
-            f"its folder is not watched ({why}), so files are found by listings at intervals; the "
-            "watch is retried automatically"
+            f"the folder is not watched ({why}), so the service finds files by listing the folder "
+            "at intervals. It retries the watch automatically"
         )
 
     def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
@@ -239,7 +239,7 @@ class IncomingWatch:
                 self._folders[watch] = folder
 
     def _note(self, events: Iterable[Any]) -> frozenset[str]:
-        """Remember what was renamed in; return the dataflows to list."""
+        """Remember files that were renamed into a folder; return the dataflows to list."""
         from inotify_simple import flags
 
         woken, renamed = set[str](), list[Path]()

@@ -70,13 +70,13 @@ _KINDS = (
     (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself here"),
     (
         stat.S_ISDIR,
-        "a folder: files in folders are not taken; move them into `incoming` itself, or say "
-        "`nested: true` in the source",
+        "a folder: files in folders are not taken in; move them into `incoming` itself, or "
+        "declare `nested: true` in the source",
     ),
-    (stat.S_ISFIFO, "a FIFO: only regular files are taken"),
-    (stat.S_ISSOCK, "a socket: only regular files are taken"),
-    (stat.S_ISBLK, "a device: only regular files are taken"),
-    (stat.S_ISCHR, "a device: only regular files are taken"),
+    (stat.S_ISFIFO, "a FIFO: only regular files are taken in"),
+    (stat.S_ISSOCK, "a socket: only regular files are taken in"),
+    (stat.S_ISBLK, "a device: only regular files are taken in"),
+    (stat.S_ISCHR, "a device: only regular files are taken in"),
 )
 
 
@@ -126,16 +126,16 @@ class UnclaimedFiles:
         ]
 
     def older_than(self, moment: datetime) -> tuple[Unclaimed, ...]:
-        """Return those of `oldest` that were there before a moment."""
+        """Return the entries of `oldest` that existed before a moment."""
         return tuple(one for one in self.oldest if one.since is None or one.since < moment)
 
 
 def why_not_regular(mode: int) -> str:
-    """Return what kind of thing it is, by its mode; `""` if it is a regular file."""
+    """Return the kind of an entry, by its mode; `""` if it is a regular file."""
     if stat.S_ISREG(mode):
         return ""
     reasons = (why for is_kind, why in _KINDS if is_kind(mode))
-    return next(reasons, "no regular file: only these are taken")
+    return next(reasons, "not a regular file: only regular files are taken in")
 
 
 def time_of(ctime: float) -> datetime | None:
@@ -195,7 +195,7 @@ class _Manifests:
 
 @dataclass(slots=True)
 class Scanned:
-    """The names of a folder, by what becomes of them."""
+    """The names of a folder, by their treatment."""
 
     candidates: list[Candidate] = field(default_factory=list)
     sealed: list[Candidate] = field(default_factory=list)
@@ -258,7 +258,7 @@ class Listings:
     def _settles_at(
         self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
     ) -> datetime | None:
-        """Return when the first file has settled that waits for nothing else."""
+        """Return when the first file settles that waits for nothing else."""
         unsettled = [
             self._seen[one]
             for one in files
@@ -374,7 +374,7 @@ def _scan_below(
         name = names.pop()
         why = why_left_out(name, unfinished)
         if not why and name.count("/") >= DEPTH_MAX:
-            why = f"a folder below {DEPTH_MAX} others: its files are not taken"
+            why = f"a folder nested in {DEPTH_MAX} others: its files are not taken in"
         try:
             if not why:
                 enter(root / name)
@@ -383,7 +383,7 @@ def _scan_below(
                         with os.scandir(opened) as entries:
                             names += _scan(entries, f"{name}/", scanned, unfinished, nested=True)
                     else:
-                        why = "a folder on another file system: its files are not taken"
+                        why = "a folder on another file system: its files are not taken in"
         except (FileNotFoundError, NotADirectoryError):  # gone, or another thing by now
             continue
         except OSError as exc:
@@ -407,7 +407,7 @@ def _opened_below(root: Path, name: str) -> Iterator[int]:
 
 
 def _not_looked_at(error: OSError) -> str:
-    return f"cannot be looked at: {error.strerror or error}"
+    return f"cannot be read: {error.strerror or error}"
 
 
 def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Sequence[str]) -> None:
@@ -432,9 +432,14 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     elif name.startswith(".upload-"):
         why = "an upload that is being received"
     elif name.startswith("."):
-        why = "its name begins with a dot: hidden files are not taken; rename it when it is whole"
+        why = (
+            "its name begins with a dot, and hidden files are not taken in; rename the file when "
+            "it is complete"
+        )
     else:
-        why = "its name says that it is not whole yet; its producer renames it when it is"
+        why = (
+            "its name marks it as incomplete; its producer must rename the file when it is complete"
+        )
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
 
 

@@ -71,7 +71,7 @@ def sealed_name(identity: str) -> str:
 
 
 def is_sealed(name: str) -> bool:
-    """Return whether a name in `incoming` is that of a sealed manifest."""
+    """Return whether a name in `incoming` belongs to a sealed manifest."""
     return bool(_SEALED.fullmatch(name))
 
 
@@ -109,14 +109,14 @@ def _parsed(path: Path, data: bytes, unfinished: Sequence[str]) -> Manifest:
 
 
 def _named_files(data: bytes) -> str:
-    """Return what happens to the files that a damaged manifest seems to name."""
+    """Return the treatment of files that a damaged manifest seems to name, in words."""
     text = data[:_NAMES_BYTES_MAX].decode(errors="replace")
     names = [excerpt(match[1]) for match in islice(_NAMED.finditer(text), _NAMES_SHOWN_MAX)]
     if not names:
         return ""
     return (
-        f". It seems to name {', '.join(names)}: these are taken one by one once they are still, "
-        "without its order and its checksums"
+        f". The manifest seems to name {', '.join(names)}: these files are taken in one by one "
+        "once they stop changing, without the order and the checksums of the manifest"
     )
 
 

@@ -177,7 +177,7 @@ class S3Store:
 
 
 def _session_class() -> type[Any]:
-    """Return aiobotocore's session of HTTP, but for redirections: they could lead anywhere."""
+    """Return aiobotocore's HTTP session without redirections, which could lead anywhere."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     class Straight:
@@ -197,7 +197,7 @@ def _session_class() -> type[Any]:
 
 
 def _failure(error: Exception, bucket: str, key: str | None) -> Exception:
-    """Return the error for an operator: what failed, and why."""
+    """Return the error for an operator, with the object and the reason."""
     what = f"s3://{bucket}/{key or ''}"
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     answer = response.get("Error", {}) if isinstance(response, dict) else {}

@@ -245,9 +245,9 @@ def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -
 
 
 def _require_folder(folder: Path, cause: OSError) -> None:
-    """Raise `DropFolderError` if a folder is missing; else a file that was to move there is."""
+    """Raise `DropFolderError` if a folder is missing; otherwise the file itself is missing."""
     if not os.path.lexists(folder):
-        raise DropFolderError(str(folder), "is missing; the next pass makes it again") from cause
+        raise DropFolderError(str(folder), "is missing; the next pass creates it again") from cause
 
 
 def move_to_quarantine(

@@ -84,7 +84,7 @@ class FeedPosition:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FeedPosition:
-        """Read what `save_position` wrote."""
+        """Read the output of `save_position`."""
         return cls(ChangeGroup.from_json(value["group"]), value["digest"], value["claimed"])
 
 
@@ -194,7 +194,7 @@ class TableFeeds:
 
 
 class _Log:
-    """The log of a source's table, as far as it says what comes next."""
+    """The log of a source's table, as far as it decides the next version."""
 
     def __init__(self, source: str, table: str, files: Files) -> None:
         self._source, self._table, self._files = source, table, files
@@ -254,15 +254,15 @@ class _Log:
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:
-            why = f"its version {last} is not the one that was read"
+            why = f"its version {last} differs from the one that was read"
             raise TableReplacedError(self._source, self._table, why)
         if not digest:
             newest = self._newest()
             if newest < last:
-                why = f"it ends with version {newest}, and version {last} was read"
+                why = f"it ends with version {newest}, but version {last} was already read"
                 raise TableReplacedError(self._source, self._table, why)
             if self._log.snapshot(newest).metadata.id != table:
-                raise TableReplacedError(self._source, self._table, "it has another id")
+                raise TableReplacedError(self._source, self._table, "its id has changed")
         if not has_next and self._newest() > last:
             if self._has(last + 1):  # it came meanwhile
                 return True
@@ -282,7 +282,7 @@ class _Log:
         if metadata is None:
             metadata = Metadata(before.table, "", partitions, {_FEED: "true"})
         if metadata.id != before.table:
-            why = f"its id is another one since version {version}"
+            why = f"its id changed at version {version}"
             raise TableReplacedError(self._source, self._table, why)
         if not has_change_feed(metadata):
             raise FeedDisabledError(self._source, self._table, version, began=True)
@@ -321,7 +321,7 @@ class _Log:
 
 
 def _changed_bytes(actions: list[Action]) -> Iterator[int]:
-    """Yield the size of each file that says what a version changed, at least 1."""
+    """Yield the size of each file that records changes of a version, at least 1."""
     for action in actions:
         if isinstance(action, ChangeFile) or (
             isinstance(action, AddFile | RemoveFile) and action.data_change

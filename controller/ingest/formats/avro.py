@@ -71,7 +71,7 @@ class AvroContainer:
         self._sync = self._bytes(_SYNC)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the blocks in order: how many records the file says, and their data.
+        """Yield the blocks in order: the declared number of records, and their data.
 
         Raises:
             FileRejectedError: `avro_damaged`, `avro_limits`, `decompression_ratio` or
@@ -81,12 +81,12 @@ class AvroContainer:
         while self._has_more():
             count, size = self._long(), self._long()
             if count < 0 or size < 0:
-                damaged(f"a block says that it has {count} records in {size} bytes")
+                damaged(f"a block claims {count} records in {size} bytes")
             if size > bytes_max:
-                limited(f"a block has {size} bytes, at most {bytes_max} are allowed")
+                limited(f"a block has {size} bytes, but at most {bytes_max} are allowed")
             packed = self._bytes(size)
             if self._bytes(_SYNC) != self._sync:
-                damaged("a block does not end with the file's marker")
+                damaged("a block does not end with the file's sync marker")
             data = self._unpacked(packed, bytes_max)
             total += len(data)
             check_expansion(total, self._content.bytes_read, self._limits)
@@ -97,7 +97,9 @@ class AvroContainer:
             data = self._unpack(packed, bytes_max + 1)
         except (zlib.error, OSError, ValueError, IndexError, pa.ArrowException) as exc:
             raise FileRejectedError(
-                rule="avro_damaged", message="a packed block is damaged", cause=excerpt(str(exc))
+                rule="avro_damaged",
+                message="a compressed block is damaged",
+                cause=excerpt(str(exc)),
             ) from exc
         if len(data) > bytes_max:
             limited(f"a block decompresses to more than {bytes_max} bytes")
@@ -119,7 +121,7 @@ class AvroContainer:
     def _sized(self) -> bytes:
         size = self._long()
         if size < 0:
-            damaged("the header has a text of a negative size")
+            damaged("the header has a string of negative size")
         if size > HEADER_BYTES_MAX:
             limited(f"the header has more than {HEADER_BYTES_MAX} bytes")
         return self._bytes(size)
@@ -244,7 +246,7 @@ def read_avro(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBa
                     yield batch
                 reading.bad.check(part.num_rows)
     except (pa.ArrowException, UnicodeError, OverflowError) as exc:
-        message = "a value of the Avro file has no meaning"
+        message = "a value of the Avro file is not valid for its type"
         raise FileRejectedError(
             rule="avro_damaged", message=message, cause=excerpt(str(exc))
         ) from exc
@@ -278,7 +280,7 @@ class _Records:
         """Yield the records of a block, and the number of the first of each batch."""
         at = begun = 0
         if count > len(data):
-            damaged(f"a block of {len(data)} bytes says that it has {count} records")
+            damaged(f"a block of {len(data)} bytes claims {count} records")
         rows = list[list[Any]]()
         for number in range(self._rows + 1, self._rows + 1 + count):
             row, end = self._row(data, at, number)
@@ -302,7 +304,7 @@ class _Records:
             cut = isinstance(exc, IndexError)
             raise FileRejectedError(
                 rule="avro_damaged",
-                message="the block ends inside of this value" if cut else f"got {str(exc)[:200]}",
+                message="the block ends inside this value" if cut else f"got {str(exc)[:200]}",
                 line=number,
                 column=self._fields[len(row)][0][:100],
                 cause=excerpt(str(exc)),

@@ -205,7 +205,7 @@ def union_type(branches: Sequence[AvroType]) -> AvroType:
 
 
 def _items(decode: Decode, what: str) -> Decode:
-    """Decode what arrays and maps have in common: counted runs of items, ended by 0."""
+    """Decode the common layout of arrays and maps: counted runs of items, ended by 0."""
 
     def decode_all(data: bytes, at: int) -> tuple[list[Any], int]:
         items = list[Any]()
@@ -313,7 +313,7 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
         raise FileRejectedError(rule="column_type", message=message)
     fields = _Schema().fields(schema)
     if sum(type_.bytes_min for _, type_ in fields) == 0:
-        limited("a record of the file has no bytes, so its block could hold any number of them")
+        limited("records of the file have no bytes, so a block could hold any number of them")
     return fields
 
 
@@ -372,7 +372,7 @@ class _Schema:
             if one in self._named:
                 type_ = self._named[one]
                 if type_ is None:
-                    message = f"type {excerpt(name)} contains itself, which no column can"
+                    message = f"type {excerpt(name)} contains itself, which a column cannot"
                     raise FileRejectedError(rule="column_type", message=message)
                 return type_
         damaged(f"the schema has no type {excerpt(name)}")
@@ -416,5 +416,7 @@ class _Schema:
 
 def _sized(type_: AvroType, what: str) -> AvroType:
     if type_.bytes_min == 0:
-        limited(f"{what} of the schema has items without bytes, so it could hold any number")
+        limited(
+            f"{what} of the schema has items without bytes, so it could hold any number of them"
+        )
     return type_

@@ -122,8 +122,8 @@ class BadLines:
     """Collects the wrong lines of one file.
 
     Attributes:
-        rejects_rows: Whether wrong records are put aside, and the others yielded.
-        lines: On which lines the records begin that are yielded.
+        rejects_rows: Whether wrong records are rejected one by one, and the others yielded.
+        lines: The lines on which the yielded records begin.
     """
 
     def __init__(self, policy: BadRecords = QUARANTINE_FILE) -> None:

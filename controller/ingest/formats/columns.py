@@ -197,7 +197,7 @@ def note_nulls(field: Field, array: pa.Array, lines: Sequence[int], bad: BadLine
 
 
 def _nothing(field: Field) -> str:
-    return f"expected {field.type} NOT NULL, got nothing"
+    return f"expected {field.type} NOT NULL, got no value"
 
 
 def unknown_column(name: str, columns: Sequence[str]) -> str:
@@ -205,10 +205,11 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
     meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
     return (
-        f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. "
-        f"To take it in, add `{_spelled(name)} TYPE` to the source's schema and register the new "
-        "version (`cbp infer FILE` prints the type). To leave out what the schema lacks, say "
-        'options: {unknown: "ignore"} in the source; with "add", new columns join the schema'
+        f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
+        f"take in this column, add `{_spelled(name)} TYPE` to the source's schema and register "
+        "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
+        'lacks, declare options: {unknown: "ignore"} in the source; with "add", new columns are '
+        "added to the schema"
     )
 
 
@@ -308,7 +309,7 @@ class OriginColumns:
 
 
 _WHY_MAX = 200
-_NO_TEXT = "a text is not UTF-8; write UTF-8, or declare the column as BINARY"
+_NO_TEXT = "a string is not UTF-8; write UTF-8, or declare the column as BINARY"
 
 
 class ArrowColumns:
@@ -489,7 +490,7 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
         raise FileRejectedError(rule="column_unknown", message=message, column=unknown[:100])
     for field in schema.fields:
         if names[field.name] > 1:
-            message = "the file has this column twice"
+            message = "the file has this column more than once"
             raise FileRejectedError(rule="column_type", message=message, column=field.name)
         if field.name not in names:
             if not field.nullable:
@@ -507,8 +508,8 @@ def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:
     if not _fits(declared, actual, replace(rules, zone=UTC)):
         return ""
     return (
-        ", times without a zone; write them with one, or name it in the source: "
-        'options: {timezone: "UTC"}'
+        ", which is a time without a zone; write times with a zone, or name the zone in the "
+        'source: options: {timezone: "UTC"}'
     )
 
 

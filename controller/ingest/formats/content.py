@@ -79,7 +79,7 @@ def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
                 raise
             raise unreadable(exc) from exc
     if len(data) > bytes_max:
-        message = f"may have {bytes_max} bytes at most"
+        message = f"can have at most {bytes_max} bytes"
         raise FileRejectedError(rule="file_too_large", message=message)
     return data
 
@@ -87,7 +87,9 @@ def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
 def unreadable(error: OSError) -> FileRejectedError:
     """Return the rejection for a file whose bytes cannot be read."""
     cause = error.strerror or str(error)
-    message = f"the service cannot read the file ({cause}); make it readable and drop it again"
+    message = (
+        f"the service cannot read the file ({cause}); make the file readable and drop it again"
+    )
     return FileRejectedError(rule="file_unreadable", message=message, cause=cause)
 
 
@@ -101,7 +103,7 @@ READ_BYTES = 1 << 20
 
 
 def never() -> bool:
-    """Return False: nobody asks the reader to stop."""
+    """Return False: no stop of the reader is requested."""
     return False
 
 
@@ -134,9 +136,8 @@ class ClaimedContent:
         if self.size > limits.file_bytes_max:
             self.close()
             message = (
-                f"the file has {self.size} bytes, at most {limits.file_bytes_max} are allowed; "
-                "write "
-                "smaller files, or raise CBP_FILE_BYTES_MAX"
+                f"the file has {self.size} bytes, but at most {limits.file_bytes_max} are "
+                "allowed; write smaller files, or raise CBP_FILE_BYTES_MAX"
             )
             raise FileRejectedError(rule="file_too_large", message=message)
 
@@ -202,8 +203,8 @@ class ClaimedContent:
         """Raise `file_changed` if the file differs from when it was opened."""
         if self._identity() != self._before or self.bytes_read != self.size:
             message = (
-                "the file was written to after it was claimed; write it under a name that ends "
-                "in .part and rename it when it is complete"
+                "the file was changed after it was claimed; write files under a name that ends in "
+                ".part, and rename them when they are complete"
             )
             raise FileRejectedError(rule="file_changed", message=message)
 
@@ -320,8 +321,8 @@ def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
         raise FileRejectedError(rule="decompressed_too_large", message=message)
     if total > limits.ratio_floor_bytes and total > limits.ratio_max * compressed:
         message = (
-            f"decompresses to more than {limits.ratio_max} times its size; "
-            "if that is right, raise CBP_DECOMPRESSION_RATIO_MAX"
+            f"decompresses to more than {limits.ratio_max} times its size; if this is expected, "
+            "raise CBP_DECOMPRESSION_RATIO_MAX"
         )
         raise FileRejectedError(rule="decompression_ratio", message=message)
 
@@ -339,7 +340,7 @@ class _Member(Protocol):
 
 
 class _Bzip2Member:
-    """A bzip2 stream that hands back what it did not consume, as zlib's streams do."""
+    """A bzip2 stream that hands back unconsumed bytes, as zlib's streams do."""
 
     def __init__(self) -> None:
         self._stream = bz2.BZ2Decompressor()
@@ -418,7 +419,7 @@ def _damage(codec: _Codec, members: int, error: Exception) -> FileRejectedError:
 
 
 def _trailing(codec: _Codec, cause: str) -> FileRejectedError:
-    message = f"bytes that are no {codec.name} member follow the compressed data"
+    message = f"the compressed data is followed by bytes that are not a {codec.name} member"
     return FileRejectedError(rule="compressed_trailing_bytes", message=message, cause=cause)
 
 

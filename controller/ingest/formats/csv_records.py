@@ -248,7 +248,7 @@ class _Reader:
 
 
 def _line_of(cells: Cells, options: CsvOptions) -> str:
-    """Return a record as a line that can be mended and dropped again."""
+    """Return a record as a line that can be corrected and dropped again."""
     quote = options.quote
     texts = list[str]()
     for cell in cells:
@@ -295,7 +295,7 @@ def _places(line: int, header: Cells, reading: Reading) -> tuple[list[int | None
     if not places.keys() & set(schema.names):
         message = (
             f"the header {excerpt(', '.join(names))} names none of the declared columns "
-            f"{', '.join(schema.names)}; is it missing, or the delimiter another one?"
+            f"{', '.join(schema.names)}; is the header missing, or is the delimiter wrong?"
         )
         raise FileRejectedError(rule="csv_header", message=message, line=line)
     known = set(schema.names)
@@ -346,7 +346,7 @@ class _Records:
 
     @property
     def is_open(self) -> bool:
-        """Whether a record goes on in the next line."""
+        """Whether a record continues in the next line."""
         return self._open is not None
 
     def read(self, lines: Iterable[str], first: int) -> tuple[list[int], list[Cells]]:
@@ -360,7 +360,9 @@ class _Records:
     def check_closed(self) -> None:
         """Raise `csv_quote` if a record is open."""
         if self.is_open:
-            message = "a quoted field that begins in this record is not closed by the file's end"
+            message = (
+                "a quoted field that begins in this record is not closed before the end of the file"
+            )
             raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
 
     def _records(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, Cells]]:

@@ -125,7 +125,7 @@ class ChangeGroup:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ChangeGroup:
-        """Read what `to_json` wrote; raises `KeyError`, `TypeError` or `ValueError`."""
+        """Read the output of `to_json`; raises `KeyError`, `TypeError` or `ValueError`."""
         snapshot = "snapshot" in value
         first, last = (value["snapshot" if snapshot else name] for name in ("first", "last"))
         table, partitions = value["table"], value["partitions"]
@@ -172,7 +172,7 @@ def has_change_feed(metadata: Metadata) -> bool:
 
 
 def unsupported(metadata: Metadata, protocol: Protocol | None) -> str:
-    """Return what of a table cannot be read; `""` if all can."""
+    """Return the unreadable features of a table; `""` if there are none."""
     if metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none":
         return "column mapping"
     features = () if protocol is None else protocol.reader_features
@@ -214,14 +214,14 @@ class ChangedRows:
         return batch
 
     def check_counts(self, size: int) -> None:
-        """Compare the file, all of which was read, with what the log says of it.
+        """Compare the file, all of which was read, with its entry in the log.
 
         Raises:
             FileRejectedError: `delta_damaged`.
         """
         for what, has, said in (("bytes", size, self.size), ("rows", self.read, self.rows)):
             if said not in (has, UNKNOWN):
-                message = f"the file has {has} {what}, the table's log says {said}"
+                message = f"the file has {has} {what}, but the table's log says {said}"
                 raise FileRejectedError(rule="delta_damaged", message=message)
 
 
@@ -307,7 +307,7 @@ def _inside(table: str, path: str) -> str:
     """
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
-        message = f"{path} is outside of the table's folder; such files are not read"
+        message = f"{path} is outside the table's folder; such files are not read"
         raise FileRejectedError(rule="delta_unsupported", message=message)
     return place
 
@@ -315,8 +315,8 @@ def _inside(table: str, path: str) -> str:
 def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
     if metadata.id != group.table:
         message = (
-            f"{group.words} belong to a different table now ({json.dumps(metadata.id)}); discard "
-            "this file, and take the new table in as a source with another name"
+            f"{group.words} now belong to a different table ({json.dumps(metadata.id)}). Discard "
+            "this file, and read the new table through a source with another name"
         )
         raise FileRejectedError(rule="delta_table_replaced", message=message)
 
@@ -339,9 +339,9 @@ def gone(table: str, what: str) -> FileRejectedError:
     if not os.path.isdir(f"{table}/{LOG}"):
         raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
     message = (
-        f"{what}: VACUUM or the clean-up of the table's log removed it before it was read. Put it "
-        "back and admit this file as it is; or discard it, and take the table in again as a source "
-        "with another name, which begins with all its rows"
+        f"{what}: VACUUM or the clean-up of the table's log removed it before the source read it. "
+        "Restore it and readmit this file unchanged. Or discard this file, and read the table "
+        "through a source with another name, which begins with all rows"
     )
     return FileRejectedError(rule="delta_version_gone", message=message)
 

@@ -115,7 +115,7 @@ def _objects(
         except json.JSONDecodeError as exc:
             _note(bad, line, number, f"{exc.msg} at character {exc.pos + 1}")
         except RecursionError:
-            _note(bad, line, number, "nested too deeply")
+            _note(bad, line, number, "the value is nested too deeply")
         except (ValueError, DecimalException) as exc:
             _note(bad, line, number, str(exc) or "a number that cannot be read")
         else:
@@ -129,7 +129,7 @@ def _objects(
 
 def _note(bad: BadLines, line: str, number: int, cause: str) -> None:
     if bad.wants(number):
-        message = f"not one JSON value: {cause}; the line is {excerpt(line)}"
+        message = f"the line is not exactly one JSON value: {cause}; got {excerpt(line)}"
         bad.add("json_invalid", message, line=number, cause=cause)
 
 

@@ -171,7 +171,7 @@ REPEATED_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How to read a file."""
+    """The sizes of the parts in which a file is read."""
 
     as_dictionaries: tuple[str, ...]
     batch_rows: int
@@ -212,7 +212,7 @@ class Bounds:
                 check_expansion(sums.bytes, size, limits)
         width = sum(_width(file.schema_arrow.field(name).type) for name in present)
         if width > limits.row_group_bytes:
-            message = f"a row has {width} bytes, at most {limits.row_group_bytes} are allowed"
+            message = f"a row has {width} bytes, but at most {limits.row_group_bytes} are allowed"
             raise FileRejectedError(rule="parquet_limits", message=message)
         rows = min(sums.rows, 4 * limits.row_group_bytes // max(1, width))
         return cls(tuple(sorted(sums.repeating)), max(1, rows))
@@ -244,7 +244,7 @@ class _PageTotals:
         end = min(size, start + chunk.total_compressed_size + self._uncounted)
         for page in pages(handle, start, end - start):
             if page.bytes > PAGE_BYTES_MAX:
-                message = f"a page has {page.bytes} bytes, at most {PAGE_BYTES_MAX} are allowed"
+                message = f"a page has {page.bytes} bytes, but at most {PAGE_BYTES_MAX} are allowed"
                 raise FileRejectedError(rule="parquet_limits", message=message)
             self.bytes += page.bytes
             if page.kind == DICTIONARY_PAGE:
@@ -265,16 +265,19 @@ class _PageTotals:
             self.repeating.add(chunk.path_in_schema)
         if values * prefixed > 4 * self._limits.row_group_bytes:
             if "." in chunk.path_in_schema:
-                message = "a nested column of texts with common beginnings; write another encoding"
+                message = (
+                    "the encoding of a nested string column (common prefixes) is not supported; "
+                    "write another encoding"
+                )
                 raise FileRejectedError(rule="parquet_limits", message=message)
             self.rows = min(self.rows, max(1, self._limits.row_group_bytes // prefixed))
 
 
 def _require_count(chunk: Any, what: str, held: int, said: int) -> None:
-    """Compare what the pages of a chunk hold with what the footer says; -1 is not compared."""
+    """Compare the counts of a chunk's pages with those of the footer; -1 is not compared."""
     if held not in (said, -1):
         name = excerpt(chunk.path_in_schema)
-        message = f"the pages of column {name} hold {held} {what}, the footer says {said}"
+        message = f"the pages of column {name} hold {held} {what}, but the footer says {said}"
         raise FileRejectedError(rule="parquet_damaged", message=message)
 
 
@@ -284,7 +287,7 @@ def _top(metadata: Any, at: int) -> str:
 
 
 def _width(type_: pa.DataType) -> int:
-    """Return the bytes that a row of a type takes whatever its values are."""
+    """Return the least bytes that a row of a type takes, independent of its values."""
     if pt.is_fixed_size_binary(type_):
         return int(type_.byte_width)
     if pt.is_fixed_size_list(type_):
@@ -369,7 +372,7 @@ def damaged(error: Exception) -> FileRejectedError:
     said = str(error)
     message = f"the Parquet file is damaged or truncated, or violates the format: {excerpt(said)}"
     if "checksum" in said:
-        message = "a page of the Parquet file is damaged: its bytes are not those of its checksum"
+        message = "a page of the Parquet file is damaged: its bytes do not match its checksum"
     return FileRejectedError(rule="parquet_damaged", message=message, cause=excerpt(said))
 
 
@@ -414,7 +417,9 @@ class _Reader:
                     yield batch
                 self._bad.check(part.num_rows)
         if self._rows != self._metadata.num_rows:
-            message = f"the footer says {self._metadata.num_rows} rows, the pages hold {self._rows}"
+            message = (
+                f"the footer says {self._metadata.num_rows} rows, but the pages hold {self._rows}"
+            )
             raise FileRejectedError(rule="parquet_damaged", message=message)
 
     def _batch(self, part: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -440,7 +445,7 @@ class _Reader:
 
 
 def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
-    """Return a batch with a column more for each that has wrong rows: what is wrong, or null."""
+    """Return a batch with one more column for each with wrong rows: the mistake, or null."""
     for name, rows in wrong.items():
         marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
         batch = batch.append_column(f"{name}{_WRONG}", marks)
@@ -471,7 +476,7 @@ def _small(batch: pa.RecordBatch, bytes_max: int, before: int) -> Iterator[pa.Re
         yield batch
         return
     if batch.num_rows == 1:
-        message = f"the row decodes to {size} bytes, at most {bytes_max} are allowed"
+        message = f"the row decodes to {size} bytes, but at most {bytes_max} are allowed"
         raise FileRejectedError(rule="line_too_long", message=message, line=before + 1)
     half = batch.num_rows // 2
     yield from _small(batch.slice(0, half), bytes_max, before)

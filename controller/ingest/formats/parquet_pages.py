@@ -35,8 +35,8 @@ ENCRYPTED_MAGIC = b"PARE"
 _ROW_GROUPS, _COLUMNS, _CRYPTO_METADATA = 4, 1, 8
 _SIGNATURE_BYTES, _ZEROS = 28, 8
 ENCRYPTED = (
-    "the file is encrypted, and the service has no keys; write it without encryption, or decrypt "
-    "it before it is dropped, such as by pyarrow with decryption_properties"
+    "the file is encrypted, and the service has no keys. Write it without encryption, or decrypt "
+    "it before dropping it, for example with pyarrow and decryption_properties"
 )
 
 _OLD_WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?")
@@ -52,7 +52,7 @@ class _Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page by its header: `bytes` uncompressed; what a header does not say is -1."""
+    """One page by its header: `bytes` uncompressed; missing values are -1."""
 
     kind: int
     bytes: int
@@ -158,7 +158,10 @@ def _footer(handle: int, size: int) -> bytes:
         _refuse("parquet_damaged", "the file does not end as Parquet; it is damaged or truncated")
     (length,) = struct.unpack("<I", tail[:4])
     if length > FOOTER_BYTES_MAX:
-        _refuse("parquet_limits", f"the footer has {length} bytes, at most {FOOTER_BYTES_MAX}")
+        _refuse(
+            "parquet_limits",
+            f"the footer has {length} bytes, but at most {FOOTER_BYTES_MAX} are allowed",
+        )
     if length + 12 > size:
         _refuse("parquet_damaged", "the footer is larger than the file")
     return os.pread(handle, length, size - 8 - length)

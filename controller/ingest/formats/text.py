@@ -126,9 +126,9 @@ def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> Non
     notes.last_line_open = True
     if options.final_newline_required:
         message = (
-            "the last line has no line end, so the file may be cut inside its last value; end "
-            "the last line too, or say in the source that its files never do: "
-            'options: {final_newline: "optional"}'
+            "the last line has no line end, so the file may be cut off inside its last value. End "
+            "the last line with a line end, or declare in the source that its files never have "
+            'one: options: {final_newline: "optional"}'
         )
         last = block.first + block.count - 1
         raise FileRejectedError(rule="line_end", message=message, line=last)
@@ -175,7 +175,9 @@ def _without_mark(data: bytes, encoding: str) -> bytes:
         message = "the text is UTF-16, which is not supported; write UTF-8"
         raise FileRejectedError(rule="encoding", message=message, line=1)
     if encoding != "utf-8" and data.startswith(_BOM):
-        message = f"the text has the mark of UTF-8, and the source says that it is {encoding}"
+        message = (
+            f"the text begins with the byte order mark of UTF-8, but the source declares {encoding}"
+        )
         raise FileRejectedError(rule="encoding", message=message, line=1)
     return data.removeprefix(_BOM)
 

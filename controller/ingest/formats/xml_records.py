@@ -120,8 +120,8 @@ class _Records:
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (
-                "a wrong record begins on the line of another record; a source that puts records "
-                "aside needs each record to begin on a line of its own"
+                "a wrong record begins on the same line as another record; in a source that sets "
+                "records aside, each record must begin on its own line"
             )
             raise FileRejectedError(rule="xml_limits", message=message, line=line)
 
@@ -152,7 +152,7 @@ class _Records:
 
     def _doctype(self, *_: Any) -> NoReturn:
         message = (
-            "a document type is not accepted, since it can define entities and name other files; "
+            "<!DOCTYPE> is not accepted, since it can define entities and refer to other files; "
             "write the file without <!DOCTYPE>"
         )
         raise FileRejectedError(
@@ -232,7 +232,7 @@ class _Records:
 
     def _put(self, column: str, value: str | None) -> None:
         if column in self._row:
-            self._wrong(f"{excerpt(column)} comes twice")
+            self._wrong(f"{excerpt(column)} occurs twice")
         self._row[column] = value
 
     def _wrong(self, problem: str) -> None:

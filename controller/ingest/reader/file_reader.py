@@ -66,6 +66,7 @@ class ReadRequest:
     Attributes:
         files: At least one, in the order of their records.
         seconds: After this time no other file is begun, so that slow files delay no other source.
+        draft: What it writes is compared with an earlier file and removed; see `PartWriter`.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -80,6 +81,7 @@ class ReadRequest:
     seconds: float = math.inf
     whole: bool = True
     keys: tuple[GroupKey, ...] = ()
+    draft: bool = False
 
     @property
     def path(self) -> str:
@@ -106,6 +108,7 @@ class ReadRequest:
             schema=self.schema,
             limits=self.limits,
             keys=self.keys,
+            draft=self.draft,
         )
 
 
@@ -153,9 +156,9 @@ class StuckReader:
         """Description for an operator."""
         return (
             f"the process that reads {self.file!r} has made no progress for "
-            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. It is "
-            f"ended in {self.ends_in_seconds:.0f} s, and the file is read again; other files of "
-            "the source wait"
+            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. The "
+            f"service ends the process in {self.ends_in_seconds:.0f} s and reads the file again. "
+            "Until then other files of the source wait"
         )
 
 
@@ -296,8 +299,8 @@ def _read(
     with ClaimedContent(file.path, request.limits, stopping, worked) as content:
         if content.size != file.size:
             message = (
-                f"had {file.size} bytes when it was claimed, now {content.size}; write it "
-                "under a name that ends in .part and rename it when it is complete"
+                f"had {file.size} bytes when it was claimed, but has {content.size} now; write "
+                "files under a name that ends in .part, and rename them when they are complete"
             )
             raise FileRejectedError(rule="file_changed", message=message)
         for batch in read_batches(content, request.node, request.limits, notes, file=file.file):

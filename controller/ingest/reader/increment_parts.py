@@ -51,7 +51,13 @@ class WrittenPart:
 
 
 class PartWriter:
-    """Writes the parts of one increment under temporary names."""
+    """Writes the parts of one increment under temporary names.
+
+    Args:
+        keys: The keys of which its files have an index.
+        first: The number of the first part.
+        draft: Its parts are read once and removed, so they are neither compressed nor indexed.
+    """
 
     def __init__(
         self,
@@ -63,8 +69,10 @@ class PartWriter:
         limits: IngestLimits,
         keys: Sequence[GroupKey] = (),
         first: int = 0,
+        draft: bool = False,
     ) -> None:
-        self._first, self._keys, self._index_bytes = first, keys, 0
+        self._first, self._index_bytes, self._draft = first, 0, draft
+        self._keys = () if draft else keys
         self._folder, self._index, self._claim = folder, index, claim
         self._schema, self._limits = arrow_schema(schema), limits
         self._parts: list[WrittenPart] = []
@@ -86,7 +94,7 @@ class PartWriter:
                 self._write_row_group()
 
     def finish(self) -> tuple[WrittenPart, ...]:
-        """Write what was gathered, close the last part and return all."""
+        """Write the gathered records, close the last part and return all."""
         self._write_row_group()
         if self._open is not None:
             self._close_part()
@@ -114,7 +122,7 @@ class PartWriter:
             table = with_index(table, self._keys, self._index_bytes)
         if self._open is None:
             name = flow_file(self._index, self._first + len(self._parts), self._claim)
-            self._open = _Part(self._folder, name, table, len(self._keys))
+            self._open = _Part(self._folder, name, table, len(self._keys), draft=self._draft)
         self._open.write(table)
         if self._open.bytes >= self._limits.part_bytes:
             self._close_part()
@@ -166,9 +174,9 @@ class PartNames:
     def discard(self) -> None:
         """Remove the parts of this increment as far as possible; may be called again.
 
-        A reader that was killed could not say what it wrote, so the temporary names are tried in
-        order. A part under its final name that this object did not name stays: another controller
-        took over, and its log may name it.
+        A killed reader leaves no list of its files, so the temporary names are tried in order.
+        Parts with a final name are kept unless this object gave that name: another controller may
+        have taken over, and its log may refer to them.
         """
         part, missing = 0, False
         while not missing:
@@ -209,7 +217,7 @@ def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
 
 
 def _hardly_repeats(column: pa.ChunkedArray) -> bool:
-    """Return whether a value comes less than twice on average, as far as two samples say.
+    """Return whether a value occurs less than twice on average, by two samples.
 
     Among `_SAMPLE` values drawn from as many different ones as a half of all rows, some
     `_SAMPLE ** 2 / rows` came before. Neighbours are counted, too: sorted values repeat there only.
@@ -233,14 +241,25 @@ def _temporary(name: str) -> str:
 class _Part:
     """One Parquet file under its temporary name."""
 
-    def __init__(self, folder: str, name: str, first: pa.Table, indexes: int) -> None:
+    def __init__(
+        self, folder: str, name: str, first: pa.Table, indexes: int, *, draft: bool
+    ) -> None:
         self.name, self.records, self.bytes = name, 0, 0
         self._temporary = f"{folder}/{_temporary(name)}"
-        names: Any = _repeating(first, indexes)
-        codec = "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
+        names: Any = False if draft else _repeating(first, indexes)
+        codec: Any = "none" if draft else "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
+        described: Any = True
+        if indexes:  # bits of hashes cannot be made smaller, and have no order
+            described = _leaves(pa.schema(list(first.schema)[:-indexes]))
+            codec = dict.fromkeys(described, codec)
         self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
         self._writer: Any = pq.ParquetWriter(
-            self._file, first.schema, compression=codec, use_dictionary=names, **CHECKED
+            self._file,
+            first.schema,
+            compression=codec,
+            use_dictionary=names,
+            write_statistics=described,
+            **CHECKED,
         )
 
     def write(self, table: pa.Table) -> None:

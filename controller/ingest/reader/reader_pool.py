@@ -141,7 +141,7 @@ class _Process:
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def kill(self) -> None:
-        """Kill the process at once, whatever it does."""
+        """Kill the process at once."""
         self._process.kill()
 
     def end(self) -> None:
@@ -191,7 +191,7 @@ class ReaderPool:
         return [one for watch in watches if (one := watch.stuck(now)) is not None]
 
     def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
-        """Read the first files; `FileReader` says what it raises.
+        """Read the first files; raises the errors of `FileReader`.
 
         A file that ends the process, or takes too long, ends the batch before it. If the files are
         read `whole`, it is read once more; then it is refused, and the others with it.
@@ -371,11 +371,14 @@ class _Watch:
         if computed > before or self.worked > worked:
             self._moved = now, computed, self.worked
         elif now - since > limits.silent_seconds_max:
-            message = f"nothing was read for {limits.silent_seconds_max:g} s; the device hangs"
+            message = (
+                f"no byte could be read for {limits.silent_seconds_max:g} s; the device of the "
+                "file hangs"
+            )
             raise OSError(ETIMEDOUT, message, self._request.path)
 
     def stuck(self, now: float) -> StuckReader | None:
-        """Return what is known of the reader if it is stuck; called from any thread."""
+        """Return the known facts about a stuck reader; called from any thread."""
         limits, silent = self._request.limits, now - self._moved[0]
         if silent < limits.silent_seconds_shown:
             return None
@@ -386,8 +389,8 @@ class _Watch:
 
 def _too_slow(seconds: float, worked: int) -> FileRejectedError:
     message = (
-        f"reading it took {seconds:.0f} s of the processor for the first {worked} bytes, which is "
-        "more than a sound file takes; if it is one, raise CBP_FILE_SECONDS_MAX"
+        f"reading the first {worked} bytes took {seconds:.0f} s of processor time, which is more "
+        "than a valid file needs; if the file is valid, raise CBP_FILE_SECONDS_MAX"
     )
     return FileRejectedError(rule="file_too_slow", message=message)
 
@@ -397,7 +400,7 @@ def _lost(status: int | None) -> FileRejectedError:
     if status is not None and status < 0:
         how = signal.Signals(-status).name
     message = (
-        f"the process that read it ended twice ({how}); the file is damaged, or the machine is "
-        "out of memory: look at the service's log, then drop it again"
+        f"the process that read the file ended twice ({how}). Either the file is damaged, or the "
+        "machine ran out of memory: see the service's log, then drop the file again"
     )
     return FileRejectedError(rule="file_ends_reader", message=message, cause=how)

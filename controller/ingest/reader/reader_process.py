@@ -118,14 +118,14 @@ def _is_past(seconds: Callable[[], float], until: float) -> bool:
 
 def _too_large(memory_bytes_max: int) -> FileRejectedError:
     message = (
-        f"reading it takes more than {memory_bytes_max >> 20} MiB of memory; "
-        "write smaller records, row groups or files, or raise CBP_FILE_MEMORY_BYTES_MAX"
+        f"reading the file takes more than {memory_bytes_max >> 20} MiB of memory; write smaller "
+        "records, row groups or files, or raise CBP_FILE_MEMORY_BYTES_MAX"
     )
     return FileRejectedError(rule="file_too_large_in_memory", message=message)
 
 
 def limit_memory(more: int | None) -> None:
-    """Limit this process to `more` bytes beyond what it has; None: no limit."""
+    """Limit this process to `more` bytes beyond its present memory; None: no limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = resource.RLIM_INFINITY if more is None else memory_bytes(os.getpid())[0] + more
     if hard != resource.RLIM_INFINITY:

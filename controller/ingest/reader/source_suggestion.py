@@ -75,8 +75,8 @@ def column_name_problem(name: str) -> str:
     if _NAME.fullmatch(name):
         return ""
     return (
-        f"{excerpt(name)} can be no column (letters, digits and '_'): rename it in the file, or "
-        "leave it out with options: {unknown: ignore}"
+        f"{excerpt(name)} is not a valid column name (letters, digits and '_'): rename the field "
+        "in the file, or ignore it with options: {unknown: ignore}"
     )
 
 
@@ -85,16 +85,18 @@ def of_texts(name: str, cells: Sequence[str | None]) -> Column:
     texts = [cell for cell in cells if cell is not None]
     nullable = len(texts) < len(cells)
     if not texts:
-        return Column(name, "STRING", True, doubts=("it is null in the whole sample",))
+        return Column(name, "STRING", True, doubts=("it is null in every record of the sample",))
     kind, doubts = "STRING", list[str]()
     if any(map(_PADDED.match, texts)):
-        doubts.append("it has numbers that begin with 0, so it stays text")
+        doubts.append("some of its numbers begin with 0, so the type is STRING")
     elif kinds := [kind for kind in _TEXT_KINDS if _holds(kind, texts)]:
         kind = kinds[0]
     if kind == "BIGINT" and set(texts) <= {"0", "1"}:
-        doubts.append("it has 0 and 1 only; a BOOLEAN is written true and false")
+        doubts.append(
+            "it has only the values 0 and 1; a BOOLEAN would be written as true and false"
+        )
     if kind == "STRING" and all(map(_DAY_ELSEWHERE.fullmatch, texts)):
-        doubts.append("it looks like days; a DATE is written YYYY-MM-DD")
+        doubts.append("its values look like dates; a DATE is written as YYYY-MM-DD")
     zoneless = kind == "TIMESTAMP" and any(map(_ZONELESS.fullmatch, texts))
     return Column(name, kind, nullable, zoneless, tuple(doubts))
 
@@ -124,7 +126,7 @@ def of_json(name: str, values: Sequence[Any]) -> Column:
 
 def _json_type(values: Sequence[Any], doubts: list[str], zoneless: list[bool], depth: int) -> str:
     if not values:
-        doubts.append("it is null or empty in the whole sample, so its type is not known")
+        doubts.append("it is null or empty in every record of the sample, so its type is unknown")
         return "STRING"
     kinds = set(map(type, values))
     if kinds == {bool}:
@@ -135,7 +137,7 @@ def _json_type(values: Sequence[Any], doubts: list[str], zoneless: list[bool], d
         )
     if kinds <= {int, float}:
         if int in kinds:
-            doubts.append("it has whole numbers too; they become DOUBLE")
+            doubts.append("some of its values are whole numbers, which become DOUBLE")
         return "DOUBLE"
     if kinds == {str}:
         return _json_text(values, zoneless)
@@ -145,7 +147,7 @@ def _json_type(values: Sequence[Any], doubts: list[str], zoneless: list[bool], d
     if depth < _DEPTH_MAX and kinds == {dict}:
         return _struct(values, doubts, zoneless, depth)
     names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    doubts.append(f"its values are of several kinds ({names}): no type holds them all")
+    doubts.append(f"its values have several kinds ({names}), and no type can hold them all")
     return "STRING"
 
 
@@ -164,7 +166,7 @@ def _struct(
     bad = next((name for name in names if not _NAME.fullmatch(name)), None)
     if bad is not None or len(names) > _FIELDS_MAX or not names:
         items = [item for value in values for item in value.values() if item is not None]
-        doubts.append("its keys are not field names, so it is read as a map")
+        doubts.append("its keys are not valid field names, so its type is a MAP")
         return f"MAP<STRING, {_json_type(items, doubts, zoneless, depth + 1)}>"
     fields = []
     for name in names:
@@ -223,7 +225,7 @@ class Suggestion:
 
 
 def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
-    """Return what a file suggests; raises `FileRejectedError` or `OSError`."""
+    """Return the suggestion for a file; raises `FileRejectedError` or `OSError`."""
     limits = IngestLimits()
     made = _suggested(path, limits, records)
     zoneless = [column.name for column in made.columns if column.zoneless]
@@ -309,7 +311,7 @@ def _typed(
         problem = column_name_problem(name)
         kind = None if type_ is None else _sql_type(type_)
         if problem or kind is None:
-            doubts.append(problem or f"column {name!r} has a type that no column has: left out")
+            doubts.append(problem or f"column {name!r} has an unsupported type, so it is ignored")
             continue
         zoneless = type_ is not None and pt.is_timestamp(type_) and type_.tz is None
         columns.append(Column(name, kind, nullable, zoneless))
@@ -372,12 +374,13 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
     made = _of_lines(lines[:records])
     if made.format != "jsonl":
         if encoding != "utf-8":
-            doubt = f"it is not UTF-8: {encoding} is a guess"
+            doubt = f"the file is not UTF-8: {encoding} is a guess"
             options = {**made.options, "encoding": encoding}
             made = replace(made, options=options, doubts=(*made.doubts, doubt))
         if open_end:
             doubt = (
-                "its last line has no line end: it may be truncated, or its producer writes none"
+                "the last line has no line end: the file may be truncated, or its producer never "
+                "writes the last line end"
             )
             options = {**made.options, "final_newline": "optional"}
             made = replace(made, options=options, doubts=(*made.doubts, doubt))
@@ -399,7 +402,7 @@ def _of_lines(lines: Sequence[str]) -> Suggestion:
         column = Column("line", "STRING", True)
         return Suggestion("text", (column,), {}, len(lines), doubts=("the file has no records",))
     if filled[0].lstrip().startswith("<"):
-        doubt = "it looks like XML: declare its columns yourself, and options: {record: ...}"
+        doubt = "the file looks like XML: declare its columns yourself, and options: {record: ...}"
         return Suggestion("xml", (), {}, 0, doubts=(doubt,))
     rows = [_object(line) for line in lines]
     wrong = _misfits(lines, [row is not None for row in rows])
@@ -430,13 +433,13 @@ def _mostly(misfits: Sequence[int], records: int) -> bool:
 
 
 def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Suggestion:
-    """Return a suggestion that says which lines are not records, if there are a few."""
+    """Return a suggestion that lists lines that are not records, if there are a few."""
     if not misfits or not _mostly(misfits, records):
         return made
     verb = "is" if len(misfits) == 1 else "are"
     doubt = (
-        f"{len(misfits):,} of {format_count(records, 'line')} {verb} no {made.format}: the "
-        f"first is line {misfits[0]}; on_bad_records: reject_rows puts such records aside"
+        f"{len(misfits):,} of {format_count(records, 'line')} {verb} not valid {made.format}: the "
+        f"first is line {misfits[0]}; on_bad_records: reject_rows sets such records aside"
     )
     return replace(made, doubts=(*made.doubts, doubt), misfits=len(misfits))
 
@@ -472,7 +475,7 @@ def _access_log(layout: str, records: int) -> Suggestion:
 
 
 def _csv(lines: Sequence[str]) -> Suggestion | None:
-    """Return what a file of cells suggests; `None` for a file without cells."""
+    """Return the suggestion for a file of cells; `None` for a file without cells."""
     best: tuple[int, str, list[tuple[int, list[str]]]] | None = None
     for delimiter in _DELIMITERS:
         try:

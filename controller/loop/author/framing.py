@@ -1,4 +1,4 @@
-"""Framing: cuts what arrived at framed inputs into frames, in threads beside the tick.
+"""Framing: cuts arrivals at framed inputs into frames, in threads beside the tick.
 
 Each output increment is read once per framed input, in order, and replaced by the frames that
 end in it; a punctuation is between two increments. Frames are a function of the flow and its
@@ -66,7 +66,7 @@ class Frames(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Framer:
-    """Frames what arrived; every method may be called from any thread.
+    """Frames arrivals; every method may be called from any thread.
 
     Attributes:
         seconds_max: Time limit of one output increment; 0 means no limit.
@@ -94,7 +94,7 @@ class Framer:
     # beside the tick
 
     def start(self, stages: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
-        """Begin to frame what waits at these stages, as far as there are free places."""
+        """Begin to frame queued increments of these stages, as far as there are free slots."""
         asked, rests = self._questions.busy(), self.isolation.resting
         waiting = [one for one in stages if (one[0].name, one[1].name) not in asked]
         waiting = [one for one in waiting if rests(one[0].name, FRAMED_ASIDE) is None]
@@ -139,7 +139,7 @@ class Framer:
             self._idle_since.clear()
 
     def stop(self) -> None:
-        """Drop all work; what is under way records nothing."""
+        """Drop all work; work under way records nothing."""
         self._quiet(self._questions.stop())
 
     def _quiet(self, dropped: Iterable[StageId]) -> None:
@@ -186,7 +186,7 @@ class Framer:
         wanted: Callable[[], bool],
         begins: Callable[[InputSpec], None] = lambda spec: None,
     ) -> None:
-        """Frame what waits at a stage, step by step, as long as that is wanted; raises `CbpError`.
+        """Frame a stage's queued increments step by step, while wanted; raises `CbpError`.
 
         Args:
             wanted: Asked before each step, and again before the step is recorded.
@@ -311,7 +311,7 @@ class Framer:
     def next_close(
         self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
     ) -> datetime:
-        """Return when idle time will close a frame of a stage, if nothing else comes."""
+        """Return when idle time will close a frame of a stage, if no more records arrive."""
         ends = [
             idle_at(connector, self._since(record, node, connector), seconds)
             for spec in node.translator.framed
@@ -332,7 +332,7 @@ class Framer:
         return connector.close_is_due(self.store.next_index(record.name, flow))
 
     def _since(self, record: DataflowRecord, node: StageNode, connector: Connector) -> datetime:
-        """Return when the last record came; now, if a lost store does not know its increment."""
+        """Return when the last record arrived; now, if a lost store does not know its increment."""
         assert connector.framing is not None, "asked of framed inputs only"
         flow, last = node.wiring[connector.input], connector.framing.last
         key = record.name, node.name, connector.input, last

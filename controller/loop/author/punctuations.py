@@ -64,6 +64,12 @@ class PunctuationLog:
             yield read_record(self._files, path, Punctuation.from_json)
             number += 1
 
+    def before(self, number: int) -> Iterator[Punctuation]:
+        """Yield the punctuations before `number`, newest first, down to the first missing one."""
+        while self._files.exists(path := self._path(number - 1)):
+            number -= 1
+            yield read_record(self._files, path, Punctuation.from_json)
+
     def trim(self, number: int) -> None:
         """Remove the entries before `number`; a durable position replaces them."""
         for entry_number in record_numbers(self._files.list_names(self._folder)):
@@ -151,7 +157,7 @@ class Punctuations:
             self._current.add(record.name)
 
     def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted, or led by another instance since."""
+        """Forget a dataflow that was deleted, or led by another instance since."""
         with self._guard:
             self._current.discard(dataflow)
 

@@ -27,7 +27,7 @@ import structlog
 
 from cbp.errors import AuthorCodeError, CbpError, text_of
 from cbp.model.flow.connector import Connector, Decision
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.scheduler import Answer, StageView
 from controller.loop.author.timed_calls import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
@@ -116,7 +116,7 @@ class RunnableAnswers:
         self._questions.stop()
 
     def _ask(self, view: StageView, life: Life) -> tuple[_Asked, bool]:
-        """Return the stage's open question if it still counts, else a new one; and whether new."""
+        """Return the stage's open question if still valid, otherwise a new one; and whether new."""
         of = life, view.epoch
         known = self._asked.get(view.id)
         if known is not None and _counts(known, of, view):
@@ -125,7 +125,7 @@ class RunnableAnswers:
         runnable, connectors, memo = view.runnable, view.connectors, view.memo
         question = TimedCall(view.id, runnable.name, runnable.place, self.seconds_max, SETTING)
         answer = self._questions.ask(
-            question, lambda: consult(view.stage, runnable, connectors, memo)
+            question, lambda: call_runnable(view.stage, runnable, connectors, memo)
         )
         if answer is None:  # the service stops
             answer = Future()

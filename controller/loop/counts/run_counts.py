@@ -128,7 +128,7 @@ class RunCounts:
         tick: Callable[[], _T],
         waits: Callable[[], Iterable[Mapping[tuple[str, str], Wait]]],
     ) -> _T:
-        """Do a tick and count it, with what stages waited for since the last one.
+        """Do a tick and count it, with the waits of stages since the last one.
 
         Args:
             waits: Returns the waits of the dataflows that the tick looked at: those of the others
@@ -153,7 +153,7 @@ class RunCounts:
                         counts.waited[dataflow, stage, wait.kind] += since
 
     def forget(self, dataflow: str) -> None:
-        """Drop what was counted of a deleted dataflow."""
+        """Drop the counts of a deleted dataflow."""
         with self._lock:
             counts = self._counts
             tables: tuple[dict[Any, Any], ...] = (

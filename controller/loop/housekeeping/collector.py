@@ -1,4 +1,4 @@
-"""Garbage collection: a dataflow keeps on disk only what is still needed.
+"""Garbage collection: removes files of a dataflow that are no longer needed.
 
 A collection is due every `every` epochs of a dataflow, at the first tick that starts nothing;
 after twice as many epochs, at any tick. First the dataflow's position is put beside the records of
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """The result of a collection of one dataflow: what it removes and keeps, with the reasons.
+    """The result of a collection of one dataflow: removed and kept files, with reasons.
 
     Attributes:
         tables: Table folder -> what is removed from it and what stays.
@@ -121,7 +121,7 @@ class Collector:
         )
 
     def keep(self, *, calm: bool) -> None:
-        """Collect what is due."""
+        """Collect dataflows that are due."""
         self._ticks += 1
         if calm:
             self.scrubbing.step()
@@ -139,7 +139,7 @@ class Collector:
                     self.isolation.attempt(name, "collected", partial(self._keep, name))
 
     def look(self, name: str) -> Garbage:
-        """Return what a collection of a dataflow would remove now, and why the rest stays."""
+        """Return the files that a collection would remove now, and why the others stay."""
         record = self.store.dataflow(name)
         past = self._past(record)
         nodes = [node for unit in self.catalog.units(record).values() for node in unit.members]
@@ -154,7 +154,7 @@ class Collector:
         )
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return what `look` found before. Raises `NotFoundError`."""
+        """Collect a dataflow now; return the earlier result of `look`. Raises `NotFoundError`."""
         with self.exclusion.hold(name, _COLLECTED):
             garbage = self.look(name)
             self._kept_at[name] = self.store.epochs().get(name, 0)

@@ -70,7 +70,7 @@ class Inputs:
     building: Collection[str]
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
-        """Return source -> what is removed of it; reads only.
+        """Return the removed increments by source; reads only.
 
         Args:
             needed: Files that connectors and positions name, relative to its folder.
@@ -92,6 +92,9 @@ class Inputs:
         """Return whether a replacement waits, or can wait again: its groups need all inputs."""
         connectors = self.store.connectors(name).values()
         if any(one.gone for inputs in connectors for c in inputs.values() for one in c.waiting):
+            return True
+        claims = (one for source in sources for one in self.store.open_claims(name, source))
+        if any((one.same_as or {}).get("by") in ("replaced", "retracted") for one in claims):
             return True
         return any(
             one.increment.gone

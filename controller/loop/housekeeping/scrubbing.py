@@ -140,7 +140,7 @@ class Scrubbing:
         self._rest = Rest(now, now + min(_BETWEEN, self._round))
 
     def progress(self, name: str) -> Progress:
-        """Return how far the round is with a dataflow, and what is damaged in it."""
+        """Return the progress of the round in a dataflow, and its damaged files."""
         if name not in self._progress:
             self._progress[name] = self._remembered(name)
         return self._progress[name]
@@ -158,7 +158,7 @@ class Scrubbing:
         return DamageTrouble(name, "scrubbed", kind(first.path, first.why), since, damages, again)
 
     def forget(self, name: str) -> None:
-        """Drop what is known about a deleted dataflow."""
+        """Forget a deleted dataflow."""
         self._progress.pop(name, None)
         self.files.remove(self._note(name))
 
@@ -229,7 +229,7 @@ class Scrubbing:
     def take(
         self, name: str, damages: Mapping[str, Damage], now: datetime, *, since: datetime
     ) -> None:
-        """Replace the findings of a dataflow by those of a complete reading.
+        """Replace the findings of a dataflow by the result of a complete reading.
 
         Args:
             damages: The findings, by path.
@@ -276,7 +276,7 @@ class DamageTrouble(Trouble):
     def words(self) -> str:
         """The trouble in words, for an operator."""
         files = format_count(self.tries, "file is", "files are")
-        return f"{files} damaged (`cbp scrub {self.dataflow}` lists what is): {self.error.message}"
+        return f"{files} damaged (`cbp scrub {self.dataflow}` lists them): {self.error.message}"
 
 
 def _progress_of(value: Mapping[str, Any]) -> Progress:

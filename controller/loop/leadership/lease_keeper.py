@@ -1,4 +1,4 @@
-"""Lease keeper: keeps the lease, and says whether this instance leads.
+"""Lease keeper: renews the lease, and knows whether this instance leads.
 
     keep()    called by a thread of its own: renew the lease, watch it, or apply for it
     check()   called by `Fence` before every durable effect
@@ -84,12 +84,12 @@ class LeaseKeeper:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which this instance leads, or led until it has retired; else 0."""
+        """The epoch in which this instance leads, or led until it has retired; otherwise 0."""
         with self._lock:
             return self._term.epoch if self._term else 0
 
     def standing(self) -> Standing:
-        """Return what clients see of leadership."""
+        """Return the clients' view of leadership."""
         role = self.role
         with self._lock:
             if role is Role.LEADS:
@@ -109,13 +109,16 @@ class LeaseKeeper:
         if role is Role.RETIRES:
             return self._retiring
         if role is Role.UNSURE:
-            return "the lease could not be renewed in time; it continues once that works again"
+            return (
+                "the lease could not be renewed in time; this controller continues once it can "
+                "renew the lease"
+            )
         if standing.leader:
             return f"the controller at {standing.leader} leads (epoch {standing.epoch})"
         return "no controller is known to lead at the moment"
 
     def keep(self) -> None:
-        """Do what is due about the lease; after an error of the database, the next call retries."""
+        """Do due work on the lease; after an error of the database, the next call retries."""
         try:
             self._keep()
         except CbpError as error:
@@ -126,13 +129,13 @@ class LeaseKeeper:
             self._complaint = ""
 
     def begin(self) -> None:
-        """Take the lease if it is free; raises what the database raises."""
+        """Take the lease if it is free; raises errors of the database."""
         if self._store.shared:
             self._keep()
             return
         lease = self._store.take_lease(self._holder, self._address, milliseconds=0)
         if lease is None:
-            raise LeaseLostError(None, "its database has a lease that is not free")
+            raise LeaseLostError(None, "another controller holds the lease in its database")
         self._store.fence(lease.epoch)
         with self._lock:
             self._seen, self._term = lease, Term(lease.epoch, math.inf)

@@ -21,12 +21,12 @@ from controller.store.base import DataflowRecord
 
 
 class Changing(Protocol):
-    """What changes dataflows; `Controller.change` says more."""
+    """The operation that changes dataflows; see `Controller.change`."""
 
     def change(
         self, document: Any, *, expected_version: int | None, dry_run: bool = False
     ) -> Changed:
-        """Replace a dataflow by a new version, or return what that would do."""
+        """Replace a dataflow by a new version, or return the effects of that."""
         ...
 
 
@@ -49,8 +49,8 @@ def add_columns(
     planned.require_allowed()
     if others := [one for one in planned.plan.stages.values() if one.kind != "kept"]:
         message = (
-            f"the new version would change this stage too ({others[0].kind}); register a version "
-            f"whose schema of {source!r} has {', '.join(columns)}, then admit the file again"
+            f"the new version would also change this stage ({others[0].kind}). Register a version "
+            f"whose schema of {source!r} has {', '.join(columns)}, then readmit the file"
         )
         mistake = Mistake("columns_not_alone", f"stages.{others[0].name}", message)
         raise ChangeRefusedError(record.name, [mistake])

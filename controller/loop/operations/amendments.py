@@ -34,9 +34,9 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-HELD = "checked for a roll-back that is not finished"
+HELD = "checked for an unfinished roll-back"
 
-UNFINISHED = "has a roll-back or a correction that may be unfinished; resume the dataflow"
+UNFINISHED = "a roll-back or a correction may be unfinished; resume the dataflow with `cbp resume`"
 
 
 class Amendments:
@@ -84,7 +84,7 @@ class Amendments:
             drop_later: Do not queue again what arrived at sources since then, and do not repeat
                 closes made since then.
             without: Files, or increments, that are left out; see
-                `controller.loop.recovery.named_files`.
+                `controller.loop.recovery.left_out_files`.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
@@ -119,8 +119,8 @@ class Amendments:
             for one in self._store.stages(name):
                 self._finisher.require_redone(name, one)
             raise
-        tell("waits until runs have ended", 0, 0, "")
-        with self._quiet(name, "is being rolled back", cancel=True) as record:
+        tell("waits for runs to end", 0, 0, "")
+        with self._quiet(name, "the dataflow is being rolled back", cancel=True) as record:
             if pause:
                 self._store.set_desired(name, "paused")
             self._finisher.finish_all(record)
@@ -156,7 +156,7 @@ class Amendments:
         return self._rollbacks.moments(self._store.dataflow(name), limit, since, until)
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
-        """Return the roll-backs of a dataflow, oldest first: who, why, from where, to where."""
+        """Return the roll-backs of a dataflow with person, reason and positions, oldest first."""
         return self._open_log(self._store.dataflow(name).folder).generations
 
     def correct(
@@ -192,7 +192,7 @@ class Amendments:
             if request and made.note.request == request:
                 return made
         note = CorrectionNote(stage, state, len(corrections), "", who, why, request)
-        with self._quiet(name, "is being corrected", cancel=False):
+        with self._quiet(name, "the dataflow is being corrected", cancel=False):
             # Check again: the dataflow may have changed meanwhile.
             record = self._corrections.check(name, stage, state, corrections)
             self._finisher.publish(record)
@@ -212,7 +212,7 @@ class Amendments:
         request: str = "",
         tell: Tell = untold,
     ) -> GivenBack:
-        """Give back what a stage had set aside, in its order, as an epoch of its own.
+        """Give back the records that a stage set aside, in order, in an epoch of their own.
 
         What fails again stays set aside. Runs under way are waited for.
 
@@ -229,13 +229,15 @@ class Amendments:
             if request and made.note.request == request:
                 return GivenBack.recorded(made)
         note = CorrectionNote(stage, "", 0, "", who, why, request)
-        why = f"gets back what {stage!r} set aside"
+        why = f"the records that stage {stage!r} set aside are being given back"
         with self._with_set_aside(name, stage, why, tell) as record:
             return self._corrections.give_back(record, note, tell)
 
     def try_to_give_back(self, name: str, stage: str, *, tell: Tell = untold) -> GivenBack:
-        """Return what `give_back` would do now; changes nothing, and raises the same."""
-        with self._with_set_aside(name, stage, f"tries what {stage!r} set aside", tell) as record:
+        """Return the effects of `give_back`; changes nothing, and raises the same errors."""
+        with self._with_set_aside(
+            name, stage, f"the records that stage {stage!r} set aside are being tried", tell
+        ) as record:
             return self._corrections.try_to_give_back(record, stage, tell)
 
     @contextmanager
@@ -244,9 +246,9 @@ class Amendments:
     ) -> Iterator[DataflowRecord]:
         """Let a dataflow be quiet, with all that is set aside published."""
         self._corrections.check_give_back(name, stage)
-        tell("waits until runs have ended", 0, 0, "")
+        tell("waits for runs to end", 0, 0, "")
         with self._quiet(name, reason, cancel=False) as record:
-            tell("publishes what has ended", 0, 0, "")
+            tell("publishes the runs that have ended", 0, 0, "")
             self._finisher.publish(record)
             yield self._corrections.check_give_back(name, stage, published=True)
 

@@ -1,4 +1,4 @@
-"""Jobs: an amendment goes on in a thread of its own, and shows how far it is.
+"""Jobs: an amendment runs in a thread of its own, and shows its progress.
 
     begin -> running, step by step -> done
                   '-----------------> failed: nothing has changed, or recovery finishes it
@@ -97,7 +97,7 @@ class Jobs(ABC, Generic[R]):
 
     @abstractmethod
     def recorded(self, name: str, id_: str) -> Job[R] | None:
-        """Return a job that was done before, by what it recorded; raises `NotFoundError`."""
+        """Return an earlier job from its records; raises `NotFoundError`."""
 
     def show(self, name: str, id_: str) -> Job[R]:
         """Return one job.
@@ -149,7 +149,7 @@ class Jobs(ABC, Generic[R]):
             self._table.show(id_, status="failed", error=error)
             _log.warning("job.failed", kind=self.kind, job=id_, error=error.as_dict())
         except Exception as cause:  # an author's code, or a store, may raise anything
-            message = f"the {self.kind} stopped with an unexpected error: {cause!r:.500}"
+            message = f"the {self.kind} stopped because of an unexpected error: {cause!r:.500}"
             self._table.show(id_, status="failed", error=InvariantError(message))
             _log.warning("job.failed", kind=self.kind, job=id_, exc_info=cause)
         else:
@@ -230,10 +230,10 @@ GiveBackJob = Job[GivenBack]
 class GiveBackJobs(Jobs[GivenBack]):
     """Starts to give back, and reports the progress; safe to use from several threads."""
 
-    kind, busy = "give-back", "gets back what was set aside"
+    kind, busy = "give-back", "gets back records that were set aside"
 
     def start(self, name: str, stage: str, *, who: str, why: str, request: str = "") -> GiveBackJob:
-        """Begin to give back what a stage had set aside; returns at once.
+        """Begin to give back the records that a stage set aside; returns at once.
 
         Arguments: see `Amendments.give_back`.
 
@@ -253,7 +253,7 @@ class GiveBackJobs(Jobs[GivenBack]):
         return self._begin(name, request, carry_out, stage)
 
     def start_trial(self, name: str, stage: str) -> GiveBackJob:
-        """Begin to call a stage's code with what is set aside; changes nothing, raises the same."""
+        """Begin to try a stage's code on set-aside records; changes nothing, same errors."""
         self._amendments.check_give_back(name, stage)
 
         def carry_out(tell: Tell, request: str) -> GivenBack:

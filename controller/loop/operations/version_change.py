@@ -83,7 +83,7 @@ class Changed:
 
 
 class Swap(Protocol):
-    """Finds what a version shows in place of all that its tables show.
+    """Finds the part of its tables that a version shows.
 
     Attributes:
         back: Whether it is what they showed before an earlier swap.
@@ -132,7 +132,7 @@ class Changes:
     def plan(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
     ) -> Changed:
-        """Return what a new version would do; reads only.
+        """Return the effects of a new version; reads only.
 
         Raises:
             DataflowInvalidError: If the shape of the old version was not recorded, and its document
@@ -439,7 +439,7 @@ def require_planned(record: DataflowRecord, dataflow: Dataflow, description: Des
 def stage_wiring(
     dataflow: Dataflow, leaders: tuple[str, ...] | None
 ) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
-    """Return what the store keeps of the stages that lead: their wiring, and framed inputs."""
+    """Return the store's facts about leading stages: their wiring, and framed inputs."""
     units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
     wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
     framed = {

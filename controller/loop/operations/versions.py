@@ -60,10 +60,10 @@ from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-ARRIVALS = "brought up to date with what arrived"
+ARRIVALS = "brought up to date with arrived input"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 
-UNFINISHED = "has a new version that is not finished; the log says why"
+UNFINISHED = "a new version is not finished; the log shows why"
 
 _log = structlog.get_logger(__name__)
 
@@ -180,7 +180,7 @@ class Versions:
         dry_run: bool,
         swap: Swap | None = None,
     ) -> Changed:
-        """Change to a checked new version, or return what that would do.
+        """Change to a checked new version, or return the effects of that.
 
         Raises:
             NotFoundError: If no dataflow of this name is registered.
@@ -192,7 +192,7 @@ class Versions:
         record = self.expected(name, expected_version)
         if dry_run:
             return self.changes.plan(record, document, dataflow, choice)
-        self.holds.hold(name, "is changed to a new version")
+        self.holds.hold(name, "the dataflow is being changed to a new version")
         try:
             if not self.in_flight.wait(name, timeout=self.change_seconds):
                 why = f"a run has not ended after {self.change_seconds:.0f} s"
@@ -274,7 +274,9 @@ class Versions:
         """
         record = self.store.dataflow(name)
         if version is not None and record.version != version:
-            raise DataflowBusyError(name, f"it is at version {record.version}, not {version}")
+            raise DataflowBusyError(
+                name, f"it is at version {record.version}, not at version {version}"
+            )
         return record
 
     def _finish(self, record: DataflowRecord) -> bool:
@@ -300,7 +302,7 @@ class Versions:
         self.arrivals.recover(record, self.catalog.compiled(record))
 
     def _recover_arrivals(self, name: str) -> None:
-        """Bring arrivals back; if that fails, what is already there runs."""
+        """Bring arrivals back; if that fails, runs use the arrivals that are already there."""
         bring = partial(self._bring_arrivals, self.store.dataflow(name))
         self.isolation.attempt(name, ARRIVALS, bring)
 

@@ -1,4 +1,4 @@
-"""Explanations: the physical plan of a dataflow, and what one run did and why.
+"""Explanations: the physical plan of a dataflow, and the reason and effects of one run.
 
 The plan follows from the description and from the figures on which the engine bases its decisions
 (`cbp.model.plan.explain`). A run is explained from its records: the store, its intention while
@@ -105,7 +105,7 @@ class Explaining:
         return left_to_do(rules, self.store.position(name), running, waits)
 
     def run(self, run_id: str) -> Account:
-        """Return why a run ran, what it read, and what it produced."""
+        """Return why a run ran, its input, and its output."""
         run = self.store.run(run_id)
         record, dataflow = self.catalog.find(run.dataflow)
         unit = self.catalog.units(record)[run.stage]
@@ -158,7 +158,7 @@ class Explaining:
         unit: PhysicalStage,
         intention: Intention | None,
     ) -> Mapping[str, Sequence[FrameNote]]:
-        """Return what is known about a run's frames: from its record, or while they wait."""
+        """Return the known facts about a run's frames: from its record, or while they wait."""
         if not unit.leader.translator.framed:
             return {}
         if intention is not None:

@@ -1,4 +1,4 @@
-"""Increments of a flow as a reader finds them: in the store, or else in the flow's table."""
+"""Increments of a flow for a reader: from the store, or otherwise from the flow's table."""
 
 from __future__ import annotations
 
@@ -84,6 +84,9 @@ class FlowIncrements:
 def cursor_numbers(pattern: re.Pattern[str], cursor: str) -> tuple[int, ...]:
     """Return the numbers of a cursor; raises `DefinitionError` of rule `cursor_invalid`."""
     if (match := pattern.match(cursor)) is None:
-        message = f"{cursor!r} is not a cursor of this list; use the cursor of the previous page"
+        message = (
+            f"{cursor!r} is not a cursor of this list; use the cursor that the previous page "
+            "returned"
+        )
         raise DefinitionError(Mistake("cursor_invalid", "cursor", message))
     return tuple(map(int, match.groups()))

@@ -31,7 +31,7 @@ RUNS_SEARCHED = 100
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Where an increment that a run read came from.
+    """The origin of an increment that a run read.
 
     Attributes:
         run: The run that wrote it; `None` for a source, or if it is no longer known.

@@ -1,4 +1,4 @@
-"""Open intentions: what is committed and not yet published, by stage and epoch.
+"""Open intentions: committed runs that are not yet published, by stage and epoch.
 
 A run is committed once its record is put. Its tables show it with the next publication, which the
 dataflow's policy may put off (`publish:`), or after a failure, once finishing it has succeeded.

@@ -1,8 +1,9 @@
-"""Reach: how far back what a dataflow keeps lets an operator go, before anything is asked for.
+"""Reach: how far back an operator can go with the retained data of a dataflow.
 
 A replacement and a retraction recompute groups from all increments of a source, and a rebuild
 all tables: none of them works once the first increment is gone. A roll-back needs records,
-positions and versions of tables. Nothing of this is stored; all of it is found.
+positions and versions of tables, and stays within one version. Nothing of this is stored; all of
+it is found.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class SourceReach:
 
     @property
     def complete(self) -> bool:
-        """Whether every increment that ever came is kept."""
+        """Whether every increment that ever arrived is kept."""
         return self.first == 0
 
 
@@ -40,8 +41,8 @@ class Reach:
     """How far back one can go in a dataflow.
 
     Attributes:
-        oldest_position: The oldest position that is kept; a roll-back goes no further back. `None`:
-            no position was put yet, so that the records since the start are kept.
+        oldest_position: A roll-back goes no further back: the oldest position that is kept, or at
+            which the present version began. `None`: the start of the first version.
     """
 
     sources: Sequence[SourceReach]
@@ -67,4 +68,5 @@ def reach_of(
         first = oldest[0].increment.index if oldest else end
         sources.append(SourceReach(source, first, oldest[0].created_at if oldest else None, end))
     position = open_log(record.folder).oldest_position()
-    return Reach(tuple(sources), None if position is None else position.number)
+    oldest = max(catalog.first_position(record), 0 if position is None else position.number)
+    return Reach(tuple(sources), oldest or None)

@@ -97,7 +97,7 @@ class Reader:
             raise NotFoundError(kind="flow", name=f"{dataflow}/{flow}")
         if as_of is not None or (cursor is not None and _PLACE.match(cursor)):
             if flow in compiled.sources:
-                message = "a source has no epochs; name the flow of a stage, as `stage.output`"
+                message = "a source has no epochs; give the flow of a stage, as `stage.output`"
                 raise DefinitionError(Mistake("source_unversioned", flow, message))
             stage, _, output = flow.partition(".")
             version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
@@ -250,7 +250,7 @@ class Reader:
         return snapshot.tables[table].version, (0, 0)
 
     def set_aside(self, dataflow: str, stage: str) -> list[dict[str, Any]]:
-        """Return what a stage has set aside; see `RecordReader.set_aside`."""
+        """Return the records that a stage has set aside; see `RecordReader.set_aside`."""
         record, node = self._catalog.stage(dataflow, stage)
         return self._records.set_aside(record.folder, node) if node.sets_aside else []
 

@@ -110,7 +110,7 @@ class Rebuilding:
         begun: Mapping[str, _Begun],
         rebuilds: dict[str, Rebuild],
     ) -> None:
-        """Add the stages that the same versions emptied, and that read what is rebuilt."""
+        """Add downstream stages of rebuilt ones that were emptied by the same versions."""
         nodes = self._catalog.compiled(record).stages
         found = True
         while found:

@@ -1,4 +1,4 @@
-"""Recovery preview: reports what a recovery would do, before anything is done.
+"""Recovery preview: reports the actions of a recovery in advance.
 
     log beyond the store     records to redo, from the newest position if the store is
                              before it (the position replaces the older records)
@@ -72,7 +72,7 @@ class RecoveryPreview:
 
 
 def preview_recovery(store: Store, files: Files, tables_root: str) -> list[RecoveryPreview]:
-    """Return what is open in each dataflow, including those that only a folder describes."""
+    """Return the open work of each dataflow, including those that only a folder describes."""
     documents = described(files, tables_root)
     folders = {record.name: record.folder for record in store.dataflows()}
     names = {name: f"{tables_root}/{name}" for name in documents} | folders

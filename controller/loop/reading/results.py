@@ -141,7 +141,12 @@ def _is_number(value: Any) -> bool:
 
 def _require_numeric(schema: Schema, flow: str, column: str) -> None:
     if column not in schema:
-        raise NotFoundError(kind="column", name=f"{flow}.{column}", hint=f"it has {schema}")
+        raise NotFoundError(
+            kind="column", name=f"{flow}.{column}", hint=f"the columns are {schema}"
+        )
     if schema[column].type.kind not in _NUMERIC:
-        message = f"{column!r} is {schema[column].type}, and figures need a number; {schema}"
+        message = (
+            f"column {column!r} has type {schema[column].type}, but figures need a numeric "
+            f"column; the columns are {schema}"
+        )
         raise DefinitionError(Mistake("column_not_numeric", flow, message))

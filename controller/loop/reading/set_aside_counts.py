@@ -66,7 +66,7 @@ class SetAsideCounts:
         return dict(found)
 
     def _are_shown(self, record: DataflowRecord, counts: Mapping[str, int | None]) -> bool:
-        """Return whether the tables show what the newest runs of their stages did."""
+        """Return whether the tables show the newest runs of their stages."""
         epochs = {one.stage: one.epoch for one in self._store.stages(record.name)}
         for stage, count in counts.items():
             runs = self._store.runs(

@@ -1,4 +1,4 @@
-"""Snapshots: versions of all tables of a dataflow that belong together, while runs go on.
+"""Snapshots: versions of a dataflow's tables that belong together, while runs continue.
 
 A snapshot is read from the tables' logs and the intention logs alone, without a lock. So every
 instance of the service can answer, and no run waits. The tables are read first, then the records,

@@ -98,7 +98,7 @@ class StageFacts:
         )
 
     def moments(self, dataflow: str, stage: str) -> dict[str, LookedUpTable]:
-        """Return, by look-up, what the last recorded run that looked tables up read of them.
+        """Return, by look-up, the moment as of which the last recorded run read its table.
 
         Corrections look nothing up, so the records before them are read too, up to
         `RECORDS_EXAMINED`. Empty if none of these looked anything up, or if a record is damaged;

@@ -103,6 +103,14 @@ class Catalog:
             self._never_run[record.name] = never_run
         return dataflow
 
+    def first_position(self, record: DataflowRecord) -> int:
+        """Return the number of the position at which the record's version began; 0 for the first.
+
+        A roll-back goes no further back: what ran before is of other code.
+        """
+        begins, _ = self._descriptions.begins(record)
+        return sum(begins.values())
+
     def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
         """Return the stages that wait for themselves; only earlier versions registered such."""
         self.compiled(record)
@@ -123,7 +131,7 @@ class Catalog:
         return units
 
     def require_same(self, record: DataflowRecord) -> None:
-        """Raise an error if the loaded code is not that of the dataflow's version.
+        """Raise an error if the loaded code differs from that of the dataflow's version.
 
         Raises:
             CodeDriftedError: With every difference.
@@ -197,7 +205,7 @@ class Catalog:
             raise error
 
     def adopt(self, record: DataflowRecord, *, staged: str = "") -> None:
-        """Record the loaded code as that of a version which an earlier release registered."""
+        """Record the loaded code as the code of a version that an earlier release registered."""
         compared = self._compare(record)
         if compared.adopted or compared.drifted is not None:
             return
@@ -259,7 +267,7 @@ class Catalog:
         return record, dataflow.stages[stage]
 
     def forget(self, name: str) -> None:
-        """Drop what is kept about a deleted dataflow."""
+        """Forget a deleted dataflow."""
         with self._lock:
             self._compiled.pop(name, None)
             self._units.pop(name, None)

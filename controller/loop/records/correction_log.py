@@ -1,4 +1,4 @@
-"""Correction log: who corrected what, where, when and why; the notes are kept for good.
+"""Correction log: person, state, time and reason of corrections; notes are kept forever.
 
     _corrections/<stage>/<epoch>-00000-<run>.parquet    what was corrected
     _corrections/<run>.json                             the note; of recorded ones only

@@ -175,6 +175,6 @@ def warn_of_other_places(records: Iterable[DataflowRecord], tables: str) -> None
                 dataflow=record.name,
                 folder=record.folder,
                 tables=tables,
-                advice="if this is a restored copy, stop it, remove its database and run: "
-                "cbp recover --rebuild",
+                advice="if the service runs on a restored copy, stop it, remove its database and "
+                "run: cbp recover --rebuild",
             )

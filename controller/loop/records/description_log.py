@@ -1,4 +1,4 @@
-"""Description log: what a dataflow is, beside its tables; one immutable record per version.
+"""Description log of a dataflow, beside its tables; one immutable record per version.
 
     _description/00000000000000000001.json      as it was registered
     _description/00000000000000000002.json      as it was changed, and where it went on
@@ -38,7 +38,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The redo record of a version change: where the version went on, and what changes.
+    """The redo record of a version change: where the version begins, and its changes.
 
     Attributes:
         at_ms: Milliseconds since 1970; later than every earlier record.
@@ -75,7 +75,7 @@ class Begin:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Begin:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         position = Position.from_json(value["position"])
         tables = {
             n: tuple(map(TableChange.from_json, changes)) for n, changes in value["tables"].items()
@@ -144,7 +144,7 @@ class Description:
 
     @classmethod
     def from_json(cls, value: Any) -> Description:
-        """Read what `to_json` wrote; raises `InvariantError`."""
+        """Read the output of `to_json`; raises `InvariantError`."""
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             message = f"a description cannot be read: expected one of format {FORMAT}"
             raise InvariantError(message)
@@ -316,7 +316,7 @@ class Descriptions:
         try:
             return read_record(self.files, path, Description.from_json)
         except NotFoundError as exc:
-            raise FileLostError(path, "the database knows its version") from exc
+            raise FileLostError(path, "the database refers to its version") from exc
 
 
 def adopted_path(folder: str, version: int) -> str:

@@ -1,4 +1,4 @@
-"""A table of jobs: what this process remembers of operations that go on in threads of their own.
+"""A table of jobs: operations of this process that continue in threads of their own.
 
     begin -> running, step by step -> ended: done, or failed
 
@@ -73,17 +73,17 @@ class JobTable(Generic[J]):
         return job
 
     def get(self, id_: str) -> J | None:
-        """Return what is shown of a job now; `None` if it is not remembered."""
+        """Return the present view of a job; `None` if it is not remembered."""
         with self._lock:
             return self._now(id_) if id_ in self._jobs else None
 
     def all(self) -> list[J]:
-        """Return what is shown of all jobs, oldest first."""
+        """Return the present views of all jobs, oldest first."""
         with self._lock:
             return [self._now(id_) for id_ in self._jobs]
 
     def show(self, id_: str, **changed: Any) -> None:
-        """Change what is shown of a job, unless it has ended or is not remembered."""
+        """Change the view of a job, unless it has ended or is not remembered."""
         with self._lock:
             if id_ in self._jobs and not self._jobs[id_][0].ended:
                 self._jobs[id_] = replace(self._now(id_), **changed), self._jobs[id_][1]  # type: ignore[type-var]

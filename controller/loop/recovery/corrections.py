@@ -1,4 +1,4 @@
-"""Corrections of state: each is prepared and recorded as an epoch of its own, and kept for good.
+"""Corrections of state: each is an epoch of its own, and is kept forever.
 
 What a stage had set aside is given back in the same way.
 
@@ -31,7 +31,7 @@ from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _STEPS = {
-    "plan": "reads what is set aside",
+    "plan": "reads the records that are set aside",
     "job": "calls the stage's code",
     "again": "calls the code again, without the records that failed",
     "assemble": "writes the tables",
@@ -55,12 +55,12 @@ class GivenBack:
 
     @classmethod
     def recorded(cls, made: Corrected) -> GivenBack:
-        """Return what a recorded run did."""
+        """Return the result of a recorded run."""
         return cls(made.note.keys, made.note.left, made)
 
     @classmethod
     def of(cls, prepared: PreparedRun) -> GivenBack:
-        """Return what a prepared run does."""
+        """Return the effects of a prepared run."""
         figures = prepared.figures
         return cls(int(figures.get("given_back", 0)), int(figures.get("set_aside_now", 0)))
 
@@ -141,7 +141,7 @@ class Corrections:
     def give_back(
         self, record: DataflowRecord, note: CorrectionNote, tell: Tell = untold
     ) -> GivenBack:
-        """Give back what a stage had set aside, as its next epoch; published at once.
+        """Give back the records that a stage set aside, in its next epoch; published at once.
 
         Raises:
             As `make`.
@@ -156,14 +156,14 @@ class Corrections:
     def try_to_give_back(
         self, record: DataflowRecord, stage: str, tell: Tell = untold
     ) -> GivenBack:
-        """Return what `give_back` would do now; changes nothing; raises the same."""
+        """Return the effects of `give_back`; changes nothing, and raises the same errors."""
         plan, _ = self._next_epoch(record, stage)
         return GivenBack.of(self._given_back(plan, record, stage, tell))
 
     def _given_back(
         self, plan: RunPlan, record: DataflowRecord, stage: str, tell: Tell
     ) -> PreparedRun:
-        """Prepare the run that reads what is set aside; each call of the code is reported."""
+        """Prepare the run that reads set-aside records; each call of the code is reported."""
         records = len(self.set_aside(record, self.catalog.stage(record.name, stage)[1]))
 
         def enter(phase: str) -> None:

@@ -1,4 +1,4 @@
-"""The journal of recoveries: what each of the last ones did, kept beside the tables.
+"""The journal of recoveries: the actions of the last ones, kept beside the tables.
 
     <tables>/.recoveries/notes.json    the last NOTES_MAX recoveries that did anything
 
@@ -111,7 +111,7 @@ class Journal:
             self._under_way = True
 
     def end(self, removed: Sequence[str], problems: Mapping[str, str]) -> None:
-        """End the note: what else was removed, and which dataflows could not be recovered."""
+        """End the note: further removals, and dataflows that could not be recovered."""
         for dataflow, problem in problems.items():
             self._add(dataflow, partial(replace, problem=problem))
         with self._lock:

@@ -34,6 +34,7 @@ from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing, Segment
+from cbp.model.flow.generation import closes_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
@@ -49,12 +50,17 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
+_NOT_WITHOUT = (
+    "in the only position from which it is reached, {}, and came later, at {}; name that time or a "
+    "later one, or do not drop what came later"
+)
+
 Tell = Callable[[str, int, int, str], None]
 """Takes a step in words, how much of it is done, of how much, and what that counts."""
 
 
 def untold(step: str, done: int, total: int, unit: str) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +113,18 @@ class Past:
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
         framed = _framed(units)
         origin = self._origin(record, wiring, framed)
-        nothing_later = self._holds_nothing_later(record, point)
+        made_later = {} if everything or not framed else self._made_later(record, point)
+        nothing_later = self._holds_nothing_later(record, point, made_later)
         base = None if everything else _base(origin, log, point, nothing_later)
         base = base or _base(origin, log, point)
         if base is None:
-            why = "no position before it is kept for its stages"
+            why = "no earlier position is kept for its stages"
             raise RollbackImpossibleError(record.name, why)
+        gone = closes_dropped(log.generations)
+        held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
+        base = _without_closes(base, held, wiring)
+        if not everything and not nothing_later(base):
+            self._require_framed_before(record, base, wiring, point)
         redo = [
             intention
             for stage, epoch in point.epochs.items()
@@ -121,7 +133,7 @@ class Past:
         redo.sort(key=lambda intention: intention.prepared_ms)
         number = self.store.next_punctuation(record.name)
         closes = self._closes(record, base, number) if framed else []
-        later = tuple(one.number for one in closes if one.closed_ms > point.at_ms)
+        later = tuple(one.number for one in (*held, *closes) if one.closed_ms > point.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
         until, last_read = None if everything else point, _last_read(redo, units)
@@ -147,7 +159,7 @@ class Past:
                     scratch.accept_all(list(zip(claims, read, strict=True)))
             framer = self._framer(scratch)
             for redone, intention in enumerate(redo):
-                tell("reads the past", redone, len(redo), "runs")
+                tell("reads past epochs", redone, len(redo), "runs")
                 self._frame(scratch, framer, record, units[intention.stage], intention)
                 scratch.commit(intention, finished_at=self.clock())
             position = scratch.position(record.name)
@@ -167,10 +179,26 @@ class Past:
         positions = list(log.newest_positions())
         return lambda point: _base(origin, log, point, positions=positions) is not None
 
+    def _made_later(self, record: DataflowRecord, point: RollbackPoint) -> dict[int, Punctuation]:
+        """Return number -> close, of all closes that are known and were made after a point.
+
+        The log has them as far back as positions are kept, and the store has those before, unless
+        it was lost since.
+        """
+        number = self.store.next_punctuation(record.name)
+        made = {one.number: one for one in self.punctuations.log(record.folder).before(number)}
+        since = datetime.fromtimestamp(point.at_ms / 1000, UTC)
+        page = self.store.punctuations(record.name, since=since)
+        made |= {one.number: one for one in page.items}
+        while page.cursor is not None:
+            page = self.store.punctuations(record.name, since=since, cursor=page.cursor)
+            made |= {one.number: one for one in page.items}
+        return {n: one for n, one in sorted(made.items()) if one.closed_ms > point.at_ms}
+
     def _holds_nothing_later(
-        self, record: DataflowRecord, point: RollbackPoint
+        self, record: DataflowRecord, point: RollbackPoint, made_later: Mapping[int, Punctuation]
     ) -> Callable[[Position], bool]:
-        """Return a function that returns whether a position holds only what came before a point."""
+        """Return a predicate: whether a position holds only arrivals from before a point."""
         at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
 
         def came_before(increment: Increment) -> bool:
@@ -183,14 +211,35 @@ class Past:
             return recorded.created_at <= at
 
         def closed_before(number: int) -> bool:
-            if not number:
-                return True
-            newest = next(self.punctuations.log(record.folder).since(number - 1), None)
-            return newest is None or newest.closed_ms <= point.at_ms
+            return all(number <= later for later in made_later)
 
         return lambda position: (
             all(map(came_before, position.newest)) and closed_before(position.punctuations)
         )
+
+    def _require_framed_before(
+        self,
+        record: DataflowRecord,
+        base: Position,
+        wiring: Mapping[str, Mapping[str, str]],
+        point: RollbackPoint,
+    ) -> None:
+        """Raise `RollbackImpossibleError` if frames of a position hold what came after a point."""
+        for name, stage in base.stages.items():
+            for input_, connector in stage.connectors.items():
+                flow, framing = wiring[name][input_], connector.framing
+                if framing is None or "." in flow:
+                    continue
+                try:
+                    came = self.store.increment(record.name, flow, framing.last).created_at
+                except NotFoundError:
+                    continue  # none is framed, or it was forgotten, so it is old
+                if came.timestamp() * 1000 > point.at_ms:
+                    what = f"increment {flow}/{framing.last} is in a frame of {name}.{input_}"
+                    why = _NOT_WITHOUT.format(what, came.isoformat())
+                    raise RollbackImpossibleError(
+                        record.name, why, framed=f"{flow}/{framing.last}", at=came.isoformat()
+                    )
 
     def _frame(
         self,
@@ -200,7 +249,7 @@ class Past:
         unit: PhysicalStage,
         intention: Intention,
     ) -> None:
-        """Frame what waits at a stage until the frames that a record reads are there."""
+        """Frame a stage's queue until the frames that a record reads exist."""
         if not unit.leader.translator.framed:
             return
 
@@ -212,7 +261,7 @@ class Past:
         if lacking():
             why = (
                 f"the frames that epoch {intention.epoch} of stage {intention.stage!r} read "
-                "do not come again: has its FrameBy changed since?"
+                "cannot be made again; its FrameBy has probably changed"
             )
             raise RollbackImpossibleError(record.name, why, epoch=intention.epoch)
 
@@ -239,7 +288,9 @@ class Past:
         logged = self.punctuations.log(record.folder).since(base.punctuations)
         closes = [one for one in logged if one.number < end]
         if base.punctuations + len(closes) < end:
-            why = f"the closes of its flows from number {base.punctuations} on are not all kept"
+            why = (
+                f"some closes of its flows, from number {base.punctuations} on, are no longer kept"
+            )
             raise RollbackImpossibleError(record.name, why)
         return closes
 
@@ -250,7 +301,7 @@ class Past:
         point: RollbackPoint | None,
         read: Mapping[str, int],
     ) -> dict[str, list[IncrementRecord]]:
-        """Return what arrived at the sources since a position, by source, oldest first.
+        """Return the arrivals at the sources since a position, by source, oldest first.
 
         If the clock was set back, an increment before an included one is included, too.
 
@@ -270,7 +321,7 @@ class Past:
             known = {one.increment.index for one in arrived}
             for index in range(first, end):
                 if index not in known:
-                    why = f"increment {source}/{index}, which came since, is no longer known"
+                    why = f"the later increment {source}/{index} is no longer known"
                     raise RollbackImpossibleError(record.name, why)
             if point is not None:
                 at, last = datetime.fromtimestamp(point.at_ms / 1000, UTC), read.get(source, -1)
@@ -345,7 +396,7 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     for epoch in range(start, stop):
         intention = log.read(stage, epoch)
         if intention is None:
-            why = f"the record of epoch {epoch} of stage {stage!r} is gone"
+            why = f"the record of epoch {epoch} of stage {stage!r} no longer exists"
             raise RollbackImpossibleError(stage, why, epoch=epoch)
         intentions.append(intention)
     return intentions
@@ -381,6 +432,52 @@ def _base(
         ):
             return position
     return None
+
+
+def _without_closes(
+    position: Position,
+    later: Sequence[Punctuation],
+    wiring: Mapping[str, Mapping[str, str]],
+) -> Position:
+    """Return a position as if closes that it holds had not been made.
+
+    The beginning of a version, and the oldest position that is kept, can be the only one from which
+    a point is reached, although closes were made between the two. One that waits is taken out. One
+    that came before the first frame has changed nothing. Any other one has ended a frame, which
+    nothing begins again.
+
+    Args:
+        later: The closes, ascending.
+        wiring: Maps each stage and input to its flow.
+
+    Raises:
+        RollbackImpossibleError: One of them has ended a frame.
+    """
+    stages = dict(position.stages)
+    for close in reversed(later):
+        for name, stage in stages.items():
+            connectors = dict(stage.connectors)
+            for input_, connector in connectors.items():
+                if connector.framing is not None and close.meant_for(
+                    name, input_, wiring[name][input_]
+                ):
+                    connectors[input_] = _without_close(position, connector, close)
+            stages[name] = replace(stage, connectors=connectors)
+    return replace(position, stages=stages)
+
+
+def _without_close(position: Position, connector: Connector, close: Punctuation) -> Connector:
+    """Return a framed input without a close; raises `RollbackImpossibleError`, as above."""
+    framing, closes = connector.framing, list(connector.closes)
+    assert framing is not None, "asked of framed inputs only"
+    if close.at in closes:
+        closes.remove(close.at)
+        return replace(connector, closes=tuple(closes))
+    if framing.next:
+        at = datetime.fromtimestamp(close.closed_ms / 1000, UTC).isoformat()
+        why = _NOT_WITHOUT.format(f"a close of {close.flow!r} has ended a frame", at)
+        raise RollbackImpossibleError(position.dataflow, why, close=close.number, at=at)
+    return replace(connector, framing=replace(framing, closed=False))
 
 
 def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:

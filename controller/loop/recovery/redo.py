@@ -1,4 +1,4 @@
-"""Redo: after any crash, brings the store up to what the intention logs say.
+"""Redo: after any crash, brings the store up to the state of the intention logs.
 
 A roll-back that was begun is finished before anything else. A crash can leave three more things:
 
@@ -120,7 +120,7 @@ class Recovery:
     def _require_arrived(
         self, record: DataflowRecord, dataflow: Dataflow, stage: StageRecord
     ) -> None:
-        """Refuse to go on where a stage has read what its source has lost.
+        """Refuse to continue if a stage has read increments that its source has lost.
 
         Otherwise the next file would get the number of the lost increment. The record of the run
         would then stand for that file, which nobody would ever read.

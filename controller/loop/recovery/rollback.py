@@ -8,7 +8,7 @@
 A crash before the commit point leaves everything as it was. After a later crash, recovery
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
-files that an operator named (`named_files.py`). What an earlier roll-back took away stays away,
+files that an operator named (`left_out_files.py`). What an earlier roll-back took away stays away,
 unless this one goes to a point before that one. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
@@ -50,7 +50,7 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.recovery.named_files import Unread, left_out, unread_of_sources
+from controller.loop.recovery.left_out_files import Unread, left_out, unread_of_sources
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.superseded import (
     coming_back,
@@ -65,7 +65,7 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-_LIST_MOMENTS = "`cbp rollback {} --moments` lists where it can go"
+_LIST_MOMENTS = "`cbp rollback {} --moments` lists the possible points"
 
 _log = structlog.get_logger(__name__)
 
@@ -139,14 +139,14 @@ class Rollbacks:
         request: str = "",
         tell: Tell = untold,
     ) -> RollbackPlan:
-        """Return what a roll-back would do; changes nothing that other code sees.
+        """Return the effects of a roll-back; changes nothing that other code sees.
 
         Args:
             to: See `cbp.model.version.rollback_point`.
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
-            without: Files, or increments, that are not queued again; see `named_files.py`.
+            without: Files, or increments, that are not queued again; see `left_out_files.py`.
             request: The idempotency key of the request.
 
         Raises:
@@ -296,16 +296,16 @@ class Rollbacks:
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
-            kept = f"the oldest records that are kept are of {_listed(oldest)}"
+            kept = f"the oldest retained records belong to {_listed(oldest)}"
             why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)
         if any(point.epochs[stage] < epoch for stage, epoch in begins.items()):
-            first = sum(begins.values())
+            first = self._catalog.first_position(record)
             why = (
-                f"its version {record.version} began at {_listed(begins)}; go to position "
-                f"{first} or later ({_LIST_MOMENTS.format(record.name)}), or register the former "
-                "version again with a rebuild"
+                f"its version {record.version} began at {_listed(begins)}; go to position {first} "
+                f"or later ({_LIST_MOMENTS.format(record.name)}), or register the earlier version "
+                "again with a rebuild"
             )
             raise RollbackImpossibleError(record.name, why, oldest=dict(begins), position=first)
         return point
@@ -318,7 +318,7 @@ class Rollbacks:
         spans: Mapping[str, range],
         time_of: TimeOf,
     ) -> int | None:
-        """Return when an increment came or was made, in milliseconds; `None`: no longer known.
+        """Return when an increment arrived or was made, in milliseconds; `None` if unknown.
 
         Raises:
             NotFoundError: There is no such increment.
@@ -353,7 +353,7 @@ class Rollbacks:
         without: Sequence[str],
         dropped: Mapping[str, int],
     ) -> dict[str, tuple[int, ...]]:
-        """Return source -> the increments that an operator named; see `named_files.py`."""
+        """Return source -> the increments that an operator named; see `left_out_files.py`."""
         if not without:
             return {}
         unread = self._unread_of_sources(record, position)
@@ -396,7 +396,9 @@ class Rollbacks:
                 for increment in connector.held:
                     for file in (*increment.files, *increment.gone):
                         if not self._files.exists(f"{record.folder}/{file.path}"):
-                            why = f"increment {increment.name}, which {name!r} read, is gone"
+                            why = (
+                                f"increment {increment.name}, which {name!r} read, no longer exists"
+                            )
                             raise RollbackImpossibleError(record.name, why, file=file.path)
 
     def _tables(

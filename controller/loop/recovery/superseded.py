@@ -92,9 +92,9 @@ def superseded_in(
             superseded[source] = (*superseded.get(source, ()), index)
         elif again:
             why = (
-                f"increment {index} of source {source!r} holds {len(files)} files, of which "
-                f"{format_count(len(again), 'file')} came again since it was dropped "
-                f"({listed(again)}); drop what came later as well"
+                f"increment {index} of source {source!r} holds {len(files)} files, and "
+                f"{format_count(len(again), 'file')} of them arrived again later "
+                f"({listed(again)}); drop the later increments, too"
             )
             raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
         seen |= {(source, name, sha256) for name, sha256 in files}
@@ -102,7 +102,7 @@ def superseded_in(
 
 
 def require_chains(position: Position, gone: Mapping[str, Sequence[range]], store: Store) -> None:
-    """Refuse a position whose replacements do not fit what is left of the files that they replace.
+    """Refuse a position at which replacements do not fit the rest of the replaced files.
 
     Args:
         position: The position to which a roll-back would go, without what it leaves out.
@@ -131,7 +131,7 @@ def require_chains(position: Position, gone: Mapping[str, Sequence[range]], stor
             why = f"would be left out: leave out {source}/{index}, too"
         elif (source, earlier) in by_earlier:
             other = by_earlier[source, earlier]
-            why = f"is replaced by {source}/{other} as well: leave out one of the two"
+            why = f"is also replaced by {source}/{other}: leave out one of the two"
         by_earlier[source, earlier] = index
         if why:
             file = same.get("file")
@@ -164,7 +164,7 @@ def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]
 
 
 def _held_of(position: Position, parts: Mapping[str, Sequence[range]]) -> set[tuple[str, int]]:
-    """Return those of these increments of sources that wait somewhere at a position."""
+    """Return the increments of sources that wait at some input at a position."""
     return {
         (one.flow, one.index)
         for stage in position.stages.values()

@@ -57,7 +57,7 @@ def undone_inputs(
 
 
 def _waiting(connector: Connector) -> Iterator[tuple[str, int]]:
-    """Yield what waits at an input and came from sources, whose names have no dot."""
+    """Yield queued increments of an input that came from sources, whose names have no dot."""
     framed = connector.framing is not None
     for increment in connector.arrived if framed else connector.unread:
         if "." not in increment.flow:

@@ -1,4 +1,4 @@
-"""Failed runs: counts a stage's failed tries, and decides when it runs again or stops.
+"""Failed runs: counts a stage's failed attempts, and decides when it runs again or stops.
 
     operating failure    a full disk, an unreachable database, a file system, a lost Spark:
                          tried again for as long as it lasts, after growing pauses
@@ -67,7 +67,7 @@ _NOT_PASSING = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirec
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How failed tries are repeated.
+    """How failed attempts are repeated.
 
     Attributes:
         failures_max: Tries of one run before its stage stops; operating failures do not count.
@@ -123,19 +123,19 @@ def lasts(error: Exception) -> bool:
 
 
 def counted(tries: Sequence[RunRecord]) -> int:
-    """Return how many failed tries in a row were the run's own fault."""
+    """Return the number of failed attempts in a row that were the run's own fault."""
     free = _NO_FAULT | set(_lasting_codes())
     return sum(code_of(run) not in free for run in tries)
 
 
 def lasted(tries: Sequence[RunRecord]) -> int:
-    """Return how many of the newest failed tries, newest first, were operating failures."""
+    """Return how many of the newest failed attempts were operating failures, newest first."""
     codes = set(_lasting_codes()) - _NO_FAULT
     return sum(1 for _ in takewhile(lambda run: code_of(run) in codes, tries))
 
 
 def deaths(tries: Sequence[RunRecord]) -> int:
-    """Return during how many of the newest failed tries, newest first, the service died."""
+    """Return in how many of the newest failed attempts the service died, newest first."""
     return sum(1 for _ in takewhile(_died, tries))
 
 
@@ -158,7 +158,7 @@ def _lasting_codes() -> Iterator[str]:
 
 INTERRUPTED: Mapping[str, Any] = {
     "error_code": INTERRUPTED_CODE,
-    "message": "the service stopped while this run was under way; it runs again",
+    "message": "the service stopped during this run; the epoch runs again",
     "details": {},
 }
 
@@ -186,7 +186,7 @@ class Failures:
         self._stopping = False
 
     def begin(self) -> None:
-        """Begin a term: from now on an operator has cancelled what is cancelled."""
+        """Begin a term: runs cancelled from now on were cancelled by an operator."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -249,7 +249,7 @@ class Failures:
         died = 1 + (deaths(self._failed_tries(stage)) if stage is not None else 0)
         now, pause = self.clock(), ""
         if died >= DEATHS_MAX:
-            pause = f"the service died {format_times(died, 'in a row')} under epoch {run.epoch}"
+            pause = f"the service died {format_times(died, 'in a row')} while epoch {run.epoch} ran"
         retry_at = None
         if died > DEATHS_AT_ONCE and not pause:
             retry_at = self.retry.lasting(died - DEATHS_AT_ONCE, now, self.draw()).end
@@ -305,7 +305,7 @@ class Failures:
         return ""
 
     def _failed_tries(self, stage: StageRecord) -> Sequence[RunRecord]:
-        """Return the failed tries in a row of a stage, newest first."""
+        """Return the failed attempts in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
         page = self.store.runs(
@@ -318,18 +318,18 @@ class Failures:
 
 
 def _fields(run: RunRecord) -> dict[str, Any]:
-    """Return what every log entry about a run has."""
+    """Return the common fields of log entries about a run."""
     return {"dataflow": run.dataflow, "stage": run.stage, "epoch": run.epoch, "run": run.id}
 
 
 def _with_newer_files(described: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """Say that the code which failed is not what is on disk: a retry would run it again."""
+    """Add that the failed code differs from the code on disk, which a retry would not use."""
     if not files:
         return described
     verb = "has" if len(files) == 1 else "have"
     message = (
-        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded; a "
-        "retry runs the loaded code: register the document again to run what is on disk)"
+        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded, "
+        "but a retry still runs the loaded code: register the document again to run the new code)"
     )
     details = {**described["details"], "newer_files": list(files)}
     return {**described, "message": message, "details": details}

@@ -1,4 +1,4 @@
-"""The finisher: puts the record of a prepared run, publishes what is due, and commits.
+"""The finisher: records a prepared run, publishes due runs, and commits.
 
     put the record -> publish, if it is due -> commit
         '-- from here on the run cannot fail: it is finished, however often that must be
@@ -80,7 +80,7 @@ class Finisher:
         self.publisher.forget_all()
 
     def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
-        """Drop what is kept about a dataflow that was deleted, rolled back or changed."""
+        """Forget a dataflow that was deleted, rolled back or changed."""
         self.in_flight.forget(dataflow)
         self.parked.forget(dataflow)
         self.publisher.forget(dataflow, since_ms=since_ms)
@@ -100,7 +100,7 @@ class Finisher:
             return self._finish(recorded)
 
     def finish(self, run: RecordedRun) -> bool:
-        """Put the record of a run, publish what is due, and commit; park the run on failure.
+        """Record a run, publish due runs, and commit; park the run on failure.
 
         Every step may be repeated after any crash.
         """
@@ -149,7 +149,7 @@ class Finisher:
             self.require_redone(name, one)
         if any(self.publisher.unpublished(name).values()):
             raise DataflowBusyError(
-                name, "the results of its runs cannot be published; see its stages"
+                name, "the results of its runs cannot be published; `cbp status` shows why"
             )
 
     def require_redone(self, name: str, stage: StageRecord) -> None:
@@ -159,7 +159,10 @@ class Finisher:
         """
         log = self.open_log(self.store.dataflow(name).folder)
         if log.read(stage.stage, stage.epoch) is not None:
-            why = f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded, and redone next"
+            why = (
+                f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded and will be "
+                "published next"
+            )
             raise DataflowBusyError(name, why)
 
     def unpublished(self) -> list[str]:
@@ -177,7 +180,7 @@ class Finisher:
             )
 
     def publish(self, record: DataflowRecord, *, at_once: bool = True) -> None:
-        """Publish what is finished; park the stages where that fails."""
+        """Publish finished runs; park the stages where that fails."""
         if self.term.deposed:
             return
         try:
@@ -187,7 +190,7 @@ class Finisher:
             self.term.depose(error.message)
 
     def _publish(self, record: DataflowRecord, *, stage: str = "", at_once: bool = False) -> None:
-        """Publish what is due; raise the failure of `stage`, park other stages that fail.
+        """Publish due runs; raise the failure of `stage`, and park other stages that fail.
 
         The caller holds the publisher's lock.
         """

@@ -209,7 +209,7 @@ class InFlight:
             self._futures.clear()
 
     def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted."""
+        """Forget a deleted dataflow."""
         with self._lock:
             for key in [key for key in self._futures if key[0] == dataflow]:
                 del self._futures[key]
@@ -290,7 +290,7 @@ class Starving:
     def mark(
         self, active: Mapping[StageId, ActiveRun], *, asked_to_end: int = 0
     ) -> dict[StageId, ActiveRun]:
-        """Return the work that goes on, with the starving runs marked.
+        """Return the work under way, with the starving runs marked.
 
         Args:
             asked_to_end: How many pieces of work were asked to end so far. One of them may have

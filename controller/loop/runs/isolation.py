@@ -137,7 +137,7 @@ class Isolation:
             return self._troubles.get((dataflow, doing))
 
     def troubles(self, dataflow: str | None = None) -> list[Trouble]:
-        """Return what is wrong with one dataflow or all, the oldest first."""
+        """Return the troubles of one dataflow or all, the oldest first."""
         with self._lock:
             troubles = [t for t in self._troubles.values() if dataflow in (None, t.dataflow)]
         return sorted(
@@ -152,7 +152,7 @@ class Isolation:
             _log.info("dataflow.works_again", dataflow=dataflow, doing=doing, tries=over.tries)
 
     def forget(self, dataflow: str) -> None:
-        """Forget the troubles of a dataflow that was deleted, or that is to be tried at once."""
+        """Forget the troubles of a dataflow that was deleted, or that is to be retried at once."""
         with self._lock:
             for key in [key for key in self._troubles if key[0] == dataflow]:
                 del self._troubles[key]

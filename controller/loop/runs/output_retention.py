@@ -52,14 +52,14 @@ class SinkReads:
 
 @dataclass(frozen=True, slots=True)
 class OutputRetention:
-    """Computes what must be kept of outputs; reads only."""
+    """Computes the part of outputs that must be kept; reads only."""
 
     catalog: Catalog
     open_log: Callable[[str], IntentionLog]
     sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:
-        """Return, for each output of some stages that is not kept for good, what must be kept.
+        """Return the part that must be kept of each output with limited retention.
 
         Messages that only their own stage reads are no result: they go once they were read, unless
         their stage declares something else.

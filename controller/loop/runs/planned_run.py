@@ -134,7 +134,7 @@ class ParkedRun:
     @property
     def reason(self) -> str:
         """Why the stage waits, in words."""
-        when = "" if self.rest is None else f", tries again at {self.rest.end:%H:%M:%S} UTC"
+        when = "" if self.rest is None else f", next attempt at {self.rest.end:%H:%M:%S} UTC"
         return f"finishes epoch {self.run.intention.epoch}{when}: {self.because}"
 
 

@@ -238,7 +238,7 @@ def _unpublished(
             dataflow=dataflow,
             stage=stage,
             epoch=epoch - 1,
-            because="the tables show its epoch",
+            because="the tables already show its epoch",
             error=error.as_dict(),
         )
         return (), applied

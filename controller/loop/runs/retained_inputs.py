@@ -1,4 +1,4 @@
-"""Retained inputs: what the inputs of a stage have read, from which a run recomputes groups.
+"""Retained inputs: increments that a stage has read, from which runs recompute groups.
 
     first version     every increment of the source
     emptied later     those that were queued when it began with nothing, and those that came since;
@@ -60,7 +60,7 @@ class RetainedInputs:
         return record
 
     def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
-        """Return what each input of a stage has read and still counts, oldest first.
+        """Return the increments that each input of a stage has read and still has, in order.
 
         Raises:
             ReplacementUnfollowedError: The stage cannot follow.
@@ -107,14 +107,14 @@ class RetainedInputs:
         oldest = self.store.oldest_increments(record.name, flow, limit=1)
         if oldest and (first := oldest[0].increment.index):
             why = (
-                f"its increments are kept from number {first} on, and stage {node.name!r} "
-                "recomputes groups from everything that it read; raise `keep` of the source, or "
-                "CBP_KEEP_INPUTS_HOURS"
+                f"only increments from number {first} on are kept, but stage {node.name!r} "
+                "recomputes groups from all of its input. To keep input longer, raise `keep` of "
+                "the source, or CBP_KEEP_INPUTS_HOURS"
             )
             raise ReplaceRefusedError(record.name, flow, why)
 
     def _altered(self, record: DataflowRecord, dataflow: Dataflow) -> frozenset[str]:
-        """Return the stages whose tables are not what their present code makes of their input."""
+        """Return stages whose tables differ from the result of their present code and input."""
         altered = set[str]()
         for begin in reversed(list(self.descriptions.begins_that_count(record))):
             altered = (altered | set(begin.anew)) - set(begin.emptied)
@@ -144,7 +144,7 @@ def _words(readers: Mapping[str, str]) -> str:
 
 
 def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[range]]) -> bool:
-    """Return whether a stage began without an increment that had come, and that counts."""
+    """Return whether a stage began without an earlier increment that is still valid."""
     newest = {one.flow: one.index for one in began.newest}
     for input_, flow in node.wiring.items():
         queued = {one.index for one in began.stages[node.name].connectors[input_].waiting}

@@ -1,4 +1,4 @@
-"""The runner: prepares runs in threads, and hands what they made to the finisher.
+"""The runner: prepares runs in threads, and hands them to the finisher.
 
     intend -> prepare -> finish (`controller.loop.runs.finisher`)
                '-- fails: the increment stays queued, the try is counted
@@ -113,7 +113,7 @@ class Runner:
 
 
 def _ordinary(error: BaseException) -> Exception:
-    """Convert what ended a thread to an ordinary exception: it ends the run only."""
+    """Convert the exception that ended a thread to an ordinary one: it ends the run only."""
     if isinstance(error, Exception):
         return error
     ended = RuntimeError(f"the author's code ended its thread: {error!r}")

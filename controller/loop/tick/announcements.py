@@ -26,7 +26,7 @@ def changes(
     degraded_before: Collection[str],
     degraded_now: Collection[str],
 ) -> list[Event]:
-    """Return the events of what changed between two ticks, in order.
+    """Return the events of changes between two ticks, in order.
 
     Args:
         before: Stage -> the kind of its wait, if that was announced; stages that go on are absent.
@@ -51,7 +51,7 @@ def changes(
 
 
 class Announcements:
-    """Remembers what the last tick saw."""
+    """Remembers the state at the last tick."""
 
     def __init__(self, announce: Callable[..., None]) -> None:
         self._announce = announce
@@ -60,7 +60,7 @@ class Announcements:
         self._looked: dict[str, Mapping[StageId, Wait]] = {}
 
     def see(self, looked: Mapping[str, Mapping[StageId, Wait]], troubled: Collection[str]) -> None:
-        """Announce what has changed; if the store fails, the next tick does it.
+        """Announce changes; if the store fails, the next tick announces them.
 
         Args:
             looked: Dataflow -> the waits of its stages, of those that the tick looked at; the

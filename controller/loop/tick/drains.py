@@ -1,4 +1,4 @@
-"""Drains: a dataflow that takes in no more files is drained once it has worked off what it has.
+"""Drains: a draining dataflow takes in no files, and is drained once its work is done.
 
     draining    no new file is claimed; claimed files, waiting increments and loops go on
     drained     nothing is left to do; it starts no runs, as if it were paused

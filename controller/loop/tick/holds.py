@@ -26,7 +26,11 @@ class Holds:
 
     def because(self, dataflow: str) -> str:
         """Return why a dataflow starts no runs; `""` if nothing holds it."""
-        return "is being deleted" if dataflow in self.deleting else self.held.get(dataflow, "")
+        return (
+            "the dataflow is being deleted"
+            if dataflow in self.deleting
+            else self.held.get(dataflow, "")
+        )
 
     def all(self) -> set[str]:
         """Return the dataflows that start no runs."""

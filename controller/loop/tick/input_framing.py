@@ -1,4 +1,4 @@
-"""Framing of what arrived: finds the stages that have something to frame, and starts it."""
+"""Framing of arrivals: finds stages with increments to frame, and starts it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InputFraming:
         self.framer.keep_time()
 
     def start(self, loaded: Sequence[LoadedDataflow]) -> set[str]:
-        """Frame what arrived, except at stopped stages; return the dataflows that changed."""
+        """Frame arrivals, except at stopped stages; return the dataflows that changed."""
         waiting: list[tuple[DataflowRecord, StageNode]] = []
         for one in loaded:
             look = partial(self._to_frame, one)
@@ -41,7 +41,7 @@ class InputFraming:
         return {record.name for record, _ in waiting}
 
     def next_close(self, loaded: LoadedDataflow) -> datetime:
-        """Return when idle time will close a frame of a dataflow, if nothing else comes."""
+        """Return when idle time will close a frame of a dataflow, if no more records arrive."""
         units = self.catalog.units(loaded.record)
         return min(
             (

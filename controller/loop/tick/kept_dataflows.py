@@ -57,7 +57,7 @@ class EveryWait(Mapping[StageId, Wait]):
         self._waits = waits
 
     def of(self, dataflow: str) -> Mapping[StageId, Wait]:
-        """Return those of one dataflow."""
+        """Return the waits of one dataflow."""
         return self._waits.get(dataflow, {})
 
     def __getitem__(self, key: StageId) -> Wait:
@@ -74,7 +74,7 @@ class EveryWait(Mapping[StageId, Wait]):
 
 
 class KeptDataflows:
-    """Used by the thread that ticks only, but for `waits`."""
+    """Used only by the thread that ticks, except `waits`."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime], isolation: Isolation) -> None:
         self._store, self._clock, self._isolation = store, clock, isolation
@@ -89,7 +89,7 @@ class KeptDataflows:
         self._waits.clear()
 
     def refresh(self) -> set[str]:
-        """Load what is new, changed, or has its turn; return names that are gone or were loaded."""
+        """Load new, changed and due dataflows; return names that are gone or were loaded."""
         revisions = self._store.revisions()
         gone = self._kept.keys() - revisions.keys()
         for name in gone:
@@ -141,7 +141,7 @@ class KeptDataflows:
         return sorted({*due, *names} & self._kept.keys())
 
     def loaded(self, names: Iterable[str]) -> list[LoadedDataflow]:
-        """Return the data of dataflows; those that cannot be loaded are tried again."""
+        """Return the data of dataflows; dataflows that cannot be loaded are retried."""
         chosen = [self._kept[name] for name in sorted(names) if name in self._kept]
         for kept in chosen:
             if kept.loaded is None:
@@ -149,7 +149,7 @@ class KeptDataflows:
         return [kept.loaded for kept in chosen if kept.loaded is not None]
 
     def note(self, name: str, waits: Mapping[StageId, Wait], rests_until: datetime | None) -> None:
-        """Note what a tick said of a dataflow, and until when that holds; `None`: not at all."""
+        """Note a tick's result for a dataflow, and until when it is valid; `None`: not at all."""
         self._waits[name] = waits
         self._kept[name].rests_until = AWAKE if rests_until is None else rests_until
 

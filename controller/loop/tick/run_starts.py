@@ -112,7 +112,7 @@ class RunStarts:
 
 
 def _as_before(start: Start, stage: StageRecord, last: RunRecord) -> Start:
-    """Let a run of a loop read what its last try read, so that it goes on where that ended.
+    """Let a run of a loop read the input of its last attempt, to continue where that ended.
 
     What came since then is read by the next run, as if the try had not failed.
     """

@@ -1,4 +1,4 @@
-"""Views of stages for the decision, made from the store's data and from what goes on."""
+"""Views of stages for the decision, from the store's data and work under way."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stopped_wait(stage: StageRecord, error: CbpError) -> Wait:
 
 @dataclass
 class StageViews:
-    """Makes the views of one dataflow's stages; pure but for what the catalog adopts."""
+    """Makes the views of one dataflow's stages; pure except for adoptions by the catalog."""
 
     catalog: Catalog
     terms: Terms

@@ -61,7 +61,7 @@ class Decisions:
     def decide(
         self, views: Mapping[StageId, ViewedStage], now: datetime, dataflows: Collection[str]
     ) -> Schedule:
-        """Return what starts, and why the rest waits."""
+        """Return the runs to start, and why other stages wait."""
         chosen = {key: one for key, one in views.items() if key[0] in dataflows}
         answered = self.answers.given(
             (one.view, (one.record.version, one.record.generation))
@@ -102,7 +102,7 @@ class TickSteps:
 
 
 class Ticker:
-    """Decides what runs, and starts it.
+    """Decides which runs start, and starts them.
 
     Attributes:
         waits: Stage -> why it did not start when its dataflow was last looked at.
@@ -132,10 +132,10 @@ class Ticker:
         self._kept.forget()
 
     def tick(self) -> Schedule:
-        """Look at all queues, start what can run, and remember why the rest waits."""
+        """Look at all queues, start runs that can start, and remember why the others wait."""
         with self._holds.lock:
             self._in_flight.keep_time()
-            if reason := self._term.deposed or ("the service stops" if self.stopping else ""):
+            if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):
                 self._say(reason)
                 return Schedule((), self.waits)
             self._stopped_by = ""
@@ -221,7 +221,7 @@ class Ticker:
         waits: Mapping[StageId, Wait],
         go_on: Collection[str],
     ) -> None:
-        """Keep what was decided, and until when it holds; not at all for those that go on."""
+        """Keep decisions and until when they are valid; none for stages that are busy."""
         by_name: dict[str, dict[StageId, Wait]] = {name: {} for name in names}
         for key, wait in waits.items():
             by_name[key[0]][key] = wait
@@ -271,7 +271,7 @@ class Ticker:
     def _framed(
         self, loaded: Sequence[LoadedDataflow], moved: set[str]
     ) -> Iterator[LoadedDataflow]:
-        """Frame what arrived, and add to `moved`; yield the data loaded afterwards."""
+        """Frame arrivals, and add to `moved`; yield the data loaded afterwards."""
         moved.update(self.steps.framing.start(loaded))
         for one in loaded:
             again = self._kept.load(one.record) if one.record.name in moved else one

@@ -40,7 +40,7 @@ class UnfinishedRuns:
         records: Callable[[Collection[str]], Sequence[DataflowRecord]],
         busy: Collection[str],
     ) -> None:
-        """Publish what is due, and at once what a dataflow finished that is paused or drained.
+        """Publish due runs, and at once the finished runs of a paused or drained dataflow.
 
         Args:
             records: Returns the records of dataflows.
@@ -56,7 +56,7 @@ class UnfinishedRuns:
                 self.isolation.attempt(record.name, ASKED, publish)
 
     def finish_parked(self) -> None:
-        """Try again to finish parked runs; those of a paused stage wait for the operator."""
+        """Retry to finish parked runs; runs of a paused stage wait for the operator."""
         now = self.clock()
         for (name, stage_name), parked in self.parked.all().items():
             if (name, stage_name) in self.in_flight.busy():

@@ -1,4 +1,4 @@
-"""Errors of verification: why a dataflow cannot be verified, and what to do about it."""
+"""Errors of verification: why a dataflow cannot be verified, and the remedy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class InputNotRetainedError(OperatingError):
 
     def __init__(self, dataflow: str, source: str, index: int) -> None:
         super().__init__(
-            f"increment {index} of source {source!r} of {dataflow!r} is no longer there, so its "
-            "tables cannot be recomputed from scratch. Keep the input for as long as you verify: "
-            "raise CBP_KEEP_INPUTS_HOURS, or `keep` of the source",
+            f"increment {index} of source {source!r} of {dataflow!r} is no longer kept, so the "
+            "tables cannot be recomputed from scratch. Keep all input for as long as you want to "
+            "verify: raise CBP_KEEP_INPUTS_HOURS, or `keep` of the source",
             dataflow=dataflow,
             source=source,
             index=index,
@@ -32,9 +32,9 @@ class DataflowUnsettledError(OperatingError):
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         waits = "; ".join(f"{stage}: {why}" for stage, why in stages.items()) or "new input"
         super().__init__(
-            f"{dataflow!r} still has work to do ({waits}); the results of its stages depend on "
-            "when they run, so it can be compared only when nothing is left to do: stop its input, "
-            "or raise --time-limit",
+            f"{dataflow!r} still has work to do ({waits}). The results of its stages depend on "
+            "when they run, so verification must wait until no work is left: stop the input of "
+            "the dataflow, or raise --time-limit",
             dataflow=dataflow,
             stages=dict(stages),
         )
@@ -47,7 +47,8 @@ class VerificationBusyError(OperatingError):
 
     def __init__(self, running: str, dataflow: str) -> None:
         super().__init__(
-            f"verification {running} of {dataflow!r} is under way; wait for it, or cancel it",
+            f"verification {running} of {dataflow!r} is already under way; wait until it ends, or "
+            "cancel it",
             verification=running,
             dataflow=dataflow,
         )
@@ -75,7 +76,7 @@ class VerificationTooLargeError(OperatingError):
 
     def __init__(self, dataflow: str, records: int, records_max: int) -> None:
         super().__init__(
-            f"{dataflow!r} has {records:,} records of input or more; the reference engine takes "
+            f"{dataflow!r} has at least {records:,} input records, but the reference engine takes "
             f"at most {records_max:,}: use the direct engine",
             dataflow=dataflow,
             records=records,
@@ -92,8 +93,8 @@ class PunctuationUnplacedError(OperatingError):
     def __init__(self, dataflow: str, flow: str, at: int) -> None:
         super().__init__(
             f"the frames of flow {flow!r} of {dataflow!r} were closed before its increment {at}, "
-            "and a recomputation cuts that flow into other increments: it depends on when its "
-            "stage runs, or all input comes at once; verify by increments, or close sources only",
+            "but a recomputation would cut that flow into different increments. Verify with the "
+            "input split into increments, and close only sources",
             dataflow=dataflow,
             flow=flow,
             at=at,

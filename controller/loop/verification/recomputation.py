@@ -66,7 +66,7 @@ class Watched(Protocol):
     """The observer of a recomputation; every method may raise to end it."""
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Receive the progress; `unit` is what is counted, in the plural."""
+        """Receive the progress; `unit` names the counted things, in the plural."""
         ...
 
     def began(self, run: str) -> None:
@@ -78,7 +78,7 @@ class Watched(Protocol):
         ...
 
     def wait(self, busy: Mapping[str, str]) -> None:
-        """Block until it is worth checking again whether these stages came to rest."""
+        """Block until it is worth checking again whether these stages are idle."""
         ...
 
 
@@ -154,7 +154,7 @@ class Recomputation:
     reference_records_max: int
 
     def cut(self, watched: Watched) -> Cut:
-        """Return what to compare: any snapshot if time does not matter, else one at rest."""
+        """Return the snapshot to compare: any if time does not matter, otherwise one at rest."""
         subject, name = self.subject, self.subject.record.name
         waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
@@ -176,7 +176,7 @@ class Recomputation:
             busy = left_to_do(rules, position, running)
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
-                    busy.setdefault(leader, "is not published")
+                    busy.setdefault(leader, "has unpublished results")
             # What arrived meanwhile would be in only one of the two.
             if not busy and self.store.position(name) == position:
                 not_run = self._not_run(position, snapshot)
@@ -190,7 +190,9 @@ class Recomputation:
             waiting = sum(len(c.held) for c in position.stages[leader].connectors.values())
             if snapshot.epochs[leader] < 0 and waiting:
                 wait = format_count(waiting, "increment waits", "increments wait")
-                why = f"`{leader}` has not run yet, and {wait} for it: there is nothing to compare"
+                why = (
+                    f"`{leader}` has not run yet, but {wait} for it, so there is nothing to compare"
+                )
                 reasons |= dict.fromkeys(unit.names, why)
         return reasons
 
@@ -259,7 +261,7 @@ class Recomputation:
         return side
 
     def _numbered(self, contents: Contents, one: Comparison) -> Contents:
-        """Return what was recomputed, with the numbers that epochs have in the tables."""
+        """Return recomputed tables, with the numbers that epochs have in the original ones."""
         return contents_since(contents_with_gaps(contents, self.subject.gaps(one.stage)), one)
 
     def _by_reference(
@@ -308,7 +310,7 @@ class Recomputation:
         return side
 
     def _set_aside(self, reference: ReferenceEngine, stage: str) -> list[tuple[Any, ...]]:
-        """Return what the reference set aside; its table is empty, or it is not recomputed."""
+        """Return records set aside by the reference; the table is empty, or not recomputed."""
         spec = self.subject.dataflow.stages[stage].translator
 
         def text(values: Mapping[str, Any] | None, schema: Schema | None) -> str | None:

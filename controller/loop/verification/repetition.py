@@ -84,7 +84,7 @@ class Repetition:
     def chosen(
         self, every: Iterable[Comparison], cut: Cut, collected: Mapping[str, int]
     ) -> Iterator[Comparison]:
-        """Yield the comparisons; those of changed stages begin at the first repeated epoch.
+        """Yield the comparisons; for changed stages they begin at the first repeated epoch.
 
         Args:
             collected: Output flow -> the first increment of it that is left in the cut.
@@ -161,16 +161,16 @@ class Repetition:
 
     def _origin(self, unit: PhysicalStage, last: int) -> _Origin:
         if self.subject.request.engine != "direct":
-            why = "ask the direct engine, which repeats what came since"
+            why = "use the direct engine, which can repeat the later epochs"
             raise _NotRepeatedError(why)
         if unit.leader.translator.framed:
-            why = f"`{unit.leader.name}` reads frames, which are not cut again"
+            why = f"`{unit.leader.name}` reads frames, which cannot be cut again"
             raise _NotRepeatedError(why)
         begun, begun_ms, emptied = self._begun(unit)
         records, why = self._records(unit, begun, last)
         first = last + 1 - len(records)
         if not records:
-            raise _NotRepeatedError(why or "it did not run since")
+            raise _NotRepeatedError(why or "the stage has not run since then")
         if first == begun:
             if begun_ms is None:
                 return _Origin(first, {}, (), tuple(records), from_nothing=True)
@@ -179,11 +179,11 @@ class Repetition:
                 nothing = emptied or first == 0
                 return _Origin(first, tables, (), tuple(records), from_nothing=nothing)
             except NotFoundError:
-                why = "the state with which its version began is collected"
+                why = "the state with which its version began is no longer kept"
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
-        """Return the epoch and the time at which a version changed a stage; else epoch 0.
+        """Return the epoch and the time at which a version changed a stage; otherwise epoch 0.
 
         The last value says whether the stage had no tables then.
         """
@@ -194,7 +194,7 @@ class Repetition:
             if begin is None or set(begin.anew).isdisjoint(unit.names):
                 continue
             if leader not in begin.position.stages:
-                why = f"`{leader}` has run together with other stages since"
+                why = f"`{leader}` has since run together with other stages"
                 raise _NotRepeatedError(why)
             # A swap shows other tables in place of those that it empties.
             emptied = begin.swapped is None and set(unit.names) <= set(begin.emptied)
@@ -209,7 +209,7 @@ class Repetition:
             if record is None:
                 why = f"the record of epoch {epoch} is no longer kept"
             elif record.correction is not None and not record.correction.gives_back:
-                why = f"epoch {epoch} is a correction, and no run followed it"
+                why = f"epoch {epoch} is a correction that no run followed"
             elif not self._same_code(unit, record):
                 why = f"epoch {epoch} ran with different code"
             elif (gone := self._gone(unit, record)) is not None:
@@ -246,7 +246,7 @@ class Repetition:
             undone = shown >= least and home_of(log.generations, leader, shown) != home
             if left and not undone and None not in between:
                 return _Origin(first, tables, tuple(filter(None, between)), left)
-        raise _NotRepeatedError(why or "no state before its epochs is kept")
+        raise _NotRepeatedError(why or "no state from before these epochs is kept")
 
     def _tables(self, unit: PhysicalStage, at_ms: int) -> tuple[dict[str, int], int]:
         """Return the versions of the state tables as of a time, and the epoch that all show."""
@@ -291,11 +291,14 @@ class Repetition:
         """Add the records of the epochs that the table did not show when it was looked up."""
         moment, table = one.moment, f"{one.node.name}.{one.state}"
         if moment is None:
-            why = f"its record lacks the moment at which {name!r} was looked up"
+            why = f"its record does not say as of which moment {name!r} was looked up"
             raise _NotRepeatedError(why)
         shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:
-            why = f"version {moment.version} of {table!r}, which it looked up, is no longer kept"
+            why = (
+                f"version {moment.version} of {table!r}, which the epoch looked up, is no longer "
+                "kept"
+            )
             raise _NotRepeatedError(why)
         leader = next(n for n, unit in self.subject.units.items() if one.node.name in unit.names)
         log, records = self.open_log(self.subject.record.folder), []

@@ -52,7 +52,7 @@ _BY = ("replaced", "retracted")
 
 @dataclass(frozen=True, slots=True)
 class ValidInputs:
-    """Finds replaced files in the store, and writes what counts of them.
+    """Finds replaced files in the store, and writes their valid records.
 
     Attributes:
         folder: Where files are written: a scratch folder.
@@ -71,7 +71,7 @@ class ValidInputs:
     def of(
         self, record: DataflowRecord, source: SourceNode, end: int, dropped: Sequence[range]
     ) -> dict[int, Increment]:
-        """Return the increments of a source that are read otherwise than they came.
+        """Return the increments of a source that are read differently from their arrival.
 
         A file whose increment is no longer known, since an operator gives it (`seeds.py`), is left
         with what its replacements brought.

@@ -80,7 +80,7 @@ class _EndedError(Exception):
 
 @dataclass
 class _Job:
-    """One verification under way, beside what the table shows of it.
+    """One verification under way, beside its entry in the table.
 
     Attributes:
         why: Why `stop` was set.
@@ -116,7 +116,7 @@ class _Job:
 
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for stages to come to rest; raises when the time is up."""
-        self.show(step="waits until the dataflow has nothing left to do", done=0, total=0, unit="")
+        self.show(step="waits until the dataflow has no work left", done=0, total=0, unit="")
         if self.stop.wait(self.settle_seconds):
             if self.why == "timed_out":
                 raise DataflowUnsettledError(self.shown.dataflow, busy)
@@ -203,7 +203,7 @@ class Verifications:
     def _altered(
         self, record: DataflowRecord, dataflow: Dataflow
     ) -> tuple[Mapping[str, int] | None, set[str]]:
-        """Return the stages that cannot be recomputed from scratch, but for what they read.
+        """Return stages that cannot be recomputed from scratch, apart from their input.
 
         The first value is that of `Subject.built`. If all input can still be read, what was before
         the last swap does not count, and neither does a swap that was taken back.
@@ -227,13 +227,13 @@ class Verifications:
         return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
 
     def _valid_to(self, record: DataflowRecord) -> dict[str, int]:
-        """Return, by source, the first increment that came after the last swap."""
+        """Return, by source, the first increment that arrived after the last swap."""
         since = self._descriptions.since_built(record)
         newest = () if since is None else since[0].position.newest
         return {one.flow: one.index + 1 for one in newest if "." not in one.flow}
 
     def _complete(self, record: DataflowRecord, source: str) -> bool:
-        """Return whether the first increment of a source is kept, if any came."""
+        """Return whether the first increment of a source is kept, if any arrived."""
         oldest = self.store.oldest_increments(record.name, source, limit=1)
         first = oldest[0].increment.index if oldest else 0
         return not first and (bool(oldest) or not self.store.next_index(record.name, source))
@@ -403,7 +403,7 @@ class Verifications:
             return without_difference
 
         def made(number: int) -> Side:
-            """Recompute what is wanted: from scratch where possible, the rest from a state."""
+            """Recompute the requested tables: from scratch if possible, otherwise from a state."""
             whole = repeated = None
             if any(one.since is None for one in wanted):
                 whole = recomputation.recompute(cut, f"{scratch}/{number}", job)

@@ -36,7 +36,7 @@ def head_length(received: bytes) -> int:
 
 
 class HeadFilter:
-    """Knows what a reader serves; `is_served`: returns it for a path."""
+    """Knows which paths a reader serves; `is_served`: returns it for a path."""
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:
         self._is_served, self._known = is_served, lru_cache(_PATHS_KEPT)(is_served)

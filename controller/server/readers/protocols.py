@@ -84,13 +84,13 @@ class ReaderProtocol(QuickProtocol):
         self._go_on()
 
     def on_response_complete(self) -> None:
-        """Go on with what arrived meanwhile."""
+        """Continue with bytes that arrived meanwhile."""
         super().on_response_complete()
         if self._pending and not self.transport.is_closing():
             self.loop.call_soon(self._go_on)
 
     def send_400_response(self, msg: str) -> None:
-        """Leave to the service what the parser refuses."""
+        """Leave requests that the parser refuses to the service."""
         self._hand_over()
 
     def _go_on(self) -> None:
@@ -137,7 +137,7 @@ async def adopt(
     connection: socket.socket,
     read: bytes = b"",
 ) -> None:
-    """Go on with a connection that another process passed; `read`: what was read of it."""
+    """Continue with a connection of another process; `read`: bytes already read of it."""
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     try:

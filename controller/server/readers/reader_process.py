@@ -58,7 +58,7 @@ _NOT_FOUND = 404
 
 
 def is_answered(status: int) -> bool:
-    """Return whether a reader answers with this status; else the service does."""
+    """Return whether a reader answers with this status, and not the service."""
     return status < 400 or status == _NOT_FOUND
 
 
@@ -144,7 +144,7 @@ class _Server(uvicorn.Server):
 
 
 def main(channel: int, alive: int, changes: int, questions: int) -> None:
-    """Serve until the service says to end, or is gone.
+    """Serve until the service asks to stop, or is gone.
 
     Args:
         channel: Descriptor of the channel's end.
@@ -193,7 +193,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
 
 
 def _make_ready() -> None:
-    """Do before the first request what would make some requests wait for tenths of a second."""
+    """Do slow first-time work before the first request, so that no request waits for it."""
     pa.array([0]).to_numpy()  # Arrow then imports pandas, for 0.4 s
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()

@@ -82,8 +82,8 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
     if settings.tls_cert is not None:
         if settings.readers:
             message = (
-                "readers get connections without TLS; unset CBP_READERS, or let a proxy in front "
-                "of the service terminate TLS"
+                "CBP_READERS cannot be combined with TLS of the service; unset CBP_READERS, or "
+                "let a proxy in front of the service terminate TLS"
             )
             raise DefinitionError(Mistake("readers_without_tls", "readers", message))
         return 0
@@ -164,7 +164,7 @@ class ReaderSupervisor:
         return False
 
     async def stop(self) -> None:
-        """End all readers: they answer what they serve, and are killed if that takes too long."""
+        """End all readers: they finish their requests, and are killed if that takes too long."""
         self._stopped = True
         readers, self._readers = list(self._readers.values()), {}
         for one in readers:
@@ -234,7 +234,7 @@ class ReaderSupervisor:
             task.add_done_callback(self._tasks.discard)
 
     def _look(self) -> None:
-        """Start readers if they are needed; kill those that say nothing, which begin again."""
+        """Start readers if they are needed; kill and restart those that do not answer."""
         if self._stopped:
             return
         asked, self._asked = self._asked, 0

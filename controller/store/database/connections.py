@@ -176,12 +176,12 @@ class Database:
             yield connection
 
     def rows(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> list[T]:
-        """Return what a statement selects, made from its rows; `values` are its parameters."""
+        """Return a statement's result, made from its rows; `values` are its parameters."""
         with self.read_once() as connection:
             return [build(row) for row in connection.execute(query, values or None)]
 
     def row(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> T | None:
-        """Return what the first row that a statement selects holds; `None` if there is none."""
+        """Return the first row of a statement's result; `None` if there is none."""
         with self.read_once() as connection:
             row = connection.execute(query, values or None).first()
         return None if row is None else build(row)
@@ -189,7 +189,7 @@ class Database:
     def one(
         self, query: Executable, build: Callable[[Row[Any]], T], kind: str, id_: str, **values: Any
     ) -> T:
-        """Like `row`; raises `NotFoundError`, by what the row describes, if there is none."""
+        """Like `row`; raises `NotFoundError`, with a description of the row, if there is none."""
         if (found := self.row(query, build, **values)) is None:
             raise NotFoundError(kind=kind, name=id_)
         return found
@@ -282,9 +282,9 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         # Show nothing of it: an unparsable URL may hold a password anywhere.
-        raise DatabaseUrlError(url="***", why="it cannot be read") from None
+        raise DatabaseUrlError(url="***", why="it is not a valid database URL") from None
     if "@" in (parsed.host or ""):  # the end of a password
-        why = "its password has an '@'; write it as %40"
+        why = "its password contains '@'; write that as %40"
         raise DatabaseUrlError(url="***", why=why)
     label = _masked(parsed)
     match parsed.get_backend_name():
@@ -380,7 +380,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def require_files(path: Path, label: str) -> None:
-    """Refuse what is not a file, before SQLite opens it: reading a FIFO would block for ever.
+    """Refuse a path that is not a file, before SQLite opens it: reading a FIFO would block.
 
     Raises:
         DatabaseDamagedError: A folder, a FIFO, a device or a dangling link is there.
@@ -392,7 +392,7 @@ def require_files(path: Path, label: str) -> None:
 
 
 def _make_wal(path: Path) -> None:
-    """Switch a database to WAL for good; does nothing if it is already switched.
+    """Switch a database to WAL permanently; does nothing if it is already switched.
 
     The switch needs exclusive access to the file, and SQLite does not always wait for that.
     If several processes start at once, one switches, and the others wait for the folder's lock.

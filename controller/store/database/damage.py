@@ -33,7 +33,7 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def damage_of(path: Path) -> str:
-    """Return what is wrong with a SQLite database, by reading all of it.
+    """Return the damage of a SQLite database, by reading all of it.
 
     `""` if it is sound or absent, and also if it cannot be read now, since it is locked or the
     disk fails: opening it raises that error.
@@ -73,7 +73,7 @@ def known_dataflows(path: Path) -> frozenset[str]:
 
 
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:
-    """Rename a database that is damaged; return its new path, and what is wrong with it.
+    """Rename a damaged database; return its new path, and the damage.
 
     Returns `None` if it is whole, absent, or not SQLite's.
     Raises `DatabaseInUseError`, `OperatingError`.

@@ -49,7 +49,7 @@ class KeptReads:
             return self._stamp()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return what was read under this key if nothing was committed since; else read it.
+        """Return the value read under this key if nothing was committed since; else read it.
 
         Args:
             key: Names the value; one key is always read in one way.

@@ -35,7 +35,7 @@ class PatientConnection(psycopg.Connection[Any]):
     """A connection with a time limit for silence.
 
     Attributes:
-        answer_seconds: How long it waits while nothing comes; `None` means for ever.
+        answer_seconds: How long it waits while nothing comes; `None` means forever.
     """
 
     answer_seconds: float | None = None
@@ -64,7 +64,7 @@ def unless_silent(
     give_up: Callable[[], None],
     clock: Callable[[], float] = MACHINE.seconds,
 ) -> Generator[Any, Any, Any]:
-    """Run `gen` until nothing came for `seconds`; then give up.
+    """Run `gen` until no data arrived for `seconds`; then give up.
 
     Args:
         gen: A conversation of the driver: yields what it waits for, is sent what is ready

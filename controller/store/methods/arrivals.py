@@ -91,7 +91,7 @@ class Arrivals:
             return set(connection.execute(query).scalars())
 
     def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
-        """Return id -> claim, for those of these ids (some hundred at most) that exist."""
+        """Return the existing claims of these ids, by id (some hundred ids at most)."""
         query = select(claims).where(claims.c.id.in_(ids))
         with self._database.read_once() as connection:
             records = [rows.claim_of(row) for row in connection.execute(query)]
@@ -173,7 +173,7 @@ class Arrivals:
     def same_claims(
         self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], ClaimRecord]:
-        """Return, by (SHA-256, name), the accepted claim of both, or else the content's first."""
+        """Return, by (SHA-256, name), the accepted claim of both, or the content's first claim."""
         mine = _claims(dataflow, source).where(claims.c.status == "accepted")
         mine = mine.where(claims.c.sha256 == bindparam("its_sha256")).limit(1)
         first = mine.order_by(claims.c.path)
@@ -342,7 +342,7 @@ class Arrivals:
     def _of_increments(
         self, column: Column[Any], keys: Collection[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], Any]:
-        """Return a column of those of these increments that are stored."""
+        """Return a column of these increments, if they are stored."""
         indexes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         for dataflow, flow, index in keys:
             indexes[dataflow, flow].add(index)

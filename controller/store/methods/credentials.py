@@ -114,7 +114,7 @@ class Credentials:
             return bool(ended.rowcount)
 
     def forget_access(self, now: datetime, *, before: datetime, seen_before: datetime) -> int:
-        """Remove what can no longer be used; return how many rows.
+        """Remove credentials that can no longer be used; return how many rows.
 
         Args:
             now: Codes and sessions that have expired go.

@@ -1,4 +1,4 @@
-"""Store methods for events: rows that tell clients what changed.
+"""Store methods for events: rows that inform clients of changes.
 
 `tell` writes them as the last statement of the transaction of the change. So no event reports a
 change that did not happen, and none is lost. Ids rise in the order of the commits: README.md says
@@ -66,7 +66,7 @@ class Events:
             return _event_of(connection.execute(_NEWEST).one())
 
     def recent_events(self, dataflow: str | None = None, *, limit: int) -> list[EventRecord]:
-        """Return the newest events, oldest first; with `dataflow`, its own and those of none."""
+        """Return the newest events, oldest first; with `dataflow`, its own and global ones."""
         query = select(events).where(*_concerns(dataflow)).order_by(events.c.seq.desc())
         with self._database.read_once() as connection:
             records = [_event_of(row) for row in connection.execute(query.limit(limit))]

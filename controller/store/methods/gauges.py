@@ -28,7 +28,7 @@ class Gauges:
     _database: Database
 
     def gauges(self) -> GaugeRows:
-        """Return what stages and queues of all dataflows show, with a fixed number of statements.
+        """Return figures of stages and queues of all dataflows, with a fixed number of statements.
 
         The cost grows with the increments that wait.
         """

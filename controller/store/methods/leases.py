@@ -52,7 +52,7 @@ class Leases:
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may use the same database; then the lease decides who leads."""
+        """Whether other processes may use the same database; then the lease decides the leader."""
         return not self._database.exclusive
 
     def end_time_left(self) -> None:

@@ -177,7 +177,7 @@ def _ends(position: Position) -> dict[str, int]:
 def _forget_undone(
     connection: Connection, dataflow: str, ends: Mapping[str, int]
 ) -> dict[str, list[Increment]]:
-    """Remove the increments of stages after `ends`; return those of sources after `ends`."""
+    """Remove the increments of stages after `ends`; return source increments after `ends`."""
     table = increments.c
     later: dict[str, list[Increment]] = {}
     flows = select(table.flow).where(table.dataflow == dataflow).distinct()
@@ -194,7 +194,7 @@ def _forget_undone(
 
 
 def close_again(connection: Connection, position: Position) -> None:
-    """Queue the closes that came after the position at which the dataflow is now.
+    """Queue the closes after the present position of the dataflow.
 
     After a roll-back: closes that it dropped are in no connector of its position; only their
     requests stay known.

@@ -134,7 +134,7 @@ def _enqueue(
 
 
 def consume(connection: Connection, intention: Intention) -> None:
-    """Set the read marks of a run, and drop what it removed.
+    """Set the read marks of a run, and drop the increments that it removed.
 
     Raises:
         InvariantError: If the run names an increment that does not wait there.

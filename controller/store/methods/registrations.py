@@ -393,7 +393,7 @@ def _bring_stages(
 def _behind(
     connection: Connection, dataflow: str, flow: str, index: int
 ) -> list[tuple[Increment, bool]]:
-    """Return the increments of a flow that came after the position, oldest first."""
+    """Return the increments of a flow after the position, oldest first."""
     query = select(increments).where(
         increments.c.dataflow == dataflow, increments.c.flow == flow, increments.c.idx > index
     )

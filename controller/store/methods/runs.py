@@ -52,7 +52,7 @@ class Runs:
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
         All in one transaction. An empty output is not enqueued inside a cycle
-        (`cbp.model.graph.cycles`): it would go round for ever. Does nothing if the stage's
+        (`cbp.model.graph.cycles`): it would go round forever. Does nothing if the stage's
         epoch is already past this intention (redo). The run becomes COMMITTED with the
         intention's figures; a run that the store has lost is inserted.
 
@@ -167,7 +167,7 @@ class Runs:
             self._let_run(connection, row)
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Let a stage run again, whatever paused it, and forget its failures.
+        """Let a stage run again, whatever paused it, and reset its failures.
 
         Raises `NotFoundError`.
         """
@@ -258,7 +258,7 @@ def _event(kind: EventKind, stage: StageRecord, subject: str) -> Event:
 
 
 def _events_of(stage: StageRecord, intention: Intention) -> list[Event]:
-    """Return the events of a committed run: its end, and what it consumed and wrote."""
+    """Return the events of a committed run: its end, its input and its output."""
     corrects = intention.correction is not None and not intention.correction.gives_back
     ended: EventKind = "state.corrected" if corrects else "run.ended"
     events = [_event(ended, stage, intention.run)]
@@ -290,7 +290,7 @@ def _stage_of(connection: Connection, run: str) -> tuple[str, str]:
 
 
 def _pause_of(stage: StageRecord, because: str) -> str:
-    """Return why a stage is paused from now on: what an operator paused stays paused by them."""
+    """Return why a stage is paused from now on; a pause by an operator remains one."""
     return stage.paused_because if stage.is_paused else because
 
 

@@ -1,4 +1,4 @@
-"""Store methods for sinks: how far each is, and what operators want of it.
+"""Store methods for sinks: their progress, and the wishes of operators.
 
 The folders of the dataflows have the truth (`controller.sinks.notes`): a lost database is filled
 again from there. Only pauses and choices of operators are lost with it.
@@ -64,7 +64,7 @@ class Sinks:
     def want_sink(
         self, dataflow: str, sink: str, *, desired: Desired | None = None, choice: str | None = None
     ) -> SinkRecord:
-        """Store what an operator wants of a sink; return the sink.
+        """Store an operator's wish for a sink; return the sink.
 
         Its pause after a failure ends, so it is tried at once. Raises `NotFoundError`.
         """

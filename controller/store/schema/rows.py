@@ -96,12 +96,12 @@ def _beside(value: Values) -> Any:
 
 
 def files_beside(column: Any) -> Values:
-    """Return what `_beside` put into the column, as a part of the increment's JSON values."""
+    """Return the value that `_beside` put into the column, as a part of the increment's JSON."""
     return column if isinstance(column, dict) else {"bindings": column or ()}
 
 
 def increment_record_of(row: Row[Any]) -> IncrementRecord:
-    """Return the increment of a row, with what is known about its arrival."""
+    """Return the increment of a row, with the known facts about its arrival."""
     return IncrementRecord(row.dataflow, increment_of(row), row.created_at, row.origin)
 
 

@@ -63,7 +63,7 @@ class JsonText(TypeDecorator[Any]):
             raise InvariantError(message) from exc
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """Read what `process_bind_param` wrote."""
+        """Read the output of `process_bind_param`."""
         return None if value is None else json.loads(value)
 
 

@@ -127,7 +127,7 @@ def test_behind_others_is_too_much_as_well(tmp_path: Path) -> None:
     pair.feed(rows=[("a", 1, "raise")])
     pair.driver.feed("rows", [{"k": "a", "n": 2, "how": None}])
     pair.driver.feed("more", [])
-    with pytest.raises(SetAsideFullError, match="give them back"):
+    with pytest.raises(SetAsideFullError, match="give the records back"):
         pair.driver.run_until_idle()
 
 

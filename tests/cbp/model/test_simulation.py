@@ -33,7 +33,7 @@ from cbp.model.flow.framing import Framing, Segment
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.graph.cycles import cycles, inner_inputs
 from cbp.model.schedule.places import Places
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.scheduler import Schedule, StageView, Start, decide
 
 GRAPHS = 200
@@ -133,7 +133,7 @@ class Simulation:
     def _count_overtaking(self, schedule: Schedule) -> None:
         """A stage that can run and gets no place is overtaken by each other start once."""
         for (_, name), reason in schedule.waiting.items():
-            if "places for runs" in reason:
+            if "free slot" in reason:
                 self.overtaken[name] += len(schedule.starts)
             else:
                 self.overtaken[name] = 0
@@ -157,7 +157,7 @@ class Simulation:
         return [
             name
             for name, stage in self.stages.items()
-            if consult(name, stage.rule, stage.queues, stage.memo).runnable
+            if call_runnable(name, stage.rule, stage.queues, stage.memo).runnable
         ]
 
     def behind_cycles_of(self, held: list[str]) -> set[str]:

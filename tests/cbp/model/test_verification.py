@@ -68,7 +68,7 @@ def test_what_follows_changes_is_left_out_where_epochs_depend_on_time():
     """Without a key, behind a cycle; what only sources decide is compared, however it runs."""
     told = {c.table: c.left_out for c in comparisons(pagerank(), "increments") if c.left_out}
     assert {"flows/rank.moved", "flows/verdict.converged"} < told.keys()
-    assert "depend on when runs were started" in told["flows/rank.moved"]
+    assert "depend on the start times of runs" in told["flows/rank.moved"]
     flow = chain()
     stages = {n: replace(s, rule=RunnableSpec(RunAny())) for n, s in flow.stages.items()}
     again = list(comparisons(replace(flow, stages=stages), "increments"))
@@ -125,8 +125,8 @@ def _own(connectors: Any, memo: Any) -> Decision:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (StaticTable(("items",)), "what StaticTable lets a run read depends on when"),
-        (_own, "what _own lets a run read depends on when"),
+        (StaticTable(("items",)), "the input that StaticTable gives to a run depends on the start"),
+        (_own, "the input that _own gives to a run depends on the start"),
     ],
 )
 @pytest.mark.parametrize("split", ["increments", "at_once"])
@@ -143,10 +143,10 @@ def test_windows_are_compared_where_they_hold_the_same():
     """As it arrived, if all before it waits; never all at once."""
     assert not any(_compared_with_rule(CountWindow(3), "increments").values())
     left = _compared_with_rule(CountWindow(3), "at_once")
-    assert "hold other records when all input comes at once" in left["state/timed.sums"]
+    assert "hold different records if all input is read in one batch" in left["state/timed.sums"]
     assert left["state/behind.sums"] == left["state/timed.sums"]
     timed = _compared_with_rule(CountWindow(3), "increments", before=RunAny())
-    assert "when earlier runs start otherwise" in timed["state/timed.sums"]
+    assert "if earlier runs start at other times" in timed["state/timed.sums"]
     assert not any(_compared_with_rule(RunAny(), "at_once").values())
 
 

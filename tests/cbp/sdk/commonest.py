@@ -217,23 +217,23 @@ AT_CALLS = (
     Mistake(
         "decimal_is_rounded",
         "out.prices(price=Decimal(1) / 3)",
-        "Inexact: [<class 'decimal.Inexact'>]; the result does not fit in the 38 digits of a "
-        "DECIMAL, or is rounded: round where that is meant, as in `with "
+        "Inexact: [<class 'decimal.Inexact'>]; the result needs more than the 38 digits of a "
+        "DECIMAL, or was rounded: if rounding is intended, round explicitly, as in `with "
         "decimal.localcontext(traps=[]): value = round(value, 2)`",
     ),
     Mistake(
         "naive_time",
         "out.times(at=datetime(2026, 1, 1))",
         "TypeError: out.times: column 'at' is declared TIMESTAMP, got datetime.datetime(2026, 1, "
-        "1, 0, 0) (datetime): a time without a zone is ambiguous; give it one, such as "
-        "value.replace(tzinfo=UTC); the current time is group.run.time",
+        "1, 0, 0) (datetime): a time without a zone is ambiguous; give it a zone, as in "
+        "value.replace(tzinfo=UTC). For the current time use group.run.time",
     ),
     Mistake(
         "naive_difference",
         "print(datetime(2026, 1, 1) - datetime(2026, 1, 1, tzinfo=UTC))",
-        "TypeError: can't subtract offset-naive and offset-aware datetimes; the time of a "
-        "TIMESTAMP has the zone UTC: give the other one a zone, as in value.replace(tzinfo=UTC), "
-        "and take the current time from group.run.time",
+        "TypeError: can't subtract offset-naive and offset-aware datetimes; a TIMESTAMP is a time "
+        "in UTC, but the other time has no zone: give that time a zone, as in "
+        "value.replace(tzinfo=UTC). For the current time use group.run.time",
     ),
     Mistake(
         "date_for_time",
@@ -269,9 +269,9 @@ AT_CALLS = (
         n = len(list(group.urls))
         print([n for row in group.urls])  # here
         """,
-        "the flow 'urls' is read again, where its first reader left nothing, or loses what is "
-        "left: a flow is read once; keep its records, as in rows = list(group.urls), or read on in "
-        "one rows = iter(group.urls)",
+        "the flow 'urls' is read a second time, but a flow can be read only once. Keep its "
+        "records, as in rows = list(group.urls), or continue with one iterator, rows = "
+        "iter(group.urls)",
         "input_read_twice",
     ),
     Mistake(
@@ -280,7 +280,7 @@ AT_CALLS = (
         for row in group.urls:
             row.n = 1  # here
         """,
-        "AttributeError: can't set attribute; a record does not change: emit a new one, as in "
+        "AttributeError: can't set attribute; a record cannot be changed: emit a new one, as in "
         "out.totals(**{**row._asdict(), 'n': 1})",
     ),
     Mistake(
@@ -296,23 +296,23 @@ AT_CALLS = (
     Mistake(
         "other_key",
         "out.seen(url='z', n=1)",
-        "state 'seen': a record of the key ('z',) was emitted by the group ('a',): a group "
-        "replaces its own state only; to append a record to the state of another key, write "
+        "state 'seen': the group ('a',) emitted a record of the key ('z',), but a group can "
+        "replace only its own state. To append a record to the state of another key, write "
         "out.seen.remote(...)",
         "state_key_foreign",
     ),
     Mistake(
         "two_of_a_key",
         "out.latest(key.url, 1), out.latest(key.url, 2)",
-        "'latest': a group emitted two records of the key ('a',); emit one of them, or declare a "
-        "key that distinguishes them",
+        "'latest': a group emitted two records of the key ('a',). Emit only one of them, or "
+        "declare a key that distinguishes them",
         "view_key_twice",
     ),
     Mistake(
         "set_on_out",
         "out.totals = key.url, 1",
-        "out.totals was set: which other calls would see it depends on the task and the machine; "
-        "keep it in a variable for this group, or in a State",
+        "out.totals was set, but other calls see that value only if they run in the same task. "
+        "Keep the value in a local variable, or in a State",
         "author_state_changed",
     ),
     Mistake(
@@ -323,18 +323,18 @@ AT_CALLS = (
     Mistake(
         "package",
         "import absent_package.part",
-        "ModuleNotFoundError: No module named 'absent_package'; install it into the environment in "
-        "which the stage runs, that of the service and of Spark's workers: python -m pip install "
-        "absent_package; and import it at the top of the file, so that `cbp validate` finds this",
+        "ModuleNotFoundError: No module named 'absent_package'; install the package where the "
+        "stage runs, in the environment of the service and of Spark's workers: python -m pip "
+        "install absent_package. Import it at the top of the file, so that `cbp validate` notices "
+        "a missing package",
     ),
     Mistake(
         "relative_file",
         "print(open('words.txt').read())",
-        "FileNotFoundError: [Errno 2] No such file or directory: 'words.txt'; the path is relative "
-        "to the folder of the process that runs the stage, which differs from machine to machine: "
-        "give "
-        "the translator an absolute path as a parameter, or read a file of its package in "
-        "__init__, as in Path(__file__).with_name(...)",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'words.txt'; the path is "
+        "relative to the working folder of the process that runs the stage, and that folder "
+        "differs between machines: give the translator an absolute path as a parameter, or read a "
+        "file of the translator's package in __init__, as in Path(__file__).with_name(...)",
     ),
     Mistake(
         "assertion", "assert key.url == 'x'", "AssertionError in `assert key.url == 'x'  # here`"
@@ -349,25 +349,26 @@ AT_CALLS = (
         "key_as_value",
         "out.totals(url=key, n=1)",
         "TypeError: out.totals: column 'url' is declared STRING, got Key(url='a') (Key): expected "
-        "str; a record has its columns as attributes: write value.url",
+        "str; this is a record, whose columns are attributes: write value.url",
     ),
     Mistake(
         "records_as_value",
         "out.totals(url=list(group.urls), n=1)",
         "TypeError: out.totals: column 'url' is declared STRING, got [urls(url='a', n=None)] "
-        "(list): expected str; these are records: emit one for each, in a loop",
+        "(list): expected str; this is a list of records: emit one record for each, in a loop",
     ),
     Mistake(
         "column_of_a_flow",
         "print(group.urls.url)",
-        "AttributeError: 'flow' object has no attribute 'url'; a flow of a group is an iterator of "
-        "records, which have the columns: write for row in group.urls, or rows = list(group.urls)",
+        "AttributeError: 'flow' object has no attribute 'url'; a flow of a group is an iterator "
+        "of records, and only a record has columns: write for row in group.urls, or rows = "
+        "list(group.urls)",
     ),
     Mistake(
         "appended",
         "out.totals.append(url=key.url, n=1)",
-        "AttributeError: 'function' object has no attribute 'append'; a function is called: a "
-        "record is emitted as out.totals(url=key.url)",
+        "AttributeError: 'function' object has no attribute 'append'; emit a record by calling "
+        "the function, as in out.totals(url=key.url)",
     ),
     Mistake(
         "null_method",
@@ -388,8 +389,8 @@ _AFTER = _FILE.partition(_SEEN)[2].rpartition("    def ")[0]
 _TRANSLATE = "    def translate(self, key, group, out):\n"
 _TOTALS = '    totals = Output("url STRING, n BIGINT NOT NULL")\n'
 _EMPTY = (
-    "Count.seen: is read and never emitted, so it is always empty: a group keeps the records that "
-    "it emits again; write out.seen(...), or keep=True to keep the others"
+    "Count.seen: is read but never emitted, so it is always empty. A group keeps only state "
+    "records that it emits again: write out.seen(...), or declare keep=True to keep all records"
 )
 
 AT_DECLARATION = (
@@ -433,8 +434,8 @@ AT_DECLARATION = (
         "    totals = Output()  # here\n",
         "translator_failed",
         "FILE: cannot be imported: TypeError: Output.__init__() missing 1 required positional "
-        "argument: 'schema'; give its columns with their types, as in "
-        "Output('url STRING, n BIGINT')",
+        "argument: 'schema'; declare the columns with their types, as in Output('url STRING, n "
+        "BIGINT')",
     ),
     Declared(
         "no_types",

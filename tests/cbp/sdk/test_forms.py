@@ -102,6 +102,6 @@ def test_without_spark_sql_is_refused(tmp_path: Path) -> None:
     driver = Driver(LocalEngine(cache=str(tmp_path / "c")), builder.build(), tmp_path / "t")
     driver.feed("urls", [{"url": "a"}])
     for run in (driver.run_until_idle, lambda: run_epochs(UrlCountSql, [["a"]])):
-        with pytest.raises(DefinitionError, match="engine on Spark") as caught:
+        with pytest.raises(DefinitionError, match="use the Spark engine") as caught:
             run()
         assert caught.value.mistake.code == "spark_needed"

@@ -148,7 +148,7 @@ def test_keys_of_a_map_that_become_one_are_refused(type_: str, value: Any, tmp_p
     """One of the two values was lost, or no reader could find it."""
     emits = stage(lambda key, group, out: out.totals(m=value), f"m {type_}")
     for error in failures(emits, tmp_path):
-        assert "two keys are the same" in error.details["cause"]
+        assert "two keys are equal" in error.details["cause"]
 
 
 def test_a_function_of_a_key_changes_no_record(tmp_path: Path) -> None:
@@ -204,13 +204,13 @@ def test_a_column_that_routes_twice_is_a_mistake() -> None:
     [
         (
             ["url", "n"],
-            "route_by takes all columns in one text, route_by='url, n'; or what a function "
-            "computes, route_by=by(lambda record: (record.url, record.n), 'STRING, INT'); "
-            "got ['url', 'n']",
+            "route_by takes all columns in one text, route_by='url, n', or a value that a "
+            "function computes, route_by=by(lambda record: (record.url, record.n), 'STRING, "
+            "INT'); got ['url', 'n']",
         ),
-        (("n",), "route_by takes route_by='n'; or what a function computes, "),
-        (lambda row: row.url, "route_by='url, n'; or what a function computes, "),
-        ([["url"]], "route_by='url, n'; or what a function computes, "),
+        (("n",), "route_by takes route_by='n', or a value that a function computes, "),
+        (lambda row: row.url, "route_by='url, n', or a value that a function computes, "),
+        ([["url"]], "route_by='url, n', or a value that a function computes, "),
     ],
 )
 def test_a_key_of_several_columns_is_shown_as_it_is_written(given: Any, says: str) -> None:

@@ -181,7 +181,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("url STRING"), kept=State("url STRING")),
             "route_by_missing",
             "Made.kept",
-            "no group has this state",
+            "no group can have this state",
         ),
         (groupwise(key="a INT", urls=Input("a INT")), "route_by_missing", "Made.key", "'a INT'"),
         (vectorised(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "whole"),
@@ -201,13 +201,13 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("url STRING", route_by=["url"])),  # type: ignore[arg-type]
             "route_by_invalid",
             "Made.urls",
-            "or what a function computes",
+            "or a value that a function computes",
         ),
         (
             groupwise(urls=Input("url STRING", route_by="url", order_by=5)),  # type: ignore[arg-type]
             "order_by_invalid",
             "Made.urls",
-            "or what a function computes",
+            "or a value that a function computes",
         ),
         (
             groupwise(urls=Input("url STRING", route_by=by(lambda r: r.url, "STRING"))),
@@ -221,7 +221,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, more=Input("a INT", route_by="a")),
             "route_by_type",
             "Made.more",
-            "routes by (INT), but the key is (url STRING)",
+            "route_by gives (INT), but the key is (url STRING)",
         ),
         (
             groupwise(urls=Input("a ARRAY<INT>", route_by="a")),
@@ -269,7 +269,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, o=Output("x FLOAT, n INT", not_compared="x", tolerance=0.1)),
             "tolerance_invalid",
             "Made.o",
-            "no column that is compared",
+            "no compared column",
         ),
         (
             groupwise(urls=URLS, kept=State("url STRING, n INT", not_compared="m")),
@@ -302,13 +302,13 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, kept=State("page INT", route_by="page")),
             "route_by_type",
             "Made.kept",
-            "routes by (INT), but the key is (url STRING)",
+            "route_by gives (INT), but the key is (url STRING)",
         ),
         (
             groupwise(urls=URLS, kept=State("page STRING, n STRING", route_by="page, n")),
             "route_by_type",
             "Made.kept",
-            "routes by (STRING, STRING)",
+            "route_by gives (STRING, STRING)",
         ),
         (
             groupwise(
@@ -326,7 +326,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             ),
             "route_by_invalid",
             "Made.kept",
-            "keep what is computed as a column",
+            "store a computed value in a column",
         ),
         (
             groupwise(urls=URLS, kept=State("url STRING", order_by="n")),
@@ -341,7 +341,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             ),
             "order_by_invalid",
             "Made.kept",
-            "keep what is computed as a column",
+            "store a computed value in a column",
         ),
         (
             groupwise(urls=URLS, kept=State("url STRING, m MAP<INT, INT>", order_by="m")),
@@ -353,7 +353,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             record_wise(a=Input("t STRING"), b=Input("t STRING")),
             "record_wise_shape",
             "Made",
-            "for several derive from Translate",
+            "For several inputs derive from Translate",
         ),
         (record_wise(a=URLS), "record_wise_shape", "Made", "without route_by"),
         (

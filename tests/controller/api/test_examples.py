@@ -93,6 +93,32 @@ def test_every_name_in_a_path_has_an_example() -> None:
     assert names - set(PARAMETERS) == BY_ID | WITHOUT
 
 
+def test_a_body_has_numbers_as_numbers(client: httpx.Client) -> None:
+    """Text is taken for no number, and a number for no truth value, in any field of any body."""
+    tried = set()
+    for name in BODIES:
+        content = OPERATIONS[name][2]["requestBody"]["content"].get("application/json")
+        for field, wrong in wrong_numbers(content["schema"] if content else {}):
+            method, path, query = request_of(name)
+            body = {**content["examples"]["clicks"]["value"], field: wrong}
+            answer = client.request(method, path, params=query, json=body)
+            assert answer.status_code == 422, (name, field, wrong, answer.text)
+            tried.add((name, field))
+    assert len(tried) >= 5
+
+
+def wrong_numbers(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each field that is a number or a truth value, with what is none."""
+    reference = schema.get("$ref", "").rpartition("/")[2]
+    whole = DOCUMENT["components"]["schemas"][reference] if reference else schema
+    for field, one in whole.get("properties", {}).items():
+        types = {kind.get("type") for kind in (one, *one.get("anyOf", ()))}
+        if "boolean" in types:
+            yield from ((field, wrong) for wrong in (0, 1, "true"))
+        if types & {"integer", "number"}:
+            yield from ((field, wrong) for wrong in ("1", True))
+
+
 def test_the_examples_are_accepted(client: httpx.Client) -> None:
     """One after the other they tell a story; then every route that reads can be asked."""
     bad = b'{"url": 7}\n'

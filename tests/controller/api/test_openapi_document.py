@@ -43,3 +43,17 @@ def test_a_wrong_method_is_told_all_methods_of_its_path(filled: Service) -> None
             if answer.status_code != 405 or documented != allowed - {"HEAD"}:
                 wrong[path] = (answer.status_code, allowed)
     assert wrong == {}
+
+
+def test_the_document_is_written_once(service: Service) -> None:
+    """However often it is asked for: meanwhile the event loop would answer nobody else."""
+    made = []
+    describe = service.app.openapi
+    service.app.openapi = lambda: made.append(1) or describe()  # type: ignore[method-assign, func-returns-value]
+    with service.client() as client:
+        answers = [client.get("/api/v1/openapi.json") for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert all(answer.json() == describe() for answer in answers)
+    assert len(made) == 1
+    with service.client(token=None) as client:
+        assert client.get("/api/v1/openapi.json").status_code == 401

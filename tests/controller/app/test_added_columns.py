@@ -157,7 +157,7 @@ def test_a_version_that_cannot_be_refuses_the_file_with_the_reason(
     said = reason(service, "a.jsonl")
     assert said["code"] == "column_unknown"
     assert said["new_columns"] == ["user STRING"]
-    assert "`unknown: add`, but the service could not add them" in said["message"]
+    assert "`unknown: add`, but the service could not add the columns" in said["message"]
     assert "power of two" in said["message"]
 
 

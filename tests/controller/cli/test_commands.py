@@ -272,7 +272,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["waiting", "clicks"], "waits for an increment on urls"),
     (["close", "clicks", "urls"], "urls is closed before increment 2, at count.urls"),
     (["close", "clicks", "urls", "--key", "monday"], "is closed"),
-    (["close", "clicks", "--list"], "nothing closed a frame yet"),
+    (["close", "clicks", "--list"], "no frame has been closed yet"),
     (["settings"], "CBP_PAGE_SIZE_MAX"),
     (["increment", "clicks", "urls", "0", "--about"], "a.jsonl"),
     (["delete", "clicks"], "its tables stay"),
@@ -298,7 +298,7 @@ def test_a_command_prints_for_programs(cbp: Cbp, service: Service, arguments: li
     outcome = cbp(*arguments, "--json")
     is_cut = bool(outcome.json.get("cursor")) and arguments[0] != "logs"
     status = STATUSES.get(arguments[0], 0)
-    assert (outcome.status, "this is not all" in outcome.err) == (status, is_cut)
+    assert (outcome.status, "there are more rows" in outcome.err) == (status, is_cut)
     assert is_cut or not outcome.err
     assert isinstance(outcome.json, dict)
 

@@ -144,14 +144,14 @@ def test_the_status_says_whether_all_is_applied(cbp: Cbp, world: World, tmp_path
     incoming = world.settings.drop_root / "clicks" / "urls" / "incoming"
     world.step()
     (incoming / "a.jsonl").write_text('{"url": "a"}\n')
-    behind = "not up to date: 1 of 1 dataflow; the service works it off"
+    behind = "not up to date: 1 of 1 dataflow; the service is catching up"
     assert status() == (3, behind)
     assert "urls: 1 file is not taken in yet" in cbp("status", session=world.session).out
     world.take_in()
     assert status("clicks") == (3, behind)
     assert "count: may run" in cbp("status", "clicks", session=world.session).out
     world.controller.pause_stage("clicks", "count")
-    stuck = "not up to date: 1 of 1 dataflow; something waits for a person"
+    stuck = "not up to date: 1 of 1 dataflow; an operator is needed"
     assert status() == (4, stuck)
     world.controller.resume_stage("clicks", "count")
     world.step()
@@ -257,7 +257,7 @@ def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_pa
     shown = cbp(*arguments, "--plan", session=world.session).out
     assert "2 -> 8 buckets" in shown
     assert "+ at BIGINT" in shown
-    begins = "later.urls reads new input only; 1 increment came before. To read all"
+    begins = "later.urls reads new input only, not the 1 increment before it. To read all"
     assert f"{begins}, register with --retained later" in " ".join(shown.split())
     assert run(*arguments)["done"]
     assert not run(*arguments)["changed"]

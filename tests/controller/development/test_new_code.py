@@ -91,7 +91,7 @@ def test_what_an_added_stage_reads_is_told() -> None:
     assert "emitted again" not in lines
     answer["queues"] = [{**queue, "queued_increments": 0, "skipped_increments": 3}]
     lines = "\n".join(describe_change(answer, "keep"))
-    assert "b.x reads new input only; 3 increments came before" in lines
+    assert "b.x reads new input only, not the 3 increments before it" in lines
     assert "cbp backfill d b" in lines
 
 

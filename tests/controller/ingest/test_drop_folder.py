@@ -290,7 +290,7 @@ def test_file_written_to_after_its_claim_is_quarantined(tmp_path: Path):
     assert drop.scan().quarantined == 1
     writer.close()
     assert drop.reasons()[0]["code"] == "file_changed"
-    assert "write it under a name that ends in .part" in drop.reasons()[0]["message"]
+    assert "write files under a name that ends in .part" in drop.reasons()[0]["message"]
     assert not drop.increments()
 
 

@@ -47,7 +47,7 @@ def test_no_more_runs_than_places(tmp_path: Path) -> None:
     world.arrive("diamond", "b", ("x", 2))
     assert len(world.controller.tick().starts) == 1
     assert len(world.parts.in_flight.busy()) == 1
-    assert "waits for one of 1 places for runs" in world.controller.waiting("diamond").values()
+    assert "waits for a free slot (1 in all)" in world.controller.waiting("diamond").values()
     world.close()
 
 
@@ -140,7 +140,7 @@ def test_a_drained_controller_starts_nothing(world: World) -> None:
     assert world.controller.drain(timeout=0)
     world.arrive("one", "a", ("x", 1))
     assert world.controller.tick().starts == ()
-    assert world.controller.waiting("one") == {"sum": "the service stops"}
+    assert world.controller.waiting("one") == {"sum": "the service is stopping"}
 
 
 @pytest.mark.timeout(30)

@@ -179,7 +179,7 @@ def test_a_name_of_a_ready_translator_is_to_be_another_one(folder: Path) -> None
     write(folder, {"pyproject.toml": PROJECT + 'url_count = "filed_count:FiledCount"\n'})
     mistake = refused(registry(folder), "url_count")
     assert mistake.code == "translator_ambiguous"
-    assert f"give the one of {folder.name} another name" in mistake.message
+    assert f"rename the translator of {folder.name}" in mistake.message
 
 
 def test_a_name_in_two_files_is_named_with_its_file(folder: Path) -> None:

@@ -81,7 +81,8 @@ def test_slow_uploads_and_slow_readers_hold_up_nobody(
             # Asks again and again and reads nothing: its answers pile up until it is not served.
             one.sendall(head("GET", "openapi.json") * REQUESTS)
         incoming = settings.drop_root / "urls" / "visits" / "incoming"
-        (incoming / "f.jsonl").write_text('{"url": "b"}\n')
+        (incoming / "f.part").write_text('{"url": "b"}\n')
+        (incoming / "f.part").rename(incoming / "f.jsonl")  # else it may be taken in while empty
         until(lambda: client.get("dataflows", "urls")["stages"][0]["epoch"] == 1)
         assert client.get("dataflows", "urls", "increments")["items"][0]["records"] == 1
 

@@ -29,7 +29,7 @@ from cbp.model.flow.schema import Schema
 
 
 class Emission:
-    """Collects what one call emits; holds the `out` that the author calls.
+    """Collects the emissions of one call; holds the `out` that the author calls.
 
     Args:
         keys: Keys of the groups of the call.
@@ -78,7 +78,7 @@ class Emission:
         return pa.concat_tables(tables), np.concatenate(ids)
 
     def operations(self, name: str) -> tuple[list[KeptOperations], Int64s]:
-        """Return what was put into a kept state and deleted, and the groups that lose all."""
+        """Return the puts and deletions of a kept state, and the groups that lose all records."""
         return self._kept[name], self._dropped.get(name, np.empty(0, np.int64))
 
     def drop(self, state: str, groups: Int64s) -> None:
@@ -97,7 +97,7 @@ class Emission:
         self._state[state].append((records, groups))
 
     def of_groups(self, numbers: Int64s) -> None:
-        """Take what was emitted so far as emitted by these groups of a larger call."""
+        """Attribute all emissions so far to these groups of a larger call."""
         for name, parts in self._state.items():
             self._state[name] = [(records, numbers[groups]) for records, groups in parts]
         for name, operations in self._kept.items():
@@ -162,8 +162,8 @@ class Emission:
         if len(unknown):
             key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
             message = (
-                f"state {state.name!r} was emitted for the key {key!r}, which is not a group of "
-                "this call; emit it where that key is called"
+                f"state {state.name!r} was emitted for the key {key!r}, but this call has no "
+                "group of that key; emit the record in the call of that group"
             )
             raise AuthorMisuse(StateKeyForeignError, message)
         return group_indexes
@@ -175,7 +175,7 @@ class Emission:
 
 
 def conformed_copy(flow: str, table: Any, schema: Schema) -> pa.Table:
-    """Return what an author emitted with the declared columns, sharing no memory with it.
+    """Return an author's emission with the declared columns, sharing no memory with it.
 
     Raises:
         TypeError: The columns or their types are others.

@@ -61,7 +61,7 @@ class CallExpiry:
         self._idle[called] = False
 
     def complete(self, emission: Emission) -> dict[str, Timers]:
-        """Add to what the called groups emitted what stays of the others.
+        """Add the remaining records of uncalled groups to the emissions of called groups.
 
         Args:
             emission: What the called groups emitted, by their numbers in this call.
@@ -86,7 +86,7 @@ class CallExpiry:
     def _settled(
         self, emission: Emission, state: StateSpec, timers: StateSpec, stays: Mask
     ) -> Timers:
-        """Return what becomes of the hidden timers of a state."""
+        """Return the new hidden timers of a state."""
         offsets = Groups.offsets(self._groups, timers.name)
         sizes = np.diff(offsets)
         new = np.zeros(len(sizes), np.bool_)

@@ -112,7 +112,7 @@ class Groups:
         return int(self.keys.num_rows)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: the engine compares these values with what was emitted."""
+        """Refuse the assignment: the engine compares these values with the emissions."""
         message = f"groups.{name} is read-only; assign to another name"
         raise AttributeError(message)
 
@@ -149,7 +149,7 @@ class Groups:
         table, offsets = self._flow(flow)
         values = table.column(column)
         if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-            message = f"sums takes a column of numbers; {flow}.{column} is {values.type}"
+            message = f"sums needs a numeric column, but {flow}.{column} is {values.type}"
             raise TypeError(message)
         numbers = (values.fill_null(0) if values.null_count else values).to_numpy()
         kind: Any = np.float64 if pa.types.is_floating(values.type) else np.int64
@@ -168,7 +168,7 @@ class Groups:
 
 
 def _require_64_bits(numbers: npt.NDArray[Any], starts: Int64s, name: str) -> None:
-    """Raise if an integer sum overflows; NumPy does not tell, so a float sum is compared."""
+    """Raise if an integer sum overflows: NumPy wraps silently, so a float sum is compared."""
     rough = np.add.reduceat(numbers.astype(np.float64), starts)
     if np.abs(rough).max() >= _INT64_END:
         message = f"a sum of {name} has more than 64 bits"
@@ -202,7 +202,7 @@ def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
 
 
 def as_table(value: Any) -> pa.Table:
-    """Return what an author emitted as an Arrow table."""
+    """Return an author's emission as an Arrow table."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):
@@ -221,5 +221,5 @@ def as_table(value: Any) -> pa.Table:
 
 
 def first_rows(table: pa.Table) -> list[tuple[object, ...]]:
-    """Return the first rows of a table, for an error that shows what was read."""
+    """Return the first rows of a table, for an error that shows the input."""
     return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

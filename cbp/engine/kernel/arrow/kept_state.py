@@ -157,7 +157,7 @@ class KeptCall:
         return self.state.take(positions, columns).cast(types)
 
     def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
-        """Return what puts and deletions change; a record that is put unchanged is left alone.
+        """Return the changes made by puts and deletions; a record put unchanged is none.
 
         Args:
             operations: What was put and deleted, in order; the last one of a key counts.
@@ -307,5 +307,5 @@ def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
 
 
 def _group_order(groups: Int64s) -> Int64s:
-    """Return the order of records by the number of their group, and where they came otherwise."""
+    """Return the order of records by group number, then by arrival."""
     return stable_order(groups)

@@ -82,8 +82,8 @@ class KeptTables:
 
     def __getattr__(self, name: str) -> NoReturn:
         message = (
-            f"groups.{self._name} is kept state, not a table: read groups.{self._name}.get(keys) "
-            f"or groups.{self._name}.all(); it has no {name!r}"
+            f"groups.{self._name} is kept state, not a table, and has no {name!r}: use "
+            f"groups.{self._name}.get(keys) or groups.{self._name}.all()"
         )
         raise AttributeError(message)
 
@@ -127,8 +127,8 @@ class ReachedTables:
 
     def __getattr__(self, name: str) -> NoReturn:
         message = (
-            f"tables.{self._name} is kept state, and no table: read find(keys), of(keys), all() or "
-            f"size of it; it has no {name!r}"
+            f"tables.{self._name} is kept state, not a table, and has no {name!r}: use "
+            "find(keys), of(keys), all() or size"
         )
         raise AttributeError(message)
 
@@ -136,7 +136,7 @@ class ReachedTables:
 def kept_tables(
     spec: TranslatorSpec, readers: Mapping[str, KeptTableReader]
 ) -> dict[str, KeptTables]:
-    """Return what an author is given of each kept state, by name."""
+    """Return the object that an author gets for each kept state, by name."""
     return {
         one.name: KeptTables(one.name, kept_key(spec, one), readers[one.name]) for one in spec.kept
     }
@@ -169,7 +169,7 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     if len(unknown):
         key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
         message = (
-            f"state {state!r} was asked for the key {key!r}, which is not a group of this call; "
-            "read it where that key is called, or look it up from another stage"
+            f"state {state!r} was asked for the key {key!r}, but this call has no group of that "
+            "key. Read the state in the call of that group, or look it up from another stage"
         )
         raise AuthorMisuse(StateKeyForeignError, message)

@@ -67,7 +67,7 @@ class OutputKeys:
             refuse_output_twice(output, _row(keys, again))
 
     def _came_before(self, spec: OutputSpec, keys: pa.Table) -> int | None:
-        """Return a row whose key came in an earlier part; its hash is looked for."""
+        """Return a row whose key also occurs in an earlier part, found by its hash."""
         types = [spec.schema[name].type for name in spec.key]
         if not all(type_.can_be_key for type_ in types):
             return None

@@ -163,7 +163,7 @@ class ReachedState:
         write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
-        """Apply puts and deletions, and write what they change; the last one of a key counts.
+        """Apply puts and deletions, and write the changes; the last one of a key counts.
 
         The two halves of many records are settled beside each other. `write_output` is called by
         the caller's thread alone, half after half; `write_state` by any, for other buckets each.
@@ -319,7 +319,7 @@ def _begins(keys: pa.Table) -> Int64s:
 def _by_group(
     operation: ReachedOperation, groups: Int64s, many: int
 ) -> tuple[ReachedOperation, Int64s]:
-    """Return an operation in the order of its groups, and where it came otherwise."""
+    """Return an operation in the order of its groups, then of arrival."""
     order = _order_of(groups, many)
     if operation.puts is None:
         return ReachedOperation(take_rows(operation.keys, order)), groups[order]

@@ -40,7 +40,7 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: what the author is given, and what the engine needs afterwards.
+    """One call: the author's arguments, and the values that the engine needs afterwards.
 
     Attributes:
         hashes: Hash of every group, ascending.

@@ -114,6 +114,6 @@ class Remembered:
 
 @lru_cache(maxsize=8)
 def remembered(cache: str) -> Remembered:
-    """Return what this process keeps beside the index copies in a folder."""
+    """Return the memory that this process keeps beside the index copies in a folder."""
     del cache
     return Remembered()

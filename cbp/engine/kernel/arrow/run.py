@@ -46,7 +46,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass
 class CallSettler:
-    """Writes what was emitted for calls: outputs at once, states as their difference.
+    """Writes the emissions of calls: outputs at once, states as their difference.
 
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
@@ -66,7 +66,7 @@ class CallSettler:
         self._kept: dict[str, KeptCall] = {}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
-        """Return what takes the emissions of groups with these keys."""
+        """Return the collector for emissions of groups with these keys."""
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:
@@ -114,7 +114,7 @@ class CallSettler:
                 self.write_state(state.name, rows)
 
     def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
-        """Write what became of the hidden timers of a state."""
+        """Write the changes of the hidden timers of a state."""
         self.states[state.name].kill(call.origins[state.name].at(timers.died))
         groups = timers.groups
         if len(groups):
@@ -193,7 +193,7 @@ class VectorisedRun:
         self.groups = settler.groups
 
     def _given(self, call: Call, settler: CallSettler) -> Groups:
-        """Return what the author's code is given: groups that are not idle, no hidden timers."""
+        """Return the author's arguments: groups that are not idle, without hidden timers."""
         groups, numbers = call.groups, np.arange(len(call.groups))
         if call.called is not None:
             hidden, numbers = {timers.name for timers in self.spec.expiries}, call.called

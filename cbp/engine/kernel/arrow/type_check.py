@@ -92,7 +92,7 @@ def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.Chu
         column = column.cast(column.type.value_type)
     if not _fits(column.type, field.type):
         zoneless = _is.is_timestamp(column.type) and field.type.kind == "TIMESTAMP"
-        hint = ", which has no zone: name one, such as pa.timestamp('us', 'UTC')"
+        hint = ", which has no time zone: use a type with one, such as pa.timestamp('us', 'UTC')"
         raise _refused(field, f"{column.type}{hint if zoneless else ''}")
     try:
         return _cast(column, field.type, type_)

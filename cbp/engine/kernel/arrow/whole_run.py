@@ -40,8 +40,8 @@ class RunTables:
         self.__dict__.update(given)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: what is given belongs to the engine."""
-        message = f"tables.{name} is given, and cannot be set; use a name of your own for it"
+        """Refuse the assignment: these attributes belong to the engine."""
+        message = f"tables.{name} cannot be set, since it is an input or a state; use another name"
         raise AttributeError(message)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -79,7 +79,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Notes:
-    """How far a call came: what another try of the run noted, and what takes new notes.
+    """The progress of a call: notes of an earlier attempt, and the writer of new notes.
 
     Attributes:
         noted: Tables by name; empty if there is no other try, or it noted nothing.
@@ -90,9 +90,9 @@ class Notes:
     take: Callable[[Callable[[], Mapping[str, pa.Table]]], None] = lambda make: None
 
     def note(self, make: Any) -> None:
-        """Note what `make` returns, if it is time for that."""
+        """Store the result of `make` as a note, if it is time for one."""
         if not callable(make):
-            message = "out.note takes a function that returns tables by name"
+            message = "out.note needs a function that returns a mapping of names to tables"
             raise TypeError(message)
         self.take(lambda: {name: as_table(table) for name, table in make().items()})
 
@@ -129,7 +129,7 @@ class _Puts:
 def reached_tables(
     spec: TranslatorSpec, readers: Mapping[str, ReachedReader]
 ) -> dict[str, ReachedTables]:
-    """Return what an author is given of each kept state, by name."""
+    """Return the object that an author gets for each kept state, by name."""
     make = partial(_reached, spec)
     return {state.name: make(state, readers[state.name]) for state in spec.kept}
 
@@ -149,7 +149,7 @@ def call_once(
     recall: Callable[[], tuple[Any, int]] = lambda: NOTHING,
     begin: Callable[[str, ReachedOperation], None] = lambda state, operation: None,
 ) -> Called:
-    """Call the author; return what was put, deleted and remembered.
+    """Call the author; return the puts, the deletions and the remembered values.
 
     Args:
         inputs: The records of each input, in the types that authors see.
@@ -168,7 +168,7 @@ def call_once(
     called = Called({state.name: [] for state in spec.kept})
 
     def recalled() -> Any:
-        """Return what `out.remember` kept of the states as they are now, or `None`."""
+        """Return the value that `out.remember` keeps for the present states, or `None`."""
         value, size = recall()
         room.hold(size)
         called.recalled = value is not None

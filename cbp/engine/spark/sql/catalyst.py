@@ -46,7 +46,7 @@ def kinds_of(plan: Any) -> set[str]:
 
 
 def expressions_of(plan: Any) -> Iterator[Any]:
-    """Yield all expressions of a logical plan, of its subqueries and of what `WITH` names."""
+    """Yield all expressions of a logical plan, of its subqueries and of its `WITH` clauses."""
     for expression in each(plan.expressions()):
         yield from _expressions_in(expression)
     for below in (*each(plan.children()), *each(plan.innerChildren())):

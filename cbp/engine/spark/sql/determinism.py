@@ -10,7 +10,7 @@ Three things make a plan depend on the moment or on chance. Spark answers each o
 The last one is no longer in an analysed plan, so the query is parsed again. Only a query with a
 quotation mark can have one.
 
-`is_repeatable` and `has_moment` err on the safe side: a plan is made again for nothing.
+`is_deterministic` and `has_moment` err on the safe side: a plan is made again for nothing.
 `differences` and `moments` name only what certainly differs, since a query is refused for it.
 """
 
@@ -30,7 +30,7 @@ _NO_ORIGINS = ("AggregateFunction", "PlanExpression")
 _FIXED = "epoch"
 
 
-def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
+def is_deterministic(session: SparkSession, analyzed: Any) -> bool:
     """Return whether an analysed plan has no chance, no clock and no session in it."""
     catalyst = _catalyst(session)
     if not analyzed.deterministic():
@@ -42,7 +42,7 @@ def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
 
 
 def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
-    """Return what gives another result when a plan is run again, by the names that SQL has for it.
+    """Return the SQL names of parts that give another result when a plan is run again.
 
     Aggregates that follow the order of records, such as `collect_list`, are not named: what is made
     of them, such as `sort_array(collect_list(url))`, can be the same in every order.
@@ -66,7 +66,7 @@ def has_moment(session: SparkSession, query: str) -> bool:
 
 
 def _differing(session: SparkSession, plan: Any) -> Iterator[str]:
-    """Yield the names of what differs in a plan, without its subqueries."""
+    """Yield the names of nondeterministic parts of a plan, without its subqueries."""
     catalyst = _catalyst(session)
     current = catalyst.trees.TreePattern.CURRENT_LIKE()
     if not plan.deterministic() or plan.containsPattern(current):

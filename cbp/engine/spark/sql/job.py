@@ -198,7 +198,7 @@ class SqlJob:
         ]
 
     def bodies(self, going: Callable[[], None]) -> list[str]:
-        """Run the job; return what its settling tasks reported, as JSON texts.
+        """Run the job; return the reports of its settling tasks, as JSON texts.
 
         Args:
             going: Called before each Spark job; raises once the run is cancelled.

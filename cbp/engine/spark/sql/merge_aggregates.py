@@ -61,7 +61,7 @@ def _rebuilt(node: Any, jvm: Any) -> Any:
 
 
 def _merged(node: Any, below: Any, jvm: Any) -> Any:
-    """Return a final aggregation that also does what the partial one below does."""
+    """Return a final aggregation that includes the work of the partial one below."""
     partial, groups, complete = _functions(below), _groups(below), _complete(jvm)
     functions = [copied(partial[id_], mode=complete) for id_ in _functions(node)]
     return copied(

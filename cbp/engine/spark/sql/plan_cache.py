@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from cbp.engine.spark.sql.catalyst import each, kinds_of
-from cbp.engine.spark.sql.determinism import has_moment, is_repeatable
+from cbp.engine.spark.sql.determinism import has_moment, is_deterministic
 
 _LEAVES = {"Range", "LocalRelation", "OneRowRelation"}
 _NODES = {
@@ -67,7 +67,7 @@ def runs_again(frame: DataFrame, queries: Iterable[str]) -> bool:
     return (
         not analyzed.subqueriesAll().length()
         and leaves <= _LEAVES
-        and is_repeatable(frame.sparkSession, analyzed)
+        and is_deterministic(frame.sparkSession, analyzed)
         and not any(has_moment(frame.sparkSession, query) for query in queries)
         and kinds_of(execution.executedPlan()) <= _NODES
     )

@@ -1,4 +1,4 @@
-"""Check of an author's SQL: what gives another result when a run is repeated is refused.
+"""Check of an author's SQL: a query with another result at each run is refused.
 
 A redo after a crash and `cbp verify` repeat a run. The clock, chance and the session are others by
 then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.data_frames`).
@@ -27,8 +27,9 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 
 _INSTEAD = (
-    "for a time, read the column `time` of the table `run`, the run's recorded time (FROM urls "
-    "CROSS JOIN run); for a number or an id, a hash of columns, such as xxhash64(url)"
+    "instead of the current time, use the column `time` of the table `run`, which is recorded "
+    "(FROM urls CROSS JOIN run); instead of a random number or id, use a hash of columns, such as "
+    "xxhash64(url)"
 )
 
 

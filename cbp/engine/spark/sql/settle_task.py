@@ -217,7 +217,7 @@ class _ArrivedResults:
 
     @property
     def _state_flows(self) -> list[str]:
-        """The results for states; of a kept state, what is deleted before what is put."""
+        """The results for states; for a kept state, deletions come before puts."""
         spec = self._spec
         return [*(deletions(one.name) for one in spec.kept), *(one.name for one in spec.authored)]
 

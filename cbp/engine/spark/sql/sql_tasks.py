@@ -130,7 +130,7 @@ def whole_table_task(plan: TaskPlan | None, name: str) -> _Task:
 
 
 def run_task(plan: TaskPlan | None) -> _Task:
-    """Return the Spark task that gives what an author may know of a run, as one record.
+    """Return the Spark task that gives the facts about a run as one record.
 
     Without a plan, it is the run of its job's part.
     """

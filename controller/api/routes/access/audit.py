@@ -25,8 +25,8 @@ routes = router("audit")
 class AuditQuery(PageQuery):
     """Which entries to list."""
 
-    since: Instant | None = Field(None, description="The earliest time.")
-    until: Instant | None = Field(None, description="The time before which they were made.")
+    since: Instant | None = Field(None, description="Only entries from this time on.")
+    until: Instant | None = Field(None, description="Only entries from before this time.")
     actor: str | None = Field(
         None, max_length=_NAME_LENGTH, description="`token-file` or `token:NAME`."
     )
@@ -41,12 +41,14 @@ class AuditOut(Model):
 
     number: int
     at: datetime
-    actor: str = Field(description="Whose credential it was; empty if none was recognised.")
+    actor: str = Field(
+        description="Owner of the credential; empty if no credential was recognised."
+    )
     session: str | None = Field(description="The session of the page; `null` for a program.")
     scope: str
     user: str = Field(description="What the client says about its user; not verified.")
     action: str = Field(
-        description="The operationId; empty if it was refused before a route was known."
+        description="The operationId; empty if the request was refused before its route was known."
     )
     dataflow: str | None
     target: dict[str, str] = Field(description="Further names, such as `stage`, `run`, `token`.")
@@ -56,7 +58,10 @@ class AuditOut(Model):
     error_code: str | None
     request: str | None = Field(description="The `X-Request-Id` of the answer.")
     address: str
-    count: int = Field(description="How many refused requests this entry counts; else 1.")
+    count: int = Field(
+        description="Number of refused requests that this entry counts; 1 for a request that was "
+        "not refused."
+    )
 
 
 @routes.get("/audit")

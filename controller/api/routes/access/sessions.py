@@ -28,7 +28,7 @@ sign_in_routes = open_router("sessions")
 
 
 class SignIn(Model):
-    """A code or a token, one of them."""
+    """Either a code or a token."""
 
     code: str | None = Field(None, min_length=1, max_length=_SECRET_LENGTH)
     token: str | None = Field(None, min_length=1, max_length=_SECRET_LENGTH)
@@ -36,7 +36,7 @@ class SignIn(Model):
     @model_validator(mode="after")
     def _one(self) -> SignIn:
         if (self.code is None) is (self.token is None):
-            message = "send either code or token"
+            message = "send either `code` or `token`, not both"
             raise ValueError(message)
         return self
 
@@ -53,7 +53,8 @@ class CallerOut(Model):
         description="Minutes without a request after which the session ends."
     )
     in_memory: bool = Field(
-        description="Whether the session ends with this process: the database had no room for it."
+        description="Whether the session ends with this process, since the database could not "
+        "store it."
     )
 
 
@@ -123,7 +124,7 @@ def sign_in(
 @routes.get("/session")
 @needs(Scope.VIEWER, any_dataflow=True)
 def show(caller: CallerDep, access: AccessDep) -> CallerOut:
-    """Return who the caller is, what it may do, and until when."""
+    """Return the caller's name, scope and expiry."""
     return _caller(caller, access)
 
 

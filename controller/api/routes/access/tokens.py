@@ -33,14 +33,14 @@ class TokenIn(Model):
     name: str = Field(pattern=_NAME, description="Its name in the audit log; a name is used once.")
     scope: Scope
     expires_days: int | None = Field(
-        90, ge=1, le=3660, description="Days until it expires; `null` means never."
+        90, ge=1, le=3660, strict=True, description="Days until it expires; `null` means never."
     )
     dataflows: list[Annotated[str, Field(pattern=_DATAFLOW)]] | None = Field(
         None,
         min_length=1,
         max_length=100,
-        description="The only dataflows it may touch; then it has no use on the page, or for what "
-        "is about several dataflows. `null` means all.",
+        description="The only dataflows that the token may access. Such a token cannot be used on "
+        "the page, or for requests about several dataflows. `null` means all dataflows.",
     )
 
 
@@ -48,7 +48,7 @@ class RotateQuery(Model):
     """How a token is rotated."""
 
     overlap_hours: float = Field(
-        0.0, ge=0, le=168, description="Hours for which the old secret is accepted, too."
+        0.0, ge=0, le=168, description="Hours for which the old secret is still accepted."
     )
 
 
@@ -63,9 +63,9 @@ class TokenOut(Model):
     created_by: str
     created_at: datetime
     expires_at: datetime | None
-    last_used_at: datetime | None = Field(description="Last request, to the minute.")
+    last_used_at: datetime | None = Field(description="Time of the last request, to the minute.")
     rotated_at: datetime | None
-    old_until: datetime | None = Field(description="Until when the old secret is accepted.")
+    old_until: datetime | None = Field(description="Time until which the old secret is accepted.")
     revoked_at: datetime | None
 
 
@@ -95,7 +95,7 @@ def list_tokens(
 def create(
     wanted: TokenIn, caller: CallerDep, access: AccessDep, exchange: ExchangeDep
 ) -> NewTokenOut:
-    """Make a token; its secret is in this answer, and nowhere else."""
+    """Create a token; only this answer contains its secret."""
     exchange.target["token"] = wanted.name
     days = wanted.expires_days
     record, made = access.tokens.create(
@@ -114,7 +114,7 @@ def create(
 def rotate(
     token: TokenName, access: AccessDep, query: Annotated[RotateQuery, Query()]
 ) -> NewTokenOut:
-    """Give a token a new secret and its full life again; sessions made from it end."""
+    """Give a token a new secret and its full lifetime; sessions made from the token end."""
     overlap = timedelta(hours=query.overlap_hours)
     return _new(access, *access.tokens.rotate(token, overlap=overlap))
 

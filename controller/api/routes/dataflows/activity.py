@@ -33,7 +33,9 @@ class ActivityQuery(Model):
     """Which activity to show."""
 
     dataflow: str | None = Field(None, max_length=200, description="Only this dataflow.")
-    limit: int = Field(20, ge=1, le=100, description="Maximum number of dataflows, the worst ones.")
+    limit: int = Field(
+        20, ge=1, le=100, description="Maximum number of dataflows; those in trouble come first."
+    )
     errors: int = Field(5, ge=0, le=50, description="Maximum number of failures, the newest ones.")
 
 
@@ -48,7 +50,7 @@ class StageActivityOut(Model):
     queued_increments: int
     queued_records: int
     lag_seconds: float | None = Field(description="Age of its oldest unread increment.")
-    failures: int = Field(description="Failed tries of the next run, in a row.")
+    failures: int = Field(description="Failed attempts of the next run, in a row.")
 
 
 class DataflowActivityOut(Model):
@@ -92,7 +94,7 @@ def show(
 ) -> ActivityOut:
     """Show dataflows with their stages, runs under way, and the newest failures.
 
-    A token that is limited to some dataflows sees those.
+    A token that is limited to some dataflows sees only those.
     """
     now = overview.now()
     records = {one.name: one for one in granted_dataflows(store, exchange, query.dataflow)}

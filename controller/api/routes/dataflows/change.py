@@ -28,10 +28,12 @@ Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 class ChangeQuery(Model):
     """The author's choice for stages whose fate the document does not decide."""
 
-    keep: Names = Field([], description="Replaced stages that keep their past and their queues.")
-    rebuild: Names = Field([], description="Stages whose past is made again from their input.")
+    keep: Names = Field([], description="Replaced stages that keep their tables and their queues.")
+    rebuild: Names = Field([], description="Stages whose tables are rebuilt from their input.")
     retained: Names = Field([], description="Added stages that begin with the retained input.")
-    expected_version: int | None = Field(None, ge=1, description="Refuse at any other version.")
+    expected_version: int | None = Field(
+        None, ge=1, description="Refuse the change if the dataflow is at another version."
+    )
     beside: bool = Field(
         False,
         description="Build all tables beside the present ones, by a rebuild that swaps them in as "
@@ -57,13 +59,13 @@ class NodeOut(Model):
     )
     differences: list[str]
     settings: list[str] = Field(
-        description="Settings with other values, such as `on_error`; they change no table."
+        description="Settings that change, such as `on_error`; they change no table."
     )
     rewired: list[str] = Field(description="Inputs that begin with another flow.")
     views: dict[str, str] = Field(
         description="Maps each new view to how it gets its first records. `filled`: the last "
-        "record of each key of the output that had its name. `rebuilt`: its stage reads its input "
-        "again. `empty`: it has none before groups are called."
+        "record of each key of the output that had the view's name. `rebuilt`: the stage reads "
+        "its input again. `empty`: the view stays empty until groups are called."
     )
     emptied: list[str] = Field(
         description="States and outputs whose tables readers see empty, and then growing, while "
@@ -82,7 +84,8 @@ class QueueChangeOut(Model):
     queued_records: int
     queued_bytes: int
     skipped_increments: int = Field(
-        description="Increments that came before an input which begins with the next one."
+        description="Earlier increments that the input does not read, since it begins with the "
+        "next one."
     )
 
 
@@ -101,17 +104,21 @@ class ChangeOut(Model):
 
     name: str
     version: int
-    changed: bool = Field(description="Whether it differs from the registered version.")
-    done: bool = Field(description="Whether it has taken over.")
+    changed: bool = Field(
+        description="Whether the document or its code differs from the registered version."
+    )
+    done: bool = Field(description="Whether the new version is now the registered one.")
     sources: list[NodeOut]
     stages: list[NodeOut]
     queues: list[QueueChangeOut]
     meanwhile: list[str] = Field(
-        description="What readers of tables see until the stages that are rebuilt have read their "
-        "input again, a sentence for each stage; which stages keep what other code wrote; and "
-        "which other dataflows run older code of files that have changed."
+        description="Sentences on the effects of the change: what readers see while a stage is "
+        "being rebuilt, which stages keep results of earlier code, and which other dataflows "
+        "still run the old code of changed files."
     )
-    refused: list[RefusalOut] = Field(description="Why it is refused; empty if it can take over.")
+    refused: list[RefusalOut] = Field(
+        description="Why the new version is refused; empty if it can be applied."
+    )
     rebuild: str = Field(
         description="The rebuild that was begun, and makes the version take over; empty if none "
         "was. Follow it: `GET /dataflows/{name}/rebuilds/{rebuild}`."
@@ -157,20 +164,20 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
         if node.behind:
             made = "keeps what it" if len(node.behind) == 1 else "keep what they"
             yield (
-                f"{name} keeps what its earlier code wrote, and {listed(node.behind)} {made} made "
-                "of it: the new code reads only new input."
+                f"{name} keeps the results of its earlier code, and {listed(node.behind)} {made} "
+                "made of them: the new code reads only new input."
             )
         if not node.emptied:
             continue
         queues = (one for one in changed.succession.queues if one.stage == name)
         queued = sum(len(one.queued) for one in queues)
-        what = "what is emitted again" if not queued else format_count(queued, "increment")
+        what = "the repeated input" if not queued else format_count(queued, "increment")
         tables = listed([f"{name}.{state}" for state in node.emptied])
         yield (
-            f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} empty "
-            "at first, and then growing. If its code fails, that stays so until it is fixed. "
-            f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
-            "was."
+            f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} "
+            "empty at first, and then growing. If its code fails, this lasts until the code is "
+            f"fixed. Meanwhile, cbp status {changed.dataflow} shows the progress, and how to read "
+            "the earlier tables."
         )
 
 

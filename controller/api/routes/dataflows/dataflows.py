@@ -171,8 +171,8 @@ async def change(
     """Replace a dataflow by a new version; with `dry_run`, show what that would do.
 
     Kept stages keep their state and their queues. Sending the current version again changes
-    nothing. With `beside`, the answer comes at once and names the rebuild that makes the version
-    take over.
+    nothing. With `beside`, the answer comes at once and names a rebuild, which puts the version to
+    use when it is done.
     """
     body = await read_document_body(request)
     if if_match is not None:
@@ -220,14 +220,14 @@ def show(name: str, store: StoreDep, overview: OverviewDep) -> DataflowDetail:
 @routes.get("/dataflows/{name}/left", responses=problems(404))
 @needs(Scope.VIEWER)
 def left(name: str, explaining: ExplainingDep) -> LeftOut:
-    """Return the stages that still have work if nothing else arrives, and which work."""
+    """Return the stages that still have work, and the remaining work of each."""
     return LeftOut(stages=dict(explaining.left(name)))
 
 
 @routes.get("/dataflows/{name}/waiting", responses=problems(404))
 @needs(Scope.VIEWER)
 def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
-    """Explain what the stages wait for, in words and input by input, as of the last decision."""
+    """Explain why each stage waits, in words and by input, as of the last decision."""
     return waits(controller, store, store.dataflow(name))
 
 
@@ -244,7 +244,7 @@ def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
 @needs(Scope.OPERATOR)
 @any_instance
 def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Take in no more files, work off what is there, then start no more runs: `drained`.
+    """Take in no more files, process all queued input, then start no more runs: `drained`.
 
     Files stay in their drop folders, and uploads are refused, until `resume`. Idempotent and
     persistent.
@@ -257,7 +257,7 @@ def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
 @needs(Scope.OPERATOR)
 @any_instance
 def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Start runs of all stages again, whatever paused them; clear their failures. Idempotent."""
+    """Resume all stages, whatever paused them, and reset their failure counts. Idempotent."""
     controller.resume(name)
     return overview.summary_now(name)
 
@@ -279,7 +279,7 @@ def pause_stage(
 def resume_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
-    """Start runs of one stage again, and clear its failures. Idempotent."""
+    """Resume one stage, and reset its failure count. Idempotent."""
     controller.resume_stage(name, stage)
     return overview.summary_now(name)
 
@@ -289,9 +289,9 @@ def resume_stage(
 def set_priority(
     name: str, stage: str, priority: Priority, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
-    """Let the waiting time of a stage count four times, once, or a quarter. Idempotent.
+    """Set the priority of a stage: its waiting time counts 4, 1 or 1/4 times. Idempotent.
 
-    Stages that run together have one priority. Nothing starves by it, and no result depends on it.
+    Stages that run together have one priority. No stage starves, and results do not depend on it.
     """
     controller.set_priority(name, stage, priority)
     return overview.summary_now(name)
@@ -303,9 +303,9 @@ def set_priority(
 def retry(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
-    """Give a stage that stopped by itself one more try; the next failure stops it again.
+    """Retry a stage that stopped after failures; the next failure stops it again.
 
-    A stage that an operator paused is refused (`stage_paused`): `resume` it.
+    A stage that an operator paused is refused (`stage_paused`): resume it instead.
     """
     controller.retry(name, stage)
     return overview.summary_now(name)
@@ -319,7 +319,7 @@ def delete(
     store: StoreDep,
     query: Annotated[DeleteQuery, Query()],
 ) -> None:
-    """Delete a dataflow; its tables stay, unless `purge` is true."""
+    """Delete a dataflow; its tables are kept, unless `purge` is true."""
     store.dataflow(name)
     controller.delete(name, purge=query.purge)
 

@@ -102,7 +102,7 @@ def lineage(record: GrantedRunDep, lineages: LineagesDep) -> LineageOut:
 @routes.get("/dataflows/{name}/plan", responses=problems(404))
 @needs(Scope.VIEWER)
 def plan(name: str, explaining: ExplainingDep) -> PlanOut:
-    """Show which stages run together, and what is shuffled, broadcast, looked up or scanned."""
+    """Show which stages run together, and which inputs are shuffled, broadcast, or scanned."""
     return PlanOut.of(explaining.plan(name))
 
 

@@ -143,7 +143,9 @@ class DataflowFreshnessOut(Model):
 
     dataflow: str
     state: FreshnessState = Field(description=_STATES)
-    left: list[str] = Field(description="What is left, in words; empty if it is up to date.")
+    left: list[str] = Field(
+        description="The remaining work, in words; empty if the dataflow is up to date."
+    )
 
 
 class FreshnessOut(Model):
@@ -154,8 +156,8 @@ class FreshnessOut(Model):
     )
     dataflows: list[DataflowFreshnessOut]
     service: list[str] = Field(
-        description="What keeps the service itself from working, such as a full disk, and what to "
-        "do; empty if nothing does."
+        description="Why the service itself cannot work, such as a full disk, and what to do; "
+        "empty if it can."
     )
 
 
@@ -170,9 +172,9 @@ def show(
     settings: SettingsDep,
     query: Annotated[FreshnessQuery, Query()],
 ) -> FreshnessOut:
-    """Return whether everything that was delivered is applied: files, queues, quarantine.
+    """Return whether all delivered files are applied: drop folders, queues, quarantine.
 
-    A token that is limited to some dataflows sees those. Sinks are not part of it.
+    A token that is limited to some dataflows sees only those. Sinks are not considered.
     """
     figures = FreshnessFigures(
         controller=controller, store=store, drop_folder=drop_folder, present=present

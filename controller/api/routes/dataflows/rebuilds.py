@@ -27,13 +27,14 @@ routes = router("rebuilds")
 Seed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=.+$", max_length=4_000)]
 _SEED = (
     "`SOURCE=PATH`: read a Parquet file, a folder of them, or a Delta table of the service's "
-    "machine, below `CBP_SOURCE_ROOTS`, in place of the source's input that is gone."
+    "machine, below `CBP_SOURCE_ROOTS`, instead of the source's input that is no longer kept."
 )
 _OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": False,
-        "description": "The version to build; without it, the present one is built again.",
+        "description": "The document of the version to build; without it, the present version is "
+        "built again.",
         "content": {
             "application/json": {"schema": _OBJECT},
             "application/yaml": {"schema": _OBJECT},
@@ -46,12 +47,14 @@ class TableDifferenceOut(Model):
     """How one table would differ after the swap, in records."""
 
     table: str
-    before: int = Field(description="Records that it has now.")
-    after: int = Field(description="Records that it would have.")
-    added: int | None = Field(description="`null`: it was not compared.")
+    before: int = Field(description="Number of records in the present table.")
+    after: int = Field(description="Number of records in the new table.")
+    added: int | None = Field(
+        description="Number of added records; `null` if the table was not compared."
+    )
     gone: int | None
     changed: int | None = Field(description="Records of the same key with other values.")
-    because: str = Field(description="Why it was not compared; empty if it was.")
+    because: str = Field(description="Why the table was not compared; empty if it was.")
 
 
 class RebuildJobOut(JobOut):
@@ -60,30 +63,32 @@ class RebuildJobOut(JobOut):
     version: int
     status: Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
     tables: list[TableDifferenceOut] = Field(
-        description="What differs between the present tables and the new ones, once it is ready."
+        description="Differences between the present and the new tables, once the rebuild is ready."
     )
     exact: bool = Field(
-        description="Whether both had applied the same input when they were compared. Otherwise "
-        "some differences are increments that only one of them had applied."
+        description="Whether the present and the new tables had applied the same input when they "
+        "were compared. Otherwise some differences come from increments that only one side had "
+        "applied."
     )
     share: float = Field(
-        description="The share of the time that it works (`CBP_REBUILD_SHARE`); it rests between "
-        "its runs, and while a run of the dataflow is under way."
+        description="Share of the time in which the rebuild works (`CBP_REBUILD_SHARE`). It pauses "
+        "between its runs, and while a run of the dataflow is under way."
     )
-    rested: float = Field(description="How long it has rested, in seconds.")
+    rested: float = Field(description="How long the rebuild has paused, in seconds.")
     by: str = Field(description="Who asked for it.")
     ended_by: str = Field(description="Who asked for the swap, or cancelled it.")
     ended_at: datetime | None
     anew: str = Field(
-        description="Why it does not go on with what it had built before a restart or a fault; "
-        "empty if it does, or there was none."
+        description="Why the rebuild started over after a restart or a fault; empty if it did not "
+        "start over."
     )
     again_at: datetime | None = Field(
-        description="When it tries again, while it waits for a fault of the environment to pass, "
-        "such as a full disk (`error`); `null`: it does not wait."
+        description="Time of the next attempt, while the rebuild waits for a fault of the "
+        "environment, such as a full disk, to be repaired (see `error`); `null` if it does not "
+        "wait."
     )
     error: Problem | None = Field(
-        description="Why it failed, why its last swap did, or why it waits."
+        description="Why the rebuild or its last swap failed, or why the rebuild waits."
     )
 
 
@@ -92,8 +97,8 @@ class RebuildsOut(Model):
 
     items: list[RebuildJobOut]
     back_until: datetime | None = Field(
-        description="Until when the tables before the last swap stay, so that it can be taken "
-        "back; `null`: the present version began by no swap."
+        description="Time until which the tables from before the last swap are kept, so that the "
+        "swap can be undone; `null` if the present version did not begin with a swap."
     )
 
 
@@ -119,12 +124,12 @@ async def start(
     caller: CallerDep,
     seed: Annotated[list[Seed] | None, Query(max_length=100, description=_SEED)] = None,
 ) -> RebuildJobOut:
-    """Begin to build all tables anew beside the present ones, from all retained input.
+    """Begin to rebuild all tables beside the present ones, from all retained input.
 
-    With a document, of that version, by the code that is on disk. Without one, of the present
-    version, by the code that it was registered with: refused (`code_drifted`) where that is gone.
-    The dataflow goes on, and readers see its tables, until the swap. Refused before anything
-    happens if input that it needs is not retained any more.
+    With a document, the rebuild makes that version, with the code that is on disk. Without one, it
+    rebuilds the present version with its registered code, and is refused (`code_drifted`) if that
+    code no longer exists. Until the swap the dataflow continues, and readers see its present
+    tables. The request is refused, before any change, if needed input is no longer retained.
     """
     seeds = dict(one.split("=", 1) for one in seed or ())
     given = request.headers.get("content-type") is not None
@@ -140,9 +145,9 @@ async def start(
 def list_rebuilds(
     name: str, store: StoreDep, jobs: RebuildJobsDep, query: Annotated[RangeQuery, Query()]
 ) -> RebuildsOut:
-    """List the rebuilds of a dataflow, newest first, and until when a swap can be taken back.
+    """List the rebuilds of a dataflow, newest first, and until when a swap can be undone.
 
-    The last one is listed after a restart of the service, too.
+    The last rebuild is also listed after a restart of the service.
     """
     items = [_job(one) for one in jobs.all(name) if query.holds(one.began_at)]
     return RebuildsOut(items=items, back_until=jobs.back_until(store.dataflow(name)))
@@ -152,7 +157,7 @@ def list_rebuilds(
 @needs(Scope.VIEWER)
 @leader_only
 def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
-    """Show how far a rebuild is, and once it is ready, what differs."""
+    """Show the progress of a rebuild and, once it is ready, the differences."""
     return _job(jobs.show(name, rebuild))
 
 
@@ -161,9 +166,9 @@ def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
 )
 @needs(Scope.ADMIN)
 def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
-    """Begin to show the new tables in place of the present ones, all at one time.
+    """Begin to swap in the new tables, all at one time.
 
-    Ask for the rebuild until it has ended. What came meanwhile is applied first.
+    Poll the rebuild until it has ended. Input that arrived meanwhile is applied first.
     """
     return _job(jobs.swap(name, rebuild, by=caller.actor))
 
@@ -173,16 +178,16 @@ def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> Re
 )
 @needs(Scope.ADMIN)
 def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
-    """End a rebuild and remove what it built; nothing else changes. Idempotent."""
+    """Cancel a rebuild and remove its tables; nothing else changes. Idempotent."""
     return _job(jobs.cancel(name, rebuild, by=caller.actor))
 
 
 @routes.post("/dataflows/{name}/rebuilds/back", responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
-    """Show the tables from before the last swap again, with the version of then.
+    """Go back to the tables and the version from before the last swap.
 
-    What came since waits for that version, and is applied.
+    Input that arrived since the swap is then applied by that version.
     """
     return SwappedBackOut(dataflow=name, version=jobs.back(name).version)
 

@@ -69,7 +69,7 @@ class RollbackQuery(PlanQuery):
     """The target, the author and the reason of a roll-back."""
 
     reason: str = Field(min_length=1, max_length=1000)
-    by: str = Field("", max_length=200, description="Who asks for it.")
+    by: str = Field("", max_length=200, description="Name of the person who asks for the change.")
     pause: bool = Field(False, description="Leave the dataflow paused.")
 
 
@@ -77,14 +77,14 @@ class ReplayQuery(Model):
     """The author and the reason of a replay."""
 
     reason: str = Field(min_length=1, max_length=1000)
-    by: str = Field("", max_length=200, description="Who asks for it.")
+    by: str = Field("", max_length=200, description="Name of the person who asks for the change.")
 
 
 class TableRewindOut(Model):
     """What a roll-back does to one table."""
 
     table: str
-    shows: int = Field(description="The version whose records it shows then.")
+    shows: int = Field(description="The version whose records the table shows after the roll-back.")
     files_removed: int
     files_added: int
     records_now: int
@@ -151,16 +151,21 @@ class RollbackPlanOut(Model):
 
     rollback: RollbackOut
     records_undone: int
-    queued: dict[str, int] = Field(description="`stage.input` to the increments that wait then.")
-    closes_again: int = Field(description="Closes after that moment that are restored.")
+    queued: dict[str, int] = Field(
+        description="Maps each `stage.input` to the number of increments that wait after the "
+        "roll-back."
+    )
+    closes_again: int = Field(
+        description="Number of closes after that moment that are kept and applied again."
+    )
     tables: list[TableRewindOut]
     queued_before: dict[str, int] = Field(
-        description="With `drop_later`: source to its increments that had arrived before that "
-        "moment and were not read then; they are applied again."
+        description="With `drop_later`: maps each source to increments that had arrived before "
+        "that moment, but had not been read; they are applied again."
     )
     comes_back: dict[str, list[int]] = Field(
-        description="Source to its increments that an earlier roll-back took away, and that are "
-        "applied again, since this one goes to before it."
+        description="Maps each source to increments that an earlier roll-back removed, and that "
+        "are applied again since this roll-back goes back further."
     )
     corrections: list[CorrectionUndoneOut] = Field(
         description="Corrections that it would undo, oldest first."
@@ -169,7 +174,7 @@ class RollbackPlanOut(Model):
         description="The first 20 files whose effect it would undo, by source and arrival. A file "
         "of a framed input is one that was not framed at that moment."
     )
-    files_total: int = Field(description="How many such files there are.")
+    files_total: int = Field(description="Number of all files whose effect would be undone.")
     files_cursor: str | None = Field(
         description="Cursor of `/rollback/files` for the files after these; `null`: no more."
     )
@@ -191,7 +196,10 @@ class MomentOut(Model):
     """A roll-back point: a moment to which a dataflow can be rolled back."""
 
     position: int = Field(
-        description="Number of runs that a roll-back to this point keeps; the value for its `to`."
+        description=(
+            "Number of runs that a roll-back to this point keeps. Send this number as `to` of the "
+            "roll-back."
+        )
     )
     stage: str = Field(
         description="Stage whose run was recorded; empty for the moment before the first run."
@@ -271,10 +279,10 @@ def roll_back(
     query: Annotated[RollbackQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> RollbackJobOut:
-    """Begin to take tables, queues and epochs back to an earlier moment; then go on from there.
+    """Begin to take tables, queues and epochs back to an earlier moment, and continue there.
 
-    Ask for the job until it has ended: what cannot be undone is found by the job. A request that
-    repeats an Idempotency-Key gets the same job, which undoes nothing more.
+    Poll the job until it has ended; it fails if the roll-back is impossible. A request that repeats
+    an Idempotency-Key gets the same job, and undoes nothing more.
     """
     asked = f"rollback {name} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
@@ -306,10 +314,10 @@ def replay(
     query: Annotated[ReplayQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> RollbackJobOut:
-    """Begin to apply an increment again, and all that came after it, by the registered code.
+    """Begin to apply an increment and all later ones again, with the registered code.
 
-    It is a roll-back to the moment before the increment came, or before its stage made it; what
-    that undoes is shown by `GET /dataflows/{name}/rollback?to=FLOW/INDEX`.
+    This is a roll-back to the moment before the increment arrived, or before its stage made it.
+    `GET /dataflows/{name}/rollback?to=FLOW/INDEX` shows its effects.
     """
     to = f"{flow}/{index}"
     asked = f"replay {name} {to} {query.model_dump_json()}".encode()
@@ -331,7 +339,7 @@ def replay(
 @needs(Scope.VIEWER)
 @leader_only
 def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
-    """Show how far a roll-back is, or its result."""
+    """Show the progress or the result of a roll-back."""
     return _job(jobs.show(name, job))
 
 
@@ -343,9 +351,9 @@ def list_rollbacks(
     cursors: CursorsDep,
     query: Annotated[RangePageQuery, Query()],
 ) -> Page[RollbackOut]:
-    """List the roll-backs of a dataflow, newest first: who undid what, and why.
+    """List the roll-backs of a dataflow with their effects and reasons, newest first.
 
-    Without a `limit` it is every one.
+    Without a `limit` all of them are returned.
     """
     shown, more = page_behind(
         [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)],

@@ -46,10 +46,10 @@ def show_log(
     cursors: CursorsDep,
     query: Annotated[LogQuery, Query()],
 ) -> Page[LogLineOut]:
-    """Show the last lines of a run's log; with `cursor`, those behind them, as they come.
+    """Show the last lines of a run's log; with `cursor`, the lines after it.
 
-    The lines lie on the machine of the instance that ran it, for some days. There is always a
-    cursor: ask with it again to follow a run.
+    The lines are kept for some days, on the machine of the instance that executed the run. Each
+    answer has a cursor: send it with the next request to follow a run.
     """
     place = _place(cursors.open(query.cursor), first=0 if query.oldest else None)
     page = run_logs.read(record.dataflow, record.id, place, limit=cursors.size(query))

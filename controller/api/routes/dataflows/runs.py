@@ -47,7 +47,7 @@ class RunQuery(RangePageQuery):
     stage: str | None = Field(
         None,
         max_length=200,
-        description="Any stage if `dataflow` is given; otherwise one that leads its runs.",
+        description="Name of a stage. Without `dataflow` it must be a stage that leads its runs.",
     )
     status: RunStatus | None = None
     epoch: int | None = Field(None, ge=0, le=(1 << 63) - 1)
@@ -96,7 +96,7 @@ def list_runs(
 @routes.post("/runs/cancel", status_code=207)
 @needs(Scope.OPERATOR, any_dataflow=True)
 def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep) -> BulkOut:
-    """Ask runs to stop; the report says which were asked, and why others were not."""
+    """Ask runs to stop; the report lists which were asked, and why others were not."""
     return _each(body, lambda run: _cancel(runs.of(run), controller))
 
 
@@ -106,7 +106,7 @@ def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep)
 def retry_many(
     body: BulkRuns, runs: GrantedRunsDep, store: StoreDep, controller: ControllerDep
 ) -> BulkOut:
-    """Try failed runs again at once: each of their stages gets one more try.
+    """Retry failed runs at once: each of their stages gets one more attempt.
 
     Only a failed run whose epoch is still the next one of its stage can be tried again.
     """
@@ -128,7 +128,7 @@ def show(record: GrantedRunDep, run_figures: RunFiguresDep, exchange: ExchangeDe
 def cancel(
     record: GrantedRunDep, store: StoreDep, controller: ControllerDep, run_figures: RunFiguresDep
 ) -> RunOut:
-    """Ask a run to stop; it may still finish. What it read stays queued."""
+    """Ask a run to stop; it may still finish. Its input stays queued."""
     _cancel(record, controller)
     return run_figures.one(store.run(record.id))
 

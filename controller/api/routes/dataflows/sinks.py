@@ -33,26 +33,37 @@ class SinkOut(Model):
     dataflow: str
     name: str
     to: str = Field(description="`parquet`, `csv`, `delta` or `webhook`.")
-    flow: str = Field(description="The flow that it follows; that of a view has its name.")
-    mirrors_view: bool = Field(description="Whether its target is the view, not its changes.")
+    flow: str = Field(
+        description="The flow that the sink follows; the flow of a view has the name of the view."
+    )
+    mirrors_view: bool = Field(
+        description="Whether the sink mirrors the view itself, not its changes."
+    )
     target: str = Field(description="Its folder as the document says it, or its host.")
     state: Literal["stopped", "retrying", "paused", "behind", "current"] = Field(
         description="`stopped` needs an operator, `retrying` continues automatically."
     )
-    begun: bool = Field(description="Whether the service has seen it since it was registered.")
+    begun: bool = Field(
+        description="Whether the service has started the sink since it was registered."
+    )
     first: int = Field(description="First increment that it published, or will publish.")
     next: int = Field(description="Increment that it publishes next.")
-    generation: int = Field(description="Roll-backs up to this one are taken into account.")
+    generation: int = Field(
+        description="Number of the last roll-back that the sink has taken into account."
+    )
     waiting: int = Field(description="Increments of the flow that it has not published.")
-    lag_seconds: float | None = Field(description="How long the oldest of them waits.")
+    lag_seconds: float | None = Field(description="Age of the oldest of them, in seconds.")
     increments: int = Field(description="Increments with records that it published.")
     records: int
     dead: int = Field(description="Deliveries that were refused and skipped.")
     published_at: datetime | None
-    error: dict[str, Any] | None = Field(description="Why the last try failed.")
-    failures: int = Field(description="Failed tries in a row.")
+    error: dict[str, Any] | None = Field(description="Why the last attempt failed.")
+    failures: int = Field(description="Failed attempts in a row.")
     retry_at: datetime | None
-    choices: list[str] = Field(description="Values of `undone` for which it waits.")
+    choices: list[str] = Field(
+        description="Values of `undone` between which an operator must choose before the sink "
+        "continues."
+    )
 
 
 class SinksQuery(PageQuery):
@@ -66,8 +77,8 @@ class ResumeQuery(Model):
 
     undone: Literal["rewrite", "keep"] | None = Field(
         None,
-        description="`rewrite` removes them and publishes what took their place; `keep` leaves "
-        "them and continues.",
+        description="For increments that were published and then undone by a roll-back: `rewrite` "
+        "removes them and publishes their replacements; `keep` leaves them and continues.",
     )
 
 
@@ -81,7 +92,7 @@ def list_sinks(
     cursors: CursorsDep,
     query: Annotated[SinksQuery, Query()],
 ) -> Page[SinkOut]:
-    """List the sinks of a dataflow by name, and how far each is."""
+    """List the sinks of a dataflow by name, with their progress."""
     cursors = cursors.about(query.state or "")
     after, size = cursors.open(query.cursor) or "", cursors.size(query)
     left = [
@@ -97,7 +108,7 @@ def list_sinks(
 @routes.get("/dataflows/{name}/sinks/{sink}", responses=problems(404))
 @needs(Scope.VIEWER)
 def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
-    """Show a sink: its target, how far it is, and what is wrong with it."""
+    """Show a sink: its target, its progress, and its last error."""
     return _one(name, sink, store, controller, now)
 
 
@@ -105,7 +116,7 @@ def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: 
 @needs(Scope.OPERATOR)
 @any_instance
 def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
-    """Publish no more to a sink; what it has not published is kept. Durable, idempotent."""
+    """Pause a sink; unpublished increments are kept. Durable, idempotent."""
     store.want_sink(name, sink, desired="paused")
     return _one(name, sink, store, controller, now)
 
@@ -121,9 +132,9 @@ def resume(
     now: NowDep,
     query: Annotated[ResumeQuery, Query()],
 ) -> SinkOut:
-    """Let a sink go on; idempotent.
+    """Let a sink continue; idempotent.
 
-    A sink that published increments which a roll-back undid waits for a choice: `undone`.
+    If a roll-back undid increments that the sink had published, give the choice `undone`.
     """
     row = find_row(store.sinks(name), name, sink)
     require_choosing(controller.dataflow(name), row, query.undone)
@@ -135,7 +146,7 @@ def resume(
 @needs(Scope.OPERATOR)
 @any_instance
 def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
-    """Try a sink that failed at once, not after its pause; idempotent."""
+    """Retry a failed sink now, without waiting for the end of its pause; idempotent."""
     store.want_sink(name, sink)
     return _one(name, sink, store, controller, now)
 

@@ -32,7 +32,10 @@ class StageCodeOut(Model):
     version: int = Field(description="Version of the dataflow.")
     registered: str = Field(description="Fingerprint at registration; empty if it is not known.")
     loaded: str = Field(description="Fingerprint of the code that this instance has loaded.")
-    drift: str = Field(description="How the loaded code differs, in words; empty if it may run.")
+    drift: str = Field(
+        description="How the loaded code differs from the registered code, in words; empty if "
+        "runs may use it."
+    )
     place: str = Field(description="`file.py:line` of the translator.")
     newer_files: list[str] = Field(
         description="Files of the code that have changed on disk since they were loaded."
@@ -69,20 +72,23 @@ class StageDetail(Model):
     stage: StageOut
     wait: WaitOut | None = Field(description="What the stage that leads its runs waits for.")
     limits: dict[str, InputLimitOut] = Field(
-        description="Limit of each input; an input without one holds no stage back."
+        description="Limit of each input; an input without a limit holds no stage back."
     )
     moments: dict[str, LookupMomentOut] = Field(
-        description="Look-up to the moment as of which the last recorded run read its table; "
-        "empty if no run has looked anything up yet."
+        description="Maps each look-up to the moment as of which the last recorded run read its "
+        "table; empty if no run has used a look-up yet."
     )
     code: StageCodeOut | None = Field(
         description="The loaded code; `null` if its translator cannot be loaded."
     )
     error: dict[str, Any] | None = Field(
-        description="What stopped it or made its last try fail; `null` if there is nothing."
+        description=(
+            "The error that stopped the stage, or with which its last attempt failed; `null` if "
+            "there is none."
+        )
     )
     set_aside: SetAsideBrief | None = Field(
-        description="What it has set aside; `null` if there is nothing."
+        description="Records that the stage has set aside; `null` if there are none."
     )
     run: str | None = Field(description="The run under way; `null` if there is none.")
     failed_run: str | None = Field(description="The last failed run, unless a later one succeeded.")
@@ -98,10 +104,12 @@ class SpreadOut(Model):
     dead: int = Field(description="Deleted records whose files are not rewritten yet.")
     bytes: int
     files: int
-    rows_mean: float = Field(description="Per declared bucket.")
+    rows_mean: float = Field(description="Mean number of records per declared bucket.")
     rows_max: int
     fullest: int | None = Field(description="The bucket with the most records.")
-    skew: float | None = Field(description="Fullest bucket against the mean; 1.0 is even.")
+    skew: float | None = Field(
+        description="Records of the fullest bucket divided by the mean; 1.0 means evenly spread."
+    )
     histogram: list[int] = Field(description="Buckets per bin, from 0 to `rows_max` records.")
     bin_rows: float = Field(description="Width of a bin in records.")
 
@@ -129,7 +137,7 @@ def show(
     facts: StageFactsDep,
     reading: ReadingDep,
 ) -> StageDetail:
-    """Show one stage: what it waits for, its queues with their limits, its code, its error."""
+    """Show one stage: why it waits, its queues with their limits, its code, its error."""
     record = store.dataflow(name)
     detail = overview.detail(record, overview.now())
     shown = next((one for one in detail.stages if one.name == stage), None)

@@ -38,8 +38,8 @@ class VerificationIn(Model):
         "increments", description="`increments`: as it arrived; `at_once`: as one batch."
     )
     engine: Literal["direct", "reference"] = "direct"
-    twice: bool = Field(False, description="Recompute twice although nothing differs.")
-    seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX)
+    twice: bool = Field(False, strict=True, description="Recompute twice although nothing differs.")
+    seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX, strict=True)
 
 
 class DifferingOut(Model):
@@ -56,17 +56,19 @@ class TableVerdictOut(Model):
     table: str
     kind: Kind
     status: Literal["open", "equal", "undecided", "differs", "left_out"] = Field(
-        description="`undecided`: it could not be compared, or equals only from epoch `since` on. "
-        "`left_out`: it has messages, which are not results."
+        description="`undecided`: the table could not be compared, or only from epoch `since` on. "
+        "`left_out`: the table holds messages, which are not results."
     )
     records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")
-    differences: int = Field(description="Differing keys that are kept; see `differences`.")
-    because: str = Field(description="Why it is not compared.")
+    differences: int = Field(
+        description="Number of differing keys that are stored; `GET .../differences` lists them."
+    )
+    because: str = Field(description="Why the table is not compared.")
     within: str = Field(description="How closely records agree, as declared; empty means exactly.")
     since: int | None = Field(
-        description="First epoch that was repeated, from the state before it; "
-        "`null` if all were made again from scratch."
+        description="First epoch that was recomputed, starting from the state before it; `null` if "
+        "everything was recomputed from scratch."
     )
 
 
@@ -109,7 +111,7 @@ class VerificationOut(Model):
     ended: bool
     step: str
     done: int
-    total: int = Field(description="How many there are; 0 if it is not known.")
+    total: int = Field(description="Number of steps in all; 0 if unknown.")
     unit: str = Field(description="What `done` and `total` count, such as `increments`.")
     began_at: datetime | None
     seconds: float
@@ -117,7 +119,7 @@ class VerificationOut(Model):
         description="Maps each stage to the last epoch that is compared."
     )
     tables: list[TableVerdictOut]
-    suspect: str = Field(description="First stage, upstream first, with a table that differs.")
+    suspect: str = Field(description="The most upstream stage with a table that differs.")
     error: dict[str, object] | None
 
 
@@ -138,9 +140,9 @@ def list_verifications(
     cursors: CursorsDep,
     query: Annotated[VerificationQuery, Query()],
 ) -> Page[VerificationOut]:
-    """List the last verifications of a dataflow, newest first; the last 20 outlive a restart.
+    """List the last verifications of a dataflow, newest first; a restart keeps the last 20.
 
-    Without a `limit` it is every one.
+    Without a `limit` all of them are returned.
     """
     shown, more = page_behind(
         [one for one in verifications.all(name) if _is_chosen(one, query)],
@@ -179,7 +181,7 @@ def show(one: GrantedDep) -> VerificationOut:
 @routes.post("/verifications/{verification}/cancel", status_code=202, responses=problems(404))
 @needs(Scope.OPERATOR, any_dataflow=True)
 def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
-    """Ask a verification to end; it keeps the results so far. Idempotent."""
+    """Cancel a verification; it keeps its results so far. Idempotent."""
     return _shown(verifications.cancel(one.id))
 
 
@@ -191,7 +193,7 @@ def list_differences(
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 
-    Up to 100 keys of a table are kept, and about 1,000 of a verification.
+    Up to 100 keys of a table are stored, and about 1,000 of a verification.
     """
     every = [
         (verdict, number, differing)

@@ -40,13 +40,15 @@ class VersionOut(Model):
     """One version of a dataflow."""
 
     version: int
-    at: datetime = Field(description="When it took over.")
+    at: datetime = Field(description="When the version became current.")
     text: str = Field(description="The document as YAML; comments are not kept.")
     difference: list[str] | None = Field(
-        description="Lines that differ from the version before, as `diff -u` prints them; `null` "
-        "if there is none before, or the documents are too long to compare."
+        description="Lines that differ from the previous version, as `diff -u` prints them; "
+        "`null` if there is no previous version, or if the documents are too long to compare."
     )
-    anew: list[str] = Field(description="Stages that it changed, or whose state began again.")
+    anew: list[str] = Field(
+        description="Stages that the version changed, or whose state it started over."
+    )
 
 
 class VersionsQuery(RangePageQuery):
@@ -82,7 +84,7 @@ def list_versions(
     responses={
         **problems(404),
         200: {"headers": {"ETag": ETAG_HEADER}},
-        304: {"description": "It is the version that `If-None-Match` names."},
+        304: {"description": "The version is still the one that `If-None-Match` names."},
     },
     response_model=VersionOut,
 )
@@ -94,7 +96,7 @@ def show(
     response: Response,
     if_none_match: Annotated[str | None, Header(max_length=200)] = None,
 ) -> VersionOut | Response:
-    """Show one version; its `ETag` is what `If-Match` of a change takes."""
+    """Show one version; send its `ETag` as `If-Match` with a change."""
     entries = explaining.versions(name, below=version + 1, limit=1)
     if not entries or entries[0].version != version:
         raise NotFoundError(kind="version", name=f"{name}/{version}")

@@ -22,29 +22,37 @@ class AlertOut(Model):
         description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside` or `disk`."
     )
     severity: str = Field(description="`critical` is sent at once, `warning` after a while.")
-    dataflow: str = Field(description="Empty if it is about the service itself.")
+    dataflow: str = Field(
+        description="The dataflow; empty if the alert is about the service itself."
+    )
     summary: str
     detail: str = Field(description="The reason, as the service gives it.")
     action: str = Field(description="What to do.")
     since: datetime
-    sent_at: datetime | None = Field(description="When it was last sent; null: not yet.")
+    sent_at: datetime | None = Field(
+        description="When the alert was last sent; null if it was not sent yet."
+    )
 
 
 class DeliveryOut(Model):
-    """One try to send notices."""
+    """One attempt to send notices."""
 
     at: datetime
     channel: str
     summaries: list[str]
-    error: str | None = Field(description="Why it failed; `null` if it was sent.")
+    error: str | None = Field(
+        description="Why the attempt failed; `null` if the notices were sent."
+    )
 
 
 class AlertsOut(Model):
     """Alerts, and the ways to people."""
 
-    channels: list[str] = Field(description="Without secrets; empty if alerts are sent nowhere.")
+    channels: list[str] = Field(
+        description="The channels, without secrets; empty if none is configured."
+    )
     standing: list[AlertOut]
-    deliveries: list[DeliveryOut] = Field(description="The last ones, newest first.")
+    deliveries: list[DeliveryOut] = Field(description="The last deliveries, newest first.")
 
 
 class AlertTestOut(Model):
@@ -57,9 +65,9 @@ class AlertTestOut(Model):
 @needs(Scope.VIEWER)
 @leader_only
 def show(alerts: AlertsDep) -> AlertsOut:
-    """Show firing alerts, the channels, and the last tries to send.
+    """Show current alerts, the channels, and the last attempts to send.
 
-    What is wrong is listed as of now, also without a channel; then nothing is ever sent.
+    Alerts are listed even if no channel is configured; then none of them is sent.
     """
     return AlertsOut.of(
         channels=[channel.name for channel in alerts.channels],

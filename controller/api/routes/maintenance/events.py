@@ -53,13 +53,17 @@ class EventOut(Model):
 
     id: str = Field(description="Rises with every event; opaque.")
     kind: EventKind
-    dataflow: str = Field(description="Empty if it concerns no dataflow.")
+    dataflow: str = Field(description="The dataflow; empty if the event concerns none.")
     stage: str = Field(description="The stage that leads the run; empty if there is none.")
     flow: str = Field(
         description="The source or flow of a file or increment; empty if there is none."
     )
-    subject: str = Field(description="Id of what changed: a run, a claim, `flow/index`...")
-    count: int = Field(description="How many changed together; `subject` is the last of them.")
+    subject: str = Field(
+        description="Id of the changed run, claim, increment (`flow/index`) and so on."
+    )
+    count: int = Field(
+        description="Number of things that changed together; `subject` is the last of them."
+    )
     at: datetime
 
 
@@ -92,12 +96,12 @@ async def follow(
     after: Annotated[str | None, Query(max_length=100, description=_AFTER)] = None,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """Follow what changes, as server-sent events.
+    """Follow changes as server-sent events.
 
-    `begin` comes first if no id was given, `reset` if events behind the id are no longer kept:
-    then read everything again. Each `changed` is one change. There is a sign of life every 15
-    seconds. The stream ends after some minutes, when the service stops, and when the token or the
-    session ends; come again with the last id.
+    The stream begins with `begin` if no id was given, or with `reset` if events after the id are no
+    longer kept: then read everything again. Each `changed` is one change. A comment is sent every
+    15 seconds to keep the connection alive. The stream ends after some minutes, when the service
+    stops, and when the token or the session ends; reconnect with the last id.
     """
     given = last_event_id or after
     place = EventCursor.parse(given) if given else None
@@ -125,9 +129,9 @@ async def follow(
 def recent(
     store: StoreDep, settings: SettingsDep, query: Annotated[EventQuery, Query()]
 ) -> Page[EventOut]:
-    """List events, oldest first: those behind `after`, or else the newest ones.
+    """List events, oldest first: those after `after`, or otherwise the newest ones.
 
-    The answer's `cursor` is the `after` of the next request.
+    Send the answer's `cursor` as `after` of the next request.
     """
     if query.dataflow is not None:
         store.dataflow(query.dataflow)

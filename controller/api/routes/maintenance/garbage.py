@@ -30,9 +30,9 @@ class HeapOut(Model):
     """Files of one place that are all removed or all stay, and the reason."""
 
     place: str = Field(description="A table, `sources/NAME`, `outputs/FLOW` or `finished/NAME`.")
-    goes: bool = Field(description="Whether a collection removes them.")
-    because: str = Field(description="Why they are removed, or stay.")
-    files: int | None = Field(description="How many; `null` if they were not counted.")
+    goes: bool = Field(description="Whether a collection removes these files.")
+    because: str = Field(description="Why the files are removed or kept.")
+    files: int | None = Field(description="Number of files; `null` if they were not counted.")
     bytes: int | None
 
 
@@ -76,10 +76,11 @@ class SourceReachOut(Model):
     source: str
     first: int = Field(description="The oldest increment that is kept.")
     first_at: datetime | None = Field(description="When it arrived.")
-    increments: int = Field(description="How many are kept.")
+    increments: int = Field(description="Number of increments that are kept.")
     complete: bool = Field(
-        description="Whether all that ever came are kept: only then a rebuild reads all of them, "
-        "and stages can recompute groups for a replaced or retracted file."
+        description="Whether every increment that ever arrived is kept. Only then can a rebuild "
+        "read all input, and only then can stages recompute groups for a replaced or retracted "
+        "file."
     )
 
 
@@ -90,7 +91,9 @@ class ReachOut(Model):
     sources: list[SourceReachOut]
     rebuild: bool = Field(description="Whether a rebuild can read all input.")
     oldest_position: int | None = Field(
-        description="A roll-back goes no further back; `null`: no position was put yet."
+        description=(
+            "The oldest position to which a roll-back can go; `null` if it can go to the start."
+        )
     )
 
 
@@ -108,7 +111,7 @@ def reach(name: str, housekeeping: HousekeepingDep) -> ReachOut:
 @routes.get("/dataflows/{name}/garbage", responses=problems(404))
 @needs(Scope.VIEWER)
 def look(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> GarbageOut:
-    """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
+    """Show files that a garbage collection would remove now, and why others are kept."""
     finished = at.folder.clean(*at.of(name), dry_run=True)
     heaps = list(_heaps(housekeeping.look(name), finished))
     return _garbage(name, at.controller, housekeeping, collected=False, items=heaps)
@@ -117,7 +120,7 @@ def look(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> Garbage
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
 @needs(Scope.ADMIN)
 def collect(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> GarbageOut:
-    """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
+    """Run a garbage collection now, up to a bound; the service also collects by itself."""
     finished = at.folder.clean(*at.of(name))
     heaps = list(_heaps(housekeeping.collect(name), finished))
     return _garbage(name, at.controller, housekeeping, collected=True, items=heaps)
@@ -167,5 +170,5 @@ def _expiry(place: str, plan: Expiry) -> Iterator[HeapOut]:
             place=place, goes=True, because=plan.because, files=len(sizes), bytes=sum(sizes)
         )
     if plan.stays:
-        because = f"the oldest that stays {plan.stays}; all later ones stay with it"
+        because = f"the oldest retained increment {plan.stays}; all later ones stay, too"
         yield HeapOut(place=place, goes=False, because=because, files=None, bytes=None)

@@ -28,15 +28,15 @@ async def live() -> Health:
 def ready(
     standing: StandingDep, controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
 ) -> Readiness:
-    """Answer 200 when the metadata store, the engine and a leading controller are there, else 503.
+    """Answer 200 if the metadata store, the engine and a leader are available, otherwise 503.
 
-    While Spark starts in the background it answers 503 with the code `engine_starting` and what it
-    waits for; everything but runs and the check of SQL works already.
+    While Spark starts in the background, the answer is 503 with the code `engine_starting` and the
+    reason; everything except runs and the check of SQL works already.
 
     A dataflow that is being retried or has stopped does not make an instance unready: the other
     dataflows continue, and a restart or another instance would not help. `degraded` names it;
-    `/api/v1/degraded`, which needs the token, says why. This route needs no token: it says
-    whether this instance leads, but not where the others are.
+    `/api/v1/degraded`, which needs a token, gives the reason. This route needs no token, so it
+    shows whether this instance leads, but not the addresses of others.
     """
     store.ping()
     if standing.role is Role.LEADS:
@@ -61,7 +61,7 @@ def ready(
 def degraded(
     controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
 ) -> Page[DegradedOut]:
-    """List the dataflows that make no progress, with the reason and the next try."""
+    """List the dataflows that make no progress, with the reason and the next attempt."""
     return Page(items=degraded_now(controller, store, drop_folder))
 
 

@@ -38,9 +38,9 @@ class IntentionOut(Model):
     run: str
     since: datetime = Field(description="When it was committed.")
     waits_for: Literal["publication", "finish"] = Field(
-        description="`finish`: publishing or recording it failed, and is tried again."
+        description="`finish`: publishing or recording the run failed, and is retried."
     )
-    because: str = Field(description="Why it failed, and when it is tried again.")
+    because: str = Field(description="Why this failed, and when it is retried.")
     tries: int
     records: int = Field(description="Records of its outputs.")
     tables: list[str] = Field(description="Tables that will change.")
@@ -82,7 +82,7 @@ class RecoveriesQuery(RangePageQuery):
     """Which recoveries a client wants."""
 
     dataflow: str | None = Field(
-        None, max_length=200, description="Leave out what was done to other dataflows."
+        None, max_length=200, description="Leave out actions on other dataflows."
     )
 
 
@@ -95,7 +95,7 @@ def list_intentions(
     cursors: CursorsDep,
     query: Annotated[IntentionsQuery, Query()],
 ) -> Page[IntentionOut]:
-    """List what is committed and not yet published, by stage and epoch."""
+    """List committed runs that are not yet published, by stage and epoch."""
     every = controller.open_intentions(name)
     wanted = [one for one in every if query.stage in (None, one.intention.stage)]
     if (after := cursors.named(query.cursor)) is not None:
@@ -116,10 +116,10 @@ def list_recoveries(
     cursors: CursorsDep,
     query: Annotated[RecoveriesQuery, Query()],
 ) -> Page[RecoveryOut]:
-    """List what the last recoveries did, newest first; 20 at most, and they outlive restarts.
+    """List the last 20 recoveries and their actions, newest first, also from before a restart.
 
-    A recovery that had nothing to do is listed until the next start. A token that is limited to
-    some dataflows is shown what was done to these. Without a `limit` it is every one.
+    A recovery that had no work to do is listed until the next start. A token that is limited to
+    some dataflows sees only the actions on these. Without a `limit` all are returned.
     """
     if query.dataflow is not None:
         require_granted(exchange, query.dataflow)

@@ -50,7 +50,7 @@ class ScrubOut(Model):
 @routes.post("/dataflows/{name}/scrub", status_code=202, responses=problems(404))
 @needs(Scope.OPERATOR)
 def start(name: str, scrubs: ScrubsDep) -> ScrubOut:
-    """Start to read everything that a dataflow has on disk; a running scrub continues."""
+    """Start to check all files of a dataflow on disk; a running scrub continues."""
     return _shown(scrubs.start(name))
 
 

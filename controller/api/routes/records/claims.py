@@ -39,7 +39,7 @@ class ClaimQuery(RefusalPageQuery):
 def list_claims(
     name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[ClaimQuery, Query()]
 ) -> Page[ClaimOut]:
-    """List claims, newest first; `status=quarantined` lists what was refused, and why."""
+    """List claims, newest first; `status=quarantined` lists refused files with reasons."""
     record = store.dataflow(name)
     page = store.claims(
         name,

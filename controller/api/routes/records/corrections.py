@@ -167,7 +167,7 @@ async def preview(
     amendments: AmendmentsDep,
     reading: ReadingDep,
 ) -> PreviewsOut:
-    """Show what a correction would change, and change nothing; at most 100 keys are shown."""
+    """Show the effects of a correction, for at most 100 keys; changes nothing."""
     body = await read_body(request)
 
     def look() -> PreviewsOut:
@@ -196,7 +196,7 @@ def list_corrections(
     cursors: CursorsDep,
     query: Annotated[RangePageQuery, Query()],
 ) -> Page[CorrectionOut]:
-    """List the corrections, newest first: who, where, when and why."""
+    """List the corrections with person, state, time and reason, newest first."""
     every = reversed(amendments.corrections(name))
     corrections = [one for one in every if query.holds_ms(one.at_ms)]
     if (last := cursors.open(query.cursor)) is not None:

@@ -40,7 +40,7 @@ class SourceTroubleOut(Model):
 
     error: dict[str, Any]
     since: datetime
-    tries: int = Field(description="Consecutive failed tries.")
+    tries: int = Field(description="Consecutive failed attempts.")
     retry_at: datetime
 
 

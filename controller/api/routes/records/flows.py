@@ -98,9 +98,9 @@ def read(
 ) -> Records:
     """Read a page of a flow; the flow of a source is named like the source.
 
-    With an epoch or a time: the flow of a stage as in that snapshot, even if more is published
-    meanwhile. Without: new increments follow the last page. With `newest`: the newest increment
-    comes first.
+    With an epoch or a time, the pages show the flow of a stage as in that snapshot, even if more is
+    published meanwhile. Otherwise new increments follow the last page. With `newest`, the newest
+    increment comes first.
     """
     if flow not in controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
@@ -138,7 +138,7 @@ def download(
     """Return a page of a flow as an attachment: CSV with a header, or a JSON array.
 
     In CSV a null is an empty cell, an empty string is `""`, and a nested value is JSON. Without a
-    limit the page is as large as it may be.
+    limit the page has the maximum size.
     """
     if query.limit is None:
         query = query.model_copy(update={"limit": settings.page_size_max})
@@ -173,10 +173,10 @@ def close(
     idempotency_keys: IdempotencyKeysDep,
     idempotency_key: IdempotencyKey = None,
 ) -> PunctuationOut:
-    """Close the open frames of a flow: no more records of their keys will come.
+    """Close the open frames of a flow: no more records of their keys will arrive.
 
-    Durable once this answers. What arrived before is framed first; records that come later
-    begin new frames. Repeated with its Idempotency-Key, it gets the first answer.
+    The close is durable once this answers. Records that arrived before are framed first; later
+    records start new frames. A request that repeats an Idempotency-Key gets the first answer.
     """
     with idempotency_keys.use(idempotency_key, f"close {name} {flow}".encode()):
         made = controller.close(name, flow, key=idempotency_key)

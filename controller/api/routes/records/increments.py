@@ -62,7 +62,7 @@ class GridQuery(PageQuery):
     flow: str | None = Field(
         None, max_length=200, description="`source` or `stage.output`; by default the first source."
     )
-    not_applied: bool = Field(False, description="Only those that some stage has not applied.")
+    not_applied: bool = Field(False, description="Only increments that some stage has not applied.")
     limit: int | None = Field(None, ge=1, le=100, description="Maximum number of rows to return.")
 
 
@@ -71,20 +71,24 @@ class GridStageOut(Model):
 
     name: str
     stages: list[str] = Field(description="The stages that run together.")
-    failures: int = Field(description="Failed tries of the next run, in a row.")
+    failures: int = Field(description="Failed attempts of the next run, in a row.")
     retry_at: datetime | None
-    stopped: str = Field(description="Why it does not start automatically; empty if it does.")
+    stopped: str = Field(
+        description="Why the stage does not start automatically; empty if it does."
+    )
     paused_itself: bool = Field(
-        description="Whether an operator paused it: it is resumed, and a retry is refused."
+        description="Whether an operator paused the stage: then resume it, since a retry is "
+        "refused."
     )
 
 
 class GridCellOut(Model):
-    """What one stage has made of an increment, or of what came of it."""
+    """How far one stage is with an increment, or with the output that came of it."""
 
     status: CellStatus
     run: str | None = Field(
-        description="The run that applied it; `null` if there is none or it is not known."
+        description="The run that applied the increment; `null` if there is none, or if it is "
+        "unknown."
     )
     epoch: int | None
 
@@ -96,8 +100,13 @@ class GridRowOut(Model):
     records: int
     bytes: int
     created_at: datetime
-    rejected: int = Field(description="Records of its files that were rejected, and are not in it.")
-    file: str = Field(description="The file that it came in; empty for the flow of a stage.")
+    rejected: int = Field(
+        description="Number of records of its files that were rejected and are not in the "
+        "increment."
+    )
+    file: str = Field(
+        description="The file that brought the increment; empty for the flow of a stage."
+    )
     cells: list[GridCellOut] = Field(description="One for each stage, in their order.")
 
 
@@ -122,8 +131,8 @@ def grid(
 ) -> GridOut:
     """Show which stages applied each increment of a flow, and where it waits.
 
-    For a stage that reads the increment only by way of others, what came of it is shown. At most
-    1,000 increments are examined for an answer; a page may be short, and have a cursor.
+    If a stage reads the increment only through other stages, their output is followed. At most
+    1,000 increments are examined for one answer, so a page with a cursor may be short.
     """
     store.dataflow(name)
     dataflow = controller.dataflow(name)

@@ -47,7 +47,11 @@ class ReadmitQuery(DecisionQuery):
     """How a file is admitted."""
 
     as_it_is: bool = Field(
-        False, description="Admit the file in quarantine; without it, the body replaces the file."
+        False,
+        description=(
+            "If true, admit the file from quarantine unchanged. Otherwise the body replaces the "
+            "file."
+        ),
     )
 
 
@@ -57,7 +61,7 @@ class ExcerptLineOut(Model):
     number: int
     text: str
     mistakes: list[str] = Field(
-        description="What is wrong with it; empty if nothing is known to be."
+        description="What is wrong with the line; empty if no mistake is known."
     )
 
 
@@ -67,13 +71,15 @@ class QuarantinedOut(Model):
     claim: ClaimOut
     folder_path: str = Field(description="The file's path on the service's machine.")
     file_bytes: int | None = Field(description="Its size now; `null` if it is not there.")
-    lines: list[ExcerptLineOut] = Field(description="Around its mistakes, or its first lines.")
-    content: str | None = Field(
-        description="All of a text file of at most 64 KiB, to be corrected."
+    lines: list[ExcerptLineOut] = Field(
+        description="Lines around its mistakes, or its first lines."
     )
-    hint: str = Field(description="Why there are no lines; empty if there are.")
+    content: str | None = Field(
+        description="The whole text of a file of at most 64 KiB, to be corrected."
+    )
+    hint: str = Field(description="Why no lines are shown; empty if there are lines.")
     as_it_is_refused: str = Field(
-        description="Why it cannot be admitted as it is; empty if it can."
+        description="Why the file cannot be admitted unchanged; empty if it can."
     )
 
 
@@ -81,7 +87,9 @@ class DecidedOut(Model):
     """What was decided on a file."""
 
     claim: ClaimOut
-    readmitted: ClaimOut | None = Field(description="The claim of the file in its place.")
+    readmitted: ClaimOut | None = Field(
+        description="The claim of the file that was admitted in its place."
+    )
     repeated: bool = Field(description="Whether an earlier request had decided the same.")
 
 
@@ -175,10 +183,10 @@ async def readmit(
     caller: CallerDep,
     query: Annotated[ReadmitQuery, Query()],
 ) -> DecidedOut:
-    """Admit a refused file once: as it is, or the body in its place; durable when this answers.
+    """Admit a refused file unchanged, or with the body as its new content; durable.
 
-    The original file is kept with its reason and this decision. A request that is repeated admits
-    nothing more: it gets the first answer, or 409 with the claim that was made.
+    The original file is kept with its reason and this decision. A repeated request admits nothing
+    more: it gets the first answer, or 409 with the new claim.
     """
     author = Author(query.by or caller.actor, query.reason)
 
@@ -201,7 +209,7 @@ def discard(
     caller: CallerDep,
     query: Annotated[DecisionQuery, Query()],
 ) -> DecidedOut:
-    """Take a refused file out of quarantine, unused; it is kept as finished files are."""
+    """Discard a refused file; it is kept like finished files, and can be restored."""
     author = Author(query.by or caller.actor, query.reason)
     return _decided(at.folder.discard(*at.place(name, source), claim, author))
 
@@ -211,9 +219,9 @@ def discard(
 )
 @needs(Scope.OPERATOR)
 def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> DecidedOut:
-    """Take a decision back: the file is in quarantine again.
+    """Undo a decision: the file is in quarantine again.
 
-    Refused while what was admitted in its place counts; roll back first.
+    This is refused while the file that was admitted in its place is applied; roll back first.
     """
     return _decided(at.folder.restore(*at.place(name, source), claim))
 

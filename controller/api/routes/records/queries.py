@@ -57,7 +57,10 @@ class QueryIn(MomentQuery):
         examples=["SELECT url, n FROM count.counts ORDER BY n DESC LIMIT 10"],
     )
     format: Literal["json", "csv"] = Field("json", description="The format of the answer.")
-    limit: int | None = Field(None, ge=1, description="Maximum number of rows.")
+    limit: int | None = Field(None, ge=1, strict=True, description="Maximum number of rows.")
+    epoch: int | None = Field(
+        None, ge=0, strict=True, description="The first snapshot that shows this epoch."
+    )
 
 
 class ColumnOut(Model):
@@ -111,7 +114,7 @@ def query(
 ) -> QueryOut | Response:
     """Run one SELECT over a consistent snapshot of all tables of a dataflow.
 
-    It reads nothing else, and is ended when it takes too long or too much memory.
+    A query can read nothing else. It is stopped if it takes too much time or memory.
     """
     snapshot = _take(snapshots, name, as_of(body) or AsOf())
     answer = queries.run(Question(body.sql, snapshot, rows=body.limit))
@@ -192,8 +195,8 @@ def current(
 ) -> Records | Response:
     """Return the current record per key of a state, a view or an output, ordered by key.
 
-    The record of a key that came last replaces earlier ones. Columns in the query select records.
-    All pages are of one snapshot, that of the first page.
+    The last record of a key replaces earlier ones. Columns in the query select records. All pages
+    show the snapshot of the first page.
     """
     wanted = current_table(controller.dataflow(name), table, by or ())
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _OWN]

@@ -38,7 +38,7 @@ class RejectedRecordOut(Model):
     line: int = Field(description="Line in the decompressed text (row of a binary file), from 1.")
     column_name: str | None = Field(description="Null if the record as a whole is wrong.")
     code: str = Field(description="What is wrong, as a stable code.")
-    message: str = Field(description="What came, and what was expected.")
+    message: str = Field(description="The found and the expected value.")
     text: str = Field(description="The record, cut to 1,000 characters.")
     rejected_at: datetime = Field(description="When the file was taken in.")
 
@@ -53,7 +53,7 @@ def list_rejects(
     cursors: CursorsDep,
     query: Annotated[RejectsQuery, Query()],
 ) -> Page[RejectedRecordOut]:
-    """List the records of a source that were put aside, newest increment first."""
+    """List the rejected records of a source, newest increment first."""
     record = store.dataflow(name)
     if source not in controller.dataflow(name).sources:
         raise NotFoundError(kind="source", name=f"{name}.{source}")

@@ -38,10 +38,10 @@ class CorrectionQuery(UploadQuery):
 
     rebuild: bool = Field(
         False,
-        description="Take it in although stages cannot follow: they stop, with their tables as "
-        "they are, until a rebuild beside swaps in tables that are built from the files that count "
-        "(`POST /dataflows/{name}/rebuilds`, once the file is accepted). Refused if such a rebuild "
-        "would be.",
+        description="Accept the file although some stages cannot follow. These stages stop, with "
+        "their tables as they are, until a rebuild beside swaps in tables built from the current "
+        "files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is refused if "
+        "such a rebuild would be refused.",
     )
 
 
@@ -55,9 +55,11 @@ class ReplaceQuery(CorrectionQuery):
 class ComparedOut(Model):
     """What a replacement would change."""
 
-    records_came: int = Field(description="Records that come.")
-    records_gone: int = Field(description="Records that are taken back.")
-    groups: dict[str, int] = Field(description="By stage: groups that have one of them.")
+    records_came: int = Field(description="Number of records that are added.")
+    records_gone: int = Field(description="Number of records that are taken back.")
+    groups: dict[str, int] = Field(
+        description="Maps each stage to the number of groups that have such a record."
+    )
 
 
 def _compared(made: Compared) -> ComparedOut:
@@ -81,11 +83,11 @@ async def replace(
     query: Annotated[ReplaceQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
-    """Receive a file that replaces the one of its name. The body is the new file's content.
+    """Receive a file that replaces the file of its name. The body is the new content.
 
-    The next pass over the source makes one increment of what differs: records that come, and
-    records that are taken back. It is refused, and nothing changes, if a stage cannot follow
-    (409, `replace_refused`), unless `rebuild` lets such stages wait for a rebuild.
+    The next pass over the source makes one increment of the differences: added records, and records
+    that are taken back. If a stage cannot follow, the request is refused and nothing changes (409,
+    `replace_refused`), unless `rebuild` lets such stages wait for a rebuild.
     """
     key = idempotency_key or ""
 

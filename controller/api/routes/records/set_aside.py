@@ -38,9 +38,12 @@ class SetAsideOut(Model):
     """A record that is set aside."""
 
     epoch: int = Field(
-        description="Epoch of the run that set it aside; below 0 for one of a rebuild beside."
+        description="Epoch of the run that set the record aside; negative for a run of a rebuild "
+        "beside."
     )
-    number: int = Field(description="Its place among those of that run.")
+    number: int = Field(
+        description="Position of the record among those that the same run set aside."
+    )
     input: str | None = Field(description="Null for a call that a timer asked for.")
     key: dict[str, Any] | None = Field(
         description="The key of its group; null for a record that is a group of its own."
@@ -51,7 +54,9 @@ class SetAsideOut(Model):
     )
     message: str
     increment: int | None = Field(description="Its increment, in the flow that the input reads.")
-    file: str | None = Field(description="The file that brought it, if a source did.")
+    file: str | None = Field(
+        description="The file that brought the record, if it came from a source."
+    )
     line: int | None = Field(description="Its line in that file, from 1, if it is known.")
     set_aside_at: datetime
 
@@ -69,7 +74,9 @@ class GivenBackOut(Model):
     stage: str
     records: int = Field(description="Records that were applied.")
     left: int = Field(description="Records that fail again, and stay set aside.")
-    epoch: int | None = Field(description="The epoch that applied them; null if it was only tried.")
+    epoch: int | None = Field(
+        description="The epoch that applied the records; null if this was only a trial."
+    )
     run: str | None
 
 
@@ -91,7 +98,7 @@ def list_set_aside(
     cursors: CursorsDep,
     query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[SetAsideOut]:
-    """List what a stage has set aside, in the order in which it is given back."""
+    """List the records that a stage has set aside, in the order of giving back."""
     if stage not in controller.dataflow(name).stages:
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
@@ -117,10 +124,10 @@ def give_back(
     query: Annotated[GiveBackQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> GiveBackJobOut:
-    """Begin to give back what a stage had set aside, in its order, as an epoch of its own.
+    """Begin to give back set-aside records of a stage, in order, in an epoch of their own.
 
-    Ask for the job until it has ended. What fails again stays set aside. A request that repeats an
-    Idempotency-Key gets the same job, which gives nothing more back.
+    Poll the job until it has ended. Records that fail again stay set aside. A request that repeats
+    an Idempotency-Key gets the same job, and gives nothing more back.
     """
     asked = f"give back {name} {stage} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
@@ -135,7 +142,7 @@ def give_back(
 )
 @needs(Scope.OPERATOR, changes=False)
 def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
-    """Begin to call the stage's code with what is set aside, to see what fails; changes nothing."""
+    """Begin to try the stage's code on set-aside records; changes nothing."""
     return _job(jobs.start_trial(name, stage))
 
 
@@ -143,7 +150,7 @@ def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJ
 @needs(Scope.VIEWER)
 @leader_only
 def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
-    """Show how far a give-back is, or a trial of one, or its result."""
+    """Show the progress or the result of a give-back or of a trial."""
     shown = jobs.show(name, job)
     if shown.stage != stage:
         raise NotFoundError(kind=jobs.kind, name=job)

@@ -27,7 +27,7 @@ class TableOut(Model):
     table: str
     path: str
     version: int = Field(description="Version for `VERSION AS OF`, `versionAsOf` or `version=`.")
-    epoch: int = Field(description="Last epoch that changed it; -1 if none did.")
+    epoch: int = Field(description="Last epoch that changed the table; -1 if none did.")
 
 
 class SnapshotOut(Model):
@@ -36,7 +36,9 @@ class SnapshotOut(Model):
     dataflow: str
     at: datetime = Field(description="Time for `TIMESTAMP AS OF`.")
     newest: bool
-    readable_until: datetime = Field(description="Collection leaves its files alone until then.")
+    readable_until: datetime = Field(
+        description="Time until which garbage collection keeps the files of this snapshot."
+    )
     epochs: dict[str, int] = Field(
         description="Maps each stage to its last epoch in the snapshot; -1 if there is none."
     )

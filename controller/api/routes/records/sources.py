@@ -66,7 +66,7 @@ class IdentityQuery(UploadQuery):
 
 
 class IdentityOut(Model):
-    """The outcome of a file if it came now."""
+    """The outcome if the file arrived now."""
 
     outcome: str = Field(description="`accepted` (if it can be read), `duplicate`, `quarantined`.")
     same_as: dict[str, Any] | None = Field(
@@ -79,7 +79,7 @@ class IdentityOut(Model):
 def identity(
     name: str, source: str, at: DeliveriesDep, query: Annotated[IdentityQuery, Query()]
 ) -> IdentityOut:
-    """Return whether a file came before, under this name or with this content; changes nothing."""
+    """Return whether a file with this name or content arrived before; changes nothing."""
     foreseen = at.folder.foresee(*at.place(name, source), query.name, query.sha256)
     same_as = json_value(foreseen.same_as)
     return IdentityOut(outcome=foreseen.outcome, same_as=same_as)
@@ -92,7 +92,7 @@ def identity(
     responses={
         200: {
             "model": ClaimOut,
-            "description": "Already known, so already decided: see `status` and `same_as`.",
+            "description": "The file is already known: see `status` and `same_as`.",
         },
         **problems(404, 409, 413, 422),
     },
@@ -109,13 +109,13 @@ async def upload(
     query: Annotated[UploadQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
-    """Receive a file; it is durable when this answers. The body is the file's unchanged content.
+    """Receive a file, which is durable when this answers. The body is its unchanged content.
 
     A file with the name and content of an accepted one is a retry, and is not applied again
-    (200). Equal content under another name is data, unless the source's `duplicates` says
-    otherwise. Other content under the name of an accepted file goes to quarantine (`same_name`),
-    unless the source says `same_name: add`. `same_as` names the earlier file. An upload that
-    repeats an Idempotency-Key gets the first one's answer, also after a restart; with another file
+    (200). Equal content under another name is new data, unless the source declares otherwise by
+    `duplicates`. Other content under the name of an accepted file goes to quarantine (`same_name`),
+    unless the source declares `same_name: add`. `same_as` names the earlier file. An upload that
+    repeats an Idempotency-Key gets the answer of the first, also after a restart; with another file
     it gets 422.
     """
     key = idempotency_key or ""

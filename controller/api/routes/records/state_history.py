@@ -42,15 +42,21 @@ class HistoryCorrectionOut(Model):
 class KeyChangeOut(Model):
     """One publication that changed the records of a key."""
 
-    first_epoch: int = Field(description="First of the epochs that it published; usually `epoch`.")
+    first_epoch: int = Field(
+        description="First of the epochs of this publication; usually the same as `epoch`."
+    )
     epoch: int
     version: int = Field(description="Version of the state's table.")
     at: datetime
     before: list[dict[str, Any]]
     after: list[dict[str, Any]]
     undone: bool = Field(description="Whether a roll-back has undone it.")
-    run: str | None = Field(description="The run; `null` if it is no longer known.")
-    correction: HistoryCorrectionOut | None = Field(description="Set if an operator did it.")
+    run: str | None = Field(
+        description="The run that made the change; `null` if it is no longer known."
+    )
+    correction: HistoryCorrectionOut | None = Field(
+        description="Set if an operator made the change."
+    )
 
 
 class KeyHistoryOut(Model):

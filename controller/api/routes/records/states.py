@@ -54,7 +54,7 @@ def look_up(
     """Return the published state records of one key, page by page; 404 when there is none.
 
     For a view or a kept state, further columns of its key select among the key's records. All pages
-    are of one snapshot, that of the first page.
+    show the snapshot of the first page.
     """
     dataflow = controller.dataflow(name)
     schema, _ = schemas_of(dataflow, stage, state)
@@ -87,7 +87,7 @@ def page(
 ) -> Records:
     """Read a page of a state, ordered by the hash of its key.
 
-    All pages are of one snapshot, that of the first page: complete and without duplicates while
+    All pages show the snapshot of the first page, so they are complete and without duplicates while
     runs continue.
     """
     schemas_of(controller.dataflow(name), stage, state)

@@ -30,7 +30,7 @@ export function problemOf(thrown: unknown): Problem {
     title: "The page failed",
     code: "page_failed",
     status: 0,
-    message: `${message}. Reload the page; if it fails again, the browser's console has the stack.`,
+    message: `${message}. Reload the page; if it fails again, the browser's console has the stack trace.`,
   });
 }
 
@@ -51,7 +51,7 @@ export function unreachable(path: string): Problem {
     title: "The service does not answer",
     code: UNREACHABLE,
     status: 0,
-    message: "No answer from the service. Is `cbp serve` running? The page asks again by itself.",
+    message: "No answer from the service. Is `cbp serve` running? The page retries by itself.",
     instance: path,
   });
 }
@@ -60,7 +60,7 @@ export function unreachable(path: string): Problem {
 export function problemFromBody(body: unknown, response: Response): Problem {
   if (isProblem(body)) return body;
   return describeProblem({
-    title: "The answer explains nothing",
+    title: "Answer without an explanation",
     code: `http_${response.status}`,
     status: response.status,
     message: `The service answered with status ${response.status} and no explanation.`,

@@ -68,7 +68,7 @@ export function CommandPalette() {
       scrollable
       limit={12}
       maxHeight={440}
-      nothingFound="Nothing has this name"
+      nothingFound="No match"
       attributes={{ content: { "aria-label": "Go to" } }}
       searchProps={{
         leftSection: <Icon name="search" />,

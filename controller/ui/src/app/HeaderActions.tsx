@@ -68,10 +68,10 @@ export function HeaderActions() {
 }
 
 const LABELS = {
-  live: { text: "Live", tip: "Follows the service; press to hold it still" },
-  reconnecting: { text: "Reconnecting", tip: "The connection broke; the page tries again by itself" },
-  polling: { text: "Polling", tip: "No stream of events; asks every 5 seconds" },
-  paused: { text: "Paused", tip: "Does not update; press to follow" },
+  live: { text: "Live", tip: "Live updates are on; press to pause them" },
+  reconnecting: { text: "Reconnecting", tip: "The connection was lost; the page reconnects by itself" },
+  polling: { text: "Polling", tip: "There is no event stream; the page polls every 5 seconds" },
+  paused: { text: "Paused", tip: "Live updates are paused; press to continue" },
 } as const;
 
 function LiveSwitch() {

@@ -13,9 +13,9 @@ export function HeldSessionNotice() {
   return (
     <Box mb="md" role="status">
       <Notice tone="bad" title="The disk of the service's database is full">
-        Your session is held in the memory of the service: it ends when the service does, and no other instance knows it.
-        Runs and changes wait until there is room. On the machine of the service, <Code>cbp doctor</Code> names the disk,
-        and <Code>cbp disk NAME</Code> says how much each table has.
+        Your session is held only in the memory of the service. It ends when the service stops, and no other instance knows it.
+        Runs and changes wait until there is free space. On the machine of the service, <Code>cbp doctor</Code> names the disk,
+        and <Code>cbp disk NAME</Code> shows how much space each table uses.
       </Notice>
     </Box>
   );

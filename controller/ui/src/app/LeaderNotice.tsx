@@ -16,7 +16,7 @@ export function LeaderNotice() {
     return (
       <Box mb="md" role="status">
         <Notice tone="warn" title="No instance leads at the moment">
-          What is shown is as the last leader left it. Nothing is started until an instance takes over, by itself and within
+          The data is as the last leader left it. No run starts until an instance becomes leader, automatically and within
           seconds.
         </Notice>
       </Box>

@@ -32,8 +32,8 @@ export function LostNotice() {
       styles={{ message: { color: "var(--mantine-color-text)" } }}
     >
       <Text size="sm" mb="xs">
-        Its last answer came <RelativeTime at={lost.lastAnswer.toISOString()} />; what is shown below is not newer, and may
-        not hold any more. The page asks again every 2 seconds, and continues automatically. Is <Code>cbp serve</Code> running?
+        Its last answer came <RelativeTime at={lost.lastAnswer.toISOString()} />; the data below is not newer, and may
+        be outdated. The page retries every 2 seconds, and continues automatically. Is <Code>cbp serve</Code> running?
       </Text>
       <Code>service_unreachable</Code>
     </Alert>

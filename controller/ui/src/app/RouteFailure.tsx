@@ -45,7 +45,7 @@ function MissingScreen({ error }: { error: unknown }) {
   return (
     <Page title="This screen is not loaded yet">
       {again ? (
-        <Text size="sm">Its code could not be fetched. It opens by itself once the service answers.</Text>
+        <Text size="sm">The code of this screen could not be fetched. The screen opens by itself once the service answers.</Text>
       ) : (
         <ProblemMessage error={error} />
       )}

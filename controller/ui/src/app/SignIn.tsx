@@ -36,7 +36,7 @@ export function SignIn() {
         {session.ended && (
           <Alert color="orange" variant="light" icon={<Icon name="clock" />} role="status">
             <Text size="sm" c="var(--mantine-color-text)">
-              Your session has ended. Sign in again: this page goes on where you were.
+              Your session has ended. Sign in again to continue where you were.
             </Text>
           </Alert>
         )}
@@ -49,7 +49,7 @@ export function SignIn() {
           <Stack>
             <PasswordInput
               label="Or a token"
-              description="From cbp tokens new, or the content of the service's token file. It is exchanged for a session, and not kept."
+              description="A token from cbp tokens new, or the content of the service's token file. The page exchanges it for a session and does not store it."
               autoComplete="off"
               required
               value={token}

@@ -33,7 +33,7 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.plan.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import due
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 from tests.bench.workloads.workload import Arrival
 
 __all__ = ["STEPS", "DataflowDrive", "StageRun"]
@@ -152,7 +152,7 @@ class DataflowDrive:
     def _run(self, stage: str) -> StageRun | None:
         started = time.perf_counter()
         node, *fused = self._units[stage].members
-        decision = consult(stage, node.runnable, self._connectors[stage], self._memos[stage])
+        decision = call_runnable(stage, node.runnable, self._connectors[stage], self._memos[stage])
         if not decision.runnable:
             return None
         epoch = self._epochs[stage]

@@ -91,9 +91,9 @@ def test_an_error_says_whose_file_it_is_and_what_mends_it(path: str) -> None:
         read_whole(path)
     assert damaged.value.as_dict() == {
         "error_code": "file_damaged",
-        "message": f"{path} is damaged: a checksum of its pages is wrong. Restore the file from "
-        "a backup, or `cbp backfill clicks by_site` recomputes the state from retained input; "
-        "`cbp doctor` finds what else is damaged",
+        "message": f"{path} is damaged: a checksum of its pages is wrong. Restore the file from a "
+        "backup, or recompute the state from retained input with `cbp backfill clicks "
+        "by_site`. `cbp doctor` finds further damage",
         "details": {
             "path": path,
             "why": "a checksum of its pages is wrong",

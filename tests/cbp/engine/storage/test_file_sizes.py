@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.file_sizes import Cutter
+from cbp.engine.storage.file_sizes import FileCutter
 
 
 @settings(deadline=None)
@@ -22,7 +22,7 @@ def test_pieces_are_small_and_together_everything(
     tables: list[list[int]], rows_max: int, bytes_max: int
 ) -> None:
     """No piece exceeds rows or bytes but a single record; their sequence is the input's."""
-    cutter = Cutter(EngineLimits(file_rows=rows_max, file_bytes=bytes_max))
+    cutter = FileCutter(EngineLimits(file_rows=rows_max, file_bytes=bytes_max))
     pieces: list[pa.Table] = []
     for lengths in tables:
         pieces += cutter.add(pa.table({"text": pa.array(["x" * n for n in lengths])}))

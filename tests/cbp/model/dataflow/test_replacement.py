@@ -76,7 +76,7 @@ def test_a_stage_that_promises_any_order_follows() -> None:
 
 @pytest.mark.parametrize(
     ("translator", "words"),
-    [(Remote(), "more than what"), (Timed(), "the time")],
+    [(Remote(), "cannot be recomputed group by group"), (Timed(), "the time")],
 )
 def test_what_else_decides_its_answer_is_named(translator: Translate, words: str) -> None:
     """State of other groups, and the time."""
@@ -111,4 +111,4 @@ def test_what_was_taken_back_before_is_recomputed_by_readers_of_signs_too() -> N
     assert why(Kept(), any_order=False) == []
     ((reader, reason),) = why(Kept(), any_order=False, taken_back=True)
     assert reader == "stages.s"
-    assert "'counts' is more than what" in reason
+    assert "'counts' (kept, outer or written by .remote) cannot" in reason

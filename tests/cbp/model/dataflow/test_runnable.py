@@ -140,14 +140,20 @@ def test_a_static_table_must_be_there_first() -> None:
         (StaticTable(("table",)), ""),
         (StaticTable(("table",), CountWindow(2, inputs=("items",))), ""),
         (StaticTable(("table",), StaticTable(("more",))), ""),
-        (StaticTable(("items", "table", "more")), "every input is a table"),
-        (StaticTable(("table",), StaticTable(("items", "more"))), "every input is a table"),
-        (StaticTable(("table",), Align(("items", "table"))), "`table` is a table, and the rule"),
+        (StaticTable(("items", "table", "more")), "every input is a static table"),
+        (StaticTable(("table",), StaticTable(("items", "more"))), "every input is a static table"),
+        (
+            StaticTable(("table",), Align(("items", "table"))),
+            "`table` is a static table, but the inner rule",
+        ),
         (
             StaticTable(("table",), Phases((Phase(("table", "items")),))),
-            "`table` is a table, and the rule",
+            "`table` is a static table, but the inner rule",
         ),
-        (StaticTable(("table",), StaticTable(("table",))), "`table` is a table, and the rule"),
+        (
+            StaticTable(("table",), StaticTable(("table",))),
+            "`table` is a static table, but the inner rule",
+        ),
     ],
 )
 def test_a_rule_that_can_never_start_a_run_is_told_at_registration(rule: Rule, why: str) -> None:

@@ -19,14 +19,13 @@ DIFF = set_diff().stages["diff"]
 def test_the_reason_names_the_rule_and_the_increments():
     """Spans are shown as such, what stays is separate, and what looked empty is named."""
     assert reason(NODE, {"items": (3,), "plain": (4,)}, {"items": (3,), "plain": (4,)}) == (
-        "RunAll answered: read increment 3 of `items`, increment 4 of `plain`, "
-        "and remove what was read"
+        "RunAll answered: read increment 3 of `items`, increment 4 of `plain`, and remove all of it"
     )
     assert reason(NODE, {"items": (3, 4, 5)}, {"items": (3,), "plain": (0, 2)}) == (
         "RunAll answered: read increments 3 to 5 of `items`; "
         "remove increments 0 and 2 of `plain` without reading it in this run; "
         "keep increments 4 to 5 of `items` for later runs; "
-        "to the groups, `plain` looked empty"
+        "`plain` had no records in this run"
     )
 
 
@@ -37,7 +36,7 @@ def test_the_reason_names_the_files():
     read = {"items": (3, 4, 5), "plain": (3,)}
     assert reason(node, read, read, files=files) == (
         "RunAll answered: read increments 3 (monday.csv) to 5 (friday.csv) of `items`, "
-        "increment 3 of `plain`, and remove what was read"
+        "increment 3 of `plain`, and remove all of it"
     )
     shown = consumed(node, read, read, {}, {}, files)
     assert [one.file for one in shown] == ["monday.csv", "", "friday.csv", ""]

@@ -135,15 +135,15 @@ def test_a_priority_has_its_share() -> None:
 def test_whoever_waits_behind_a_higher_priority_says_so() -> None:
     """It names those that have a place or get one now; equals and lower ones it does not."""
     low, high = view("a", 10, "low"), view("b", 9, "high")
-    behind = "waits for one of 1 places for runs; its priority is low, before it: "
+    behind = "waits for a free slot (1 in all); its priority is low; stages with a higher one: "
     assert reason(low, high) == f"{behind}`b` (high)"
     running = replace(high, running=True)
     assert reason(low, running) == f"{behind}`b` (high)"
-    assert reason(low, replace(running, dataflow="other")).endswith("before it: `other.b` (high)")
-    assert reason(high, replace(low, running=True)) == "waits for one of 1 places for runs"
-    assert (
-        reason(low, replace(low, stage="c", running=True)) == "waits for one of 1 places for runs"
+    assert reason(low, replace(running, dataflow="other")).endswith(
+        "stages with a higher one: `other.b` (high)"
     )
+    assert reason(high, replace(low, running=True)) == "waits for a free slot (1 in all)"
+    assert reason(low, replace(low, stage="c", running=True)) == "waits for a free slot (1 in all)"
     many = [replace(running, stage=f"r{n}") for n in range(5)]
     assert reason(low, *many).endswith("`r0` (high), `r1` (high), `r2` (high) and 2 more")
 

@@ -16,7 +16,7 @@ from cbp.model.dataflow.runnable import Align
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.runnable_call import call_runnable
 
 CONNECTORS = {"a": Connector("a").append(Increment("flow", 3, "x")), "b": Connector("b")}
 
@@ -24,7 +24,7 @@ CONNECTORS = {"a": Connector("a").append(Increment("flow", 3, "x")), "b": Connec
 def ask(function: Callable[..., Any], memo: Any = None) -> Decision:
     code = function.__code__
     place = f"{code.co_filename}:{code.co_firstlineno}"
-    return consult("count", RunnableSpec(function, place), CONNECTORS, memo)
+    return call_runnable("count", RunnableSpec(function, place), CONNECTORS, memo)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_function_that_fails_names_its_line() -> None:
 def test_keys_that_go_backwards_name_the_stage() -> None:
     """A rule's own error gets stage, rule and place from its caller."""
     with pytest.raises(AlignmentError) as refused:
-        consult("diff", RunnableSpec(Align(("a",)), "diff.py:7"), CONNECTORS, "y")
+        call_runnable("diff", RunnableSpec(Align(("a",)), "diff.py:7"), CONNECTORS, "y")
     assert "stage 'diff'" in refused.value.message
     assert "diff.py:7" in refused.value.message
     assert refused.value.details["framing_key"] == "x"
@@ -102,7 +102,7 @@ def test_read_marks_may_be_read_again() -> None:
     """An increment that was read and kept may be read, and removed, by a later run."""
     kept = {"a": CONNECTORS["a"].after((3,), ()), "b": CONNECTORS["b"]}
     spec = RunnableSpec(lambda c, m: Decision({"a": (3,)}, {"a": [3]}))  # type: ignore[dict-item]
-    assert consult("s", spec, kept, None).read == {"a": (3,)}
+    assert call_runnable("s", spec, kept, None).read == {"a": (3,)}
 
 
 def test_records_without_a_framing_key_are_read_without_a_question() -> None:
@@ -114,6 +114,6 @@ def test_records_without_a_framing_key_are_read_without_a_question() -> None:
         raise AssertionError
 
     spec = RunnableSpec(never, sets_aside=True)
-    decision = consult("s", spec, connectors, {"last": 1})
+    decision = call_runnable("s", spec, connectors, {"last": 1})
     assert (decision.read, decision.remove) == ({"a": (7,)}, {"a": (7,)})
     assert (decision.memo, decision.late) == ({"last": 1}, None)

@@ -112,9 +112,9 @@ def test_running_stages_count_against_the_limit() -> None:
     """At most so many runs at a time; the rest says what it waits for."""
     views = [view("a", running=True), view("b", waited=2), view("c", waited=1)]
     assert started(*views, parallel_max=2) == ["b"]
-    assert reason(views[2], *views[:2], parallel_max=2) == "waits for one of 2 places for runs"
+    assert reason(views[2], *views[:2], parallel_max=2) == "waits for a free slot (2 in all)"
     more = replace(view("d"), waiting_since=NOW)
-    assert reason(more, *views, parallel_max=2).endswith("places for runs, behind 1 other")
+    assert reason(more, *views, parallel_max=2).endswith("(2 in all), behind 1 other")
     assert started(*views, parallel_max=1) == []
 
 
@@ -126,7 +126,7 @@ def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
     since = NOW - timedelta(seconds=300)
     slow = replace(busy, work=ActiveRun("flow", "a", since))
     assert started(slow, *views[1:], parallel_max=2) == ["b", "c"]
-    assert reason(slow) == "runs epoch 0, for more than 120 s; its place is free again"
+    assert reason(slow) == "runs epoch 0, for more than 120 s; another dataflow can use its slot"
     both = [replace(slow, stage=name, work=ActiveRun("flow", name, since)) for name in ("d", "e")]
     waits = reason(views[1], *both, parallel_max=2)
     assert waits == "waits for one of the 2 runs of its dataflow to end"
@@ -144,7 +144,10 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     schedule = decide([first, second], now=NOW, places=Places(1))
     assert schedule.waits["b", "b"].kind == "place"
     work = ActiveRun("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
-    assert schedule.waiting["b", "b"] == "gave way once, waits for its turn: one such run at a time"
+    assert (
+        schedule.waiting["b", "b"]
+        == "gave way to others once and waits for its turn: one such run at a time"
+    )
     runs = replace(first, running=True, work=work)
     schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
     assert [start.stage for start in schedule.starts] == ["c"], "it holds no other place"
@@ -162,9 +165,9 @@ def test_a_paused_stage_says_why() -> None:
 def test_a_failed_stage_waits_until_its_time() -> None:
     """Not before `retry_at`; then it starts."""
     later = replace(view("a"), retry_at=NOW + timedelta(seconds=30))
-    assert reason(later) == "tries again at 2026-11-21 06:00:30 UTC"
+    assert reason(later) == "next attempt at 2026-11-21 06:00:30 UTC"
     assert reason(replace(later, failed_because="the disk is full")) == (
-        "tries again at 2026-11-21 06:00:30 UTC: the disk is full"
+        "next attempt at 2026-11-21 06:00:30 UTC: the disk is full"
     )
     assert started(replace(view("a"), retry_at=NOW)) == ["a"]
 
@@ -242,7 +245,7 @@ def test_a_stage_is_held_while_its_readers_are_full(numbers: dict[str, int], wor
     """Increments, records or bytes, whichever comes first; the reason names who is full."""
     reader = linked("b", {"a.out": 3}, running=True)
     held = reason(limited("a", {"source": 1}, **numbers), reader)
-    assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+    assert held == f"waits until its readers have read more: `b.a_out` holds {words}"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ def test_what_waits_to_be_framed_counts_and_an_open_frame_does_not(
         held = reason(
             limited("a", {"source": 1}, **numbers), replace(reader, connectors={"a_out": framed})
         )
-        assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+        assert held == f"waits until its readers have read more: `b.a_out` holds {words}"
     open_ = Connector(
         "a_out", framing=Framing(open=replace(arrived[0], files=arrived[0].files * 9))
     )

@@ -46,7 +46,7 @@ def test_an_open_frame_is_said_with_its_key() -> None:
     assert actual == Wait(
         "frame",
         "waits for an increment on a; `a`: frame 2026-11-21 10:00 is open with 2 records, and "
-        "ends with a record of another key or a close",
+        "stays open until a record of another key or a close",
         NOW - timedelta(seconds=9),
     )
 

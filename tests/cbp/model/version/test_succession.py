@@ -189,7 +189,7 @@ def test_who_begins_with_the_retained_input_gets_all_of_it_or_none(chosen: str) 
         lost = succession(before, after, position, choice, kept={"a": left})
         (mistake,) = lost.refused
         assert (mistake.code, mistake.where) == ("input_not_retained", "stages.one.inputs.words")
-        assert f"10 increments of 'a' came, and {words} can still be read" in mistake.message
+        assert f"10 increments of 'a' arrived, but {words} can still be read" in mistake.message
     nothing = Position("d", position.stages, ())
     assert succession(before, after, nothing, choice).refused == ()
 

@@ -86,7 +86,7 @@ def test_a_replaced_stage_without_state_needs_the_authors_word_too() -> None:
     after = flow_of(source=numbered, a=EchoOtherwise(), d=Count(), **behind)
     plan = plan_of(before, after)
     assert rules(plan) == [("state_undecided", "stages.a")]
-    assert "b, c used what its earlier code wrote" in plan.refused[0].message
+    assert "b, c used the output of its earlier code" in plan.refused[0].message
     kept = plan_of(before, after, keep=["a"])
     assert (rules(kept), kept.stages["a"].behind) == ([], ("b", "c"))
     assert rules(plan_of(before, after, rebuild=["a"])) == [
@@ -98,7 +98,7 @@ def test_a_replaced_stage_without_state_needs_the_authors_word_too() -> None:
     unread = plan_of(
         flow_of(source=numbered, a=Echo()), flow_of(source=numbered, a=EchoOtherwise())
     )
-    assert "made of it" not in unread.refused[0].message
+    assert "made of them" not in unread.refused[0].message
 
 
 def test_a_stage_that_never_ran_has_nothing_to_decide() -> None:
@@ -207,8 +207,8 @@ def test_a_state_that_lies_by_other_columns_is_not_kept() -> None:
     plan = plan_of(named, renamed, keep=["a"])
     (mistake,) = plan.refused
     assert (mistake.code, mistake.where) == ("key_changed", "stages.a.states.counts")
-    assert "stored by (term)" in mistake.message
-    assert "looked up by (word)" in mistake.message
+    assert "keyed by (term)" in mistake.message
+    assert "looks them up by (word)" in mistake.message
     assert {
         "route_by of state counts: term -> none",
         "order_by of state counts: none -> n",

@@ -121,13 +121,13 @@ def test_all_texts_are_printed_and_what_is_missing_is_said(
     assert (sorted(lines), said) == (sorted(wrong), "")
     lines, said = cbp("--text", "--limit", "30")
     assert len(lines) == 30
-    assert "this is not all" in said
+    assert "there are more rows" in said
     (cursor,) = re.findall(r"--cursor (\S+),", said)
     more, said = cbp("--text", "--cursor", cursor)
     assert (sorted(lines + more), said) == (sorted(wrong), "")
     listed, said = cbp("--json")
     assert len(json.loads("\n".join(listed))["items"]) == 20
-    assert "this is not all" in said
+    assert "there are more rows" in said
 
     odd = [b'{"n": "\xff"}', b'{"n": "' + b"x" * 2_000 + b'"}']
     (shop.incoming / "odd.jsonl").write_bytes(b"\n".join([SOUND[1].encode(), *odd, b""]))

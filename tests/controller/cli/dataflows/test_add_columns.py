@@ -90,7 +90,7 @@ def test_files_that_disagree_are_left_to_the_author(
     files.append(refused(3, "device BIGINT"))
     outcome = cbp(*ADD, "--yes")
     assert outcome.status == 1
-    assert "device: files suggest BIGINT and STRING" in outcome.err
+    assert "device: files suggest different types (BIGINT and STRING)" in outcome.err
     assert service.controller.asked == []
 
 
@@ -99,4 +99,4 @@ def test_without_such_a_file_there_is_nothing_to_add(cbp: Cbp) -> None:
     """It ends with 1, as a script wants to know."""
     outcome = cbp(*ADD, "--only", "color", "--yes")
     assert (outcome.status, outcome.out) == (1, "")
-    assert "no file of urls waits" in outcome.err
+    assert "no file of urls was refused" in outcome.err

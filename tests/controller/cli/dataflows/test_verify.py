@@ -74,7 +74,7 @@ def test_the_command_has_an_exit_status_for_it(cbp: Cbp, tmp_path: Path) -> None
     answer = cbp("verify", "one", session=made.session)
     assert answer.status == 4
     shown_text = " ".join(answer.out.split())
-    assert "one is undecided: nothing differs" in shown_text
+    assert "one is undecided: no difference was found" in shown_text
     assert "2 tables of 2 could not be compared" in shown_text
     shown: Any = cbp("verify", "one", "--json", session=made.session)
     assert (shown.status, shown.json["status"]) == (4, "undecided")
@@ -87,5 +87,5 @@ def test_the_command_has_an_exit_status_for_it(cbp: Cbp, tmp_path: Path) -> None
     made.world.ticks()
     answer = cbp("verify", "one", session=made.session)
     assert answer.status == 4
-    assert "what is older is not compared" in " ".join(answer.out.split())
+    assert "older epochs are not compared" in " ".join(answer.out.split())
     made.world.close()

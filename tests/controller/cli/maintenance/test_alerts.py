@@ -39,10 +39,10 @@ def test_alerts_that_hold_are_printed_without_a_receiver(cbp: Cbp, service: Serv
     stopped = DataflowHealth("clicks", "stopped", "a bug", quarantined={"urls": 3})
     outcome = cbp("alerts", session=_alerts_over(service, stopped))
     assert (outcome.status, outcome.err) == (0, "")
-    for part in ("clicks has stopped", "cbp retry clicks", "3 files of the source urls"):
+    for part in ("clicks has stopped", "cbp retry clicks", "3 files in quarantine"):
         assert part in outcome.out
     assert clock(NOON.isoformat()) in outcome.out
-    assert "alerts are sent nowhere" in outcome.out
+    assert "no channel for alerts is configured" in outcome.out
     assert "nothing is wrong" not in outcome.out
 
 
@@ -54,4 +54,4 @@ def test_a_receiver_that_got_nothing_yet_is_named(cbp: Cbp, service: Service) ->
     assert "nothing is wrong" in outcome.out
     assert "sent by: webhook 127.0.0.1" in outcome.out
     assert "nothing was sent yet" in outcome.out
-    assert "alerts are sent nowhere" not in outcome.out
+    assert "no channel for alerts is configured" not in outcome.out

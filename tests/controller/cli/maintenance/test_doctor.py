@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from cbp.clock import MACHINE
-from controller.cli.maintenance import doctor, probes
+from controller.cli.maintenance import doctor, machine_checks
 from controller.cli.maintenance.doctor import Check, examine
 from controller.cli.session import Session
 from controller.settings import Settings
@@ -70,7 +70,7 @@ def test_a_port_on_which_the_service_answers_is_well(service: Service) -> None:
     """A doctor that is called while the service runs does not complain about it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         object.__setattr__(service.settings, "port", taken.getsockname()[1])
-        actual = probes.check_port_free(service.settings, AppTransport(service.app))
+        actual = machine_checks.check_port_free(service.settings, AppTransport(service.app))
     assert "the service answers" in actual
 
 
@@ -110,13 +110,13 @@ def test_jars_are_looked_for_where_spark_keeps_them(
 ) -> None:
     """In the home directory, or where `spark.jars.ivy` says."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert probes.delta_jars({}) is None
+    assert machine_checks.delta_jars({}) is None
     version = importlib.metadata.version("delta-spark")
     jars = tmp_path / ".ivy2.5.2" / "jars"
     jars.mkdir(parents=True)
     (jars / f"io.delta_delta-spark_4.2_2.13-{version}.jar").touch()
-    assert version in (probes.delta_jars({}) or "")
-    assert probes.delta_jars({"spark.jars.ivy": str(tmp_path / "elsewhere")}) is None
+    assert version in (machine_checks.delta_jars({}) or "")
+    assert machine_checks.delta_jars({"spark.jars.ivy": str(tmp_path / "elsewhere")}) is None
 
 
 def test_a_folder_where_link_replaces_is_refused(
@@ -125,7 +125,7 @@ def test_a_folder_where_link_replaces_is_refused(
     """A commit that could be overwritten is no commit."""
     monkeypatch.setattr(os, "link", lambda _from, _to: None)
     with pytest.raises(RuntimeError, match="link"):
-        probes.check_folder(str(tmp_path))
+        machine_checks.check_folder(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,15 +147,15 @@ def test_a_clock_that_disagrees_with_the_files_is_refused(
     clock = ManualClock(MACHINE.now() + timedelta(seconds=off))
     if wrong:
         with pytest.raises(RuntimeError, match="apart"):
-            probes.check_clock(tmp_path, clock)
+            machine_checks.check_clock(tmp_path, clock)
     else:
-        assert "agrees" in probes.check_clock(tmp_path, clock)
+        assert "agrees" in machine_checks.check_clock(tmp_path, clock)
 
 
 def test_a_clock_that_was_never_set_is_refused(tmp_path: Path) -> None:
     """1970 is reported as such."""
     with pytest.raises(RuntimeError, match="never set"):
-        probes.check_clock(tmp_path, ManualClock(datetime(1970, 1, 1, tzinfo=UTC)))
+        machine_checks.check_clock(tmp_path, ManualClock(datetime(1970, 1, 1, tzinfo=UTC)))
 
 
 def test_a_path_that_polars_cannot_read_is_told(tmp_path: Path, port: int) -> None:
@@ -208,14 +208,14 @@ def test_the_database_is_looked_at_and_not_made(tmp_path: Path) -> None:
     """A missing file stays missing, a good one is read, anything else is reported."""
     path = tmp_path / "a b.db"
     url = f"sqlite:///{path}"
-    assert "first start" in probes.check_database(url)
+    assert "first start" in machine_checks.check_database(url)
     assert not path.exists()
     sqlite3.connect(path).close()
     path.write_bytes(b"")
-    assert "can be read" in probes.check_database(url)
+    assert "can be read" in machine_checks.check_database(url)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(RuntimeError, match="not a database"):
-        probes.check_database(url)
+        machine_checks.check_database(url)
 
 
 def test_a_database_server_that_is_away_is_told_without_its_password(port: int) -> None:
@@ -223,7 +223,7 @@ def test_a_database_server_that_is_away_is_told_without_its_password(port: int) 
     needs_postgres_driver()
     url = f"postgresql+psycopg://cbp:swordfish@127.0.0.1:{port}/cbp"
     with pytest.raises(RuntimeError) as caught:
-        probes.check_database(url)
+        machine_checks.check_database(url)
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "swordfish" not in str(caught.value)
 

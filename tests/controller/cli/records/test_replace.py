@@ -99,7 +99,7 @@ def test_a_file_is_replaced_and_taken_back(
     shelf.require_right()
     gone = call(shelf, capsys, "retract", "shelf", "a", "monday", "--reason", "again")
     assert gone.status == 1
-    assert "was taken back at" in gone.err
+    assert "was retracted at" in gone.err
     assert "cbp drop shelf a FILE" in gone.err
 
 

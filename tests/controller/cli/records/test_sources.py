@@ -12,7 +12,7 @@ def reason(*lines: int, more: bool = False) -> dict[str, object]:
 
 def test_a_list_names_the_other_lines_and_drop_tells_them() -> None:
     """One look shows everything that is to be mended: numbers in a table, all where one waits."""
-    assert reason_text(reason(1, 3, 3, 7)) == "f, line 1: m1; wrong too: line 3, 7"
+    assert reason_text(reason(1, 3, 3, 7)) == "f, line 1: m1; also wrong: line 3, 7"
     assert reason_text(reason(1, 3), whole=True) == "f, line 1: m1\n  line 3, column 'id': m3"
     many = reason_text(reason(*range(1, 101), more=True))
     assert many.endswith("10, 11 and 89 others, and there may be more")

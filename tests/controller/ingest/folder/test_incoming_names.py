@@ -41,7 +41,8 @@ def test_everything_that_stays_is_named_with_its_reason(tmp_path: Path):
         ".x": "its name begins with a dot",
         **dict.fromkeys(
             ("a.tmp", "b.part", "c~"),
-            "its name says that it is not whole yet; its producer renames it when it is",
+            "its name marks it as incomplete; its producer must rename the file when it is "
+            "complete",
         ),
     }
     assert all(one["since"] for one in report["oldest_unclaimed"])

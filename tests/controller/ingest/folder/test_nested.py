@@ -119,7 +119,7 @@ def test_the_depth_and_the_length_of_paths_are_bounded(drop: Drop) -> None:
     assert drop.scan().accepted == 1
     (shown,) = drop.folder.look(drop.record, drop.dataflow)
     assert {one["why"].partition(":")[0] for one in shown["oldest_unclaimed"]} == {
-        f"a folder below {listing.DEPTH_MAX} others",
+        f"a folder nested in {listing.DEPTH_MAX} others",
         "its path below `incoming` is longer than 1024 bytes",
     }
 

@@ -10,7 +10,7 @@ import pytest
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import FileDamagedError, FileLostError
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from controller.ingest.folder.bucket_listing import BucketListing, ObjectIndex, list_location
 from controller.ingest.folder.object_store import StoredObject
 from controller.ingest.limits import FetchLimits

@@ -124,7 +124,7 @@ def test_a_column_that_is_not_declared_is_refused_or_passed_over(tmp_path: Path)
         pytest.param("long", number(1) + b"zz", id="bytes behind the record (elsewhere read)"),
         pytest.param("string", text(b"\xff"), id="no UTF-8"),
         pytest.param("string", number(50) + b"a", id="a text that is cut"),
-        pytest.param("string", number(-5) + b"a", id="a negative size"),
+        pytest.param("string", number(-5) + b"a", id="negative size"),
         pytest.param("string", number(1 << 40) + b"a", id="a terabyte"),
         pytest.param("long", b"\xff" * 12 + b"\x01", id="a number of 84 bits"),
         pytest.param({"type": "enum", "name": "e", "symbols": ["A"]}, number(1), id="no symbol"),
@@ -139,7 +139,7 @@ def test_a_column_that_is_not_declared_is_refused_or_passed_over(tmp_path: Path)
         pytest.param(
             {"type": "map", "values": "null"},
             number(2) + text("a") + text("a") + number(0),
-            id="a key twice",
+            id="a duplicate key",
         ),
         pytest.param(
             {"type": "bytes", "logicalType": "decimal", "precision": 2},

@@ -33,7 +33,10 @@ def written(folder: Path, rows: pa.Table, schema: Schema, keys: list[GroupKey]) 
     (file,) = folder.iterdir()
     group = pq.read_metadata(file).row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
-    assert {column.compression for column in columns} == {"ZSTD"}
+    for column in columns:
+        is_index = column.path_in_schema.startswith("_key_")
+        assert column.compression == ("UNCOMPRESSED" if is_index else "ZSTD")
+        assert column.is_stats_set == (not is_index)
     return {column.path_in_schema: "RLE_DICTIONARY" in column.encodings for column in columns}
 
 
@@ -77,3 +80,26 @@ def test_a_column_of_values_that_hardly_repeat_has_no_dictionary(
     }  # fmt: skip
     (file,) = tmp_path.iterdir()
     assert pq.read_table(file).select(schema.names).equals(table)
+
+
+def test_a_draft_is_neither_compressed_nor_indexed(tmp_path: Path) -> None:
+    """It is read once, to be compared with the file that it replaces; its records are the same."""
+    schema, many = Schema.parse("word STRING, n BIGINT"), 3_000
+    words = [f"w{n % 7}" for n in range(many)]
+    table = pa.table({"word": words, "n": range(many)}).cast(arrow_schema(schema))
+    key = GroupKey(schema.select(("word",)), Schema.parse("k STRING"))
+    writer = PartWriter(
+        str(tmp_path),
+        index=0,
+        claim="c",
+        schema=schema,
+        limits=IngestLimits(),
+        keys=[key],
+        draft=True,
+    )
+    writer.write(table.to_batches())
+    writer.finish()
+    (file,) = tmp_path.iterdir()
+    group = pq.read_metadata(file).row_group(0)
+    assert {group.column(at).compression for at in range(group.num_columns)} == {"UNCOMPRESSED"}
+    assert pq.read_table(file).equals(table)

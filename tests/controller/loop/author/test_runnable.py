@@ -175,7 +175,7 @@ def test_a_slow_reader_holds_its_writer(world: World) -> None:
         world.arrive("diamond", "a", ("x", 1))
     world.ticks()
     assert {s.stage: s.epoch for s in world.store.stages("diamond")}["left"] == 2
-    words = "waits until its readers take more: `join.left` holds 2 increments (limit 2)"
+    words = "waits until its readers have read more: `join.left` holds 2 increments (limit 2)"
     assert world.controller.waiting("diamond")["left"] == words
     world.arrive("diamond", "b", ("x", 1))
     world.ticks()

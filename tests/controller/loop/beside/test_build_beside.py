@@ -400,7 +400,7 @@ def test_operators_rebuild_by_one_command(
     assert "the tables before the swap stay until" in cbp("status", "d")
     listed = cbp("rebuild", "d", "--list")
     assert "swapped" in listed
-    assert "can be taken back until" in listed
+    assert "can be undone until" in listed
     assert "at version 3" in cbp("rebuild", "d", "--back")
     assert world.sums()["x"] == 6
     cbp("rebuild", "d", "--back", status=1)
@@ -434,7 +434,7 @@ def test_register_rebuilds_beside_unless_in_place_is_asked_for(
     assert "readers see sum.sums" in in_place
     kept = register("--rebuild", "sum", "--keep", "best", status=1)
     assert "stages.best: cannot keep its state while others are built beside" in kept
-    assert "where readers see tables grow: --in-place" in kept
+    assert "while readers see the tables grow, use --in-place" in kept
     assert "nobody" in register("--rebuild", "nobody", status=1), "it is no stage"
     assert "stages.sum: has" in register("--rebuild", "best", status=1), "it differs too"
     register("--rebuild", "sum", "--expect-version", "7", status=1)

@@ -188,7 +188,7 @@ def test_status_and_rest_say_that_it_waits(
     world.faults.to = NO_FAULTS
     text = status()
     assert "the rebuild waits: no space left on the device that holds tables/x.parquet" in text
-    assert "make room there; it tries again at 2026-" in text
+    assert "free some space there; the next attempt is at 2026-" in text
     with session.client() as client:
         (waiting,) = client.rebuilds("d")
         assert waiting.again_at == newest(world).again_at

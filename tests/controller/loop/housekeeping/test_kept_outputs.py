@@ -159,7 +159,7 @@ def test_a_verification_compares_what_is_not_collected(tmp_path: Path) -> None:
     actual = verified(world, "one", Request(split="at_once"))
     collected = next(one for one in actual.tables if one.table == "flows/sum.totals")
     assert collected.status == "undecided"
-    assert f"its increments before {horizon(world)} are collected" in collected.because
+    assert f"increments before {horizon(world)} were removed" in collected.because
     world.close()
 
 

@@ -73,9 +73,9 @@ def test_every_step_is_shown(service: Live) -> None:
         "one", "sum", who="me", why="x", tell=lambda *step: seen.append(step)
     )
     assert seen == [
-        ("waits until runs have ended", 0, 0, ""),
-        ("publishes what has ended", 0, 0, ""),
-        ("reads what is set aside", 0, 3, "records"),
+        ("waits for runs to end", 0, 0, ""),
+        ("publishes the runs that have ended", 0, 0, ""),
+        ("reads the records that are set aside", 0, 3, "records"),
         ("calls the stage's code", 0, 3, "records"),
         ("calls the code again, without the records that failed", 0, 3, "records"),
         ("writes the tables", 3, 3, "records"),

@@ -100,7 +100,7 @@ def test_a_dataflow_that_is_being_deleted_starts_nothing(
     monkeypatch.setattr(deferred.parts.in_flight, "wait", meanwhile)
     with pytest.raises(OperatingError):
         deferred.controller.delete("diamond")
-    assert seen == [(), "is being deleted"]
+    assert seen == [(), "the dataflow is being deleted"]
     assert [start.stage for start in deferred.controller.tick().starts] == ["right"]
 
 

@@ -55,7 +55,10 @@ def test_the_stage_of_a_higher_priority_gets_the_place(tmp_path: Path) -> None:
         words.append(world.controller.waiting("diamond").get("left", ""))
         executor.run_next()
     assert started == ["right", "right", "right", "left"]
-    waits = "waits for one of 1 places for runs; its priority is normal, before it: `right` (high)"
+    waits = (
+        "waits for a free slot (1 in all); its priority is normal; stages with a higher one: "
+        "`right` (high)"
+    )
     assert words[:3] == [waits] * 3
     world.close()
 

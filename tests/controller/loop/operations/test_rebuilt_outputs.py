@@ -152,7 +152,9 @@ def test_new_code_of_a_stage_without_state_is_asked_about(world: Changing) -> No
     }
     fed(world, {"copy": "copied", **stages})
     after = document(copy="doubled", **stages)
-    with pytest.raises(ChangeRefusedError, match=r"late, later used what its earlier") as refused:
+    with pytest.raises(
+        ChangeRefusedError, match=r"late, later used the output of its earlier"
+    ) as refused:
         world.change(after)
     assert [m.code for m in refused.value.mistakes] == ["state_undecided"]
     assert world.store.dataflow("d").version == 1

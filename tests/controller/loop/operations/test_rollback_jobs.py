@@ -79,13 +79,13 @@ def test_every_step_is_shown(service: Live) -> None:
         "one", "2", who="me", why="x", tell=lambda *step: seen.append(step)
     )
     assert list(dict.fromkeys(step for step, *_ in seen)) == [
-        "reads the past",
+        "reads past epochs",
         "reads tables",
-        "waits until runs have ended",
+        "waits for runs to end",
         "changes tables",
         "fills the queues",
     ]
-    assert ("reads the past", 1, 2, "runs") in seen
+    assert ("reads past epochs", 1, 2, "runs") in seen
     assert ("changes tables", 0, 1, "stages") in seen
 
 

@@ -67,6 +67,7 @@ def test_a_changed_dataflow_goes_back_within_its_version(world: World) -> None:
         back(world, "sum:0")
     assert world.picture() == after
     first = refused.value.details["position"]
+    assert world.controller.housekeeping.reach("one").oldest_position == first
     assert back(world, str(first)).number == first
     assert sums(world, "sum") == begun["one sum.sums"]
 

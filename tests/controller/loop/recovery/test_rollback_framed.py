@@ -14,6 +14,7 @@ import pytest
 
 from cbp import Input, framed
 from cbp.errors import RollbackImpossibleError
+from cbp.model.flow.framing import Framing
 from controller.loop import LoopLimits
 from controller.loop.recovery.past_position import Past
 from tests.controller.framed_workload import DOCUMENT, begun, play, standing
@@ -125,6 +126,73 @@ def test_later_closes_are_dropped_with_the_arrivals(world: World, tmp_path: Path
     assert new.picture() == world.picture()
     assert standing(new) == standing(world)
     new.close()
+
+
+def wider(document: dict[str, Any]) -> dict[str, Any]:
+    """Return another version of a dataflow, which keeps all that is there."""
+    keys = {**document["stages"]["keys"], "buckets": 4}
+    return {**document, "stages": {**document["stages"], "keys": keys}}
+
+
+@pytest.mark.parametrize("ticks", [True, False])
+def test_closes_before_a_version_began_are_dropped_like_those_since(
+    ticks: bool, world: World
+) -> None:
+    """Its beginning is the only position from which it is reached, and holds them."""
+    world.controller.close("two", "a")
+    if ticks:
+        world.ticks()
+    world.controller.change(wider(DOCUMENT))
+    world.clock.advance(1)
+    world.arrive("two", "a", ("x", 1), ("y", 2))
+    world.controller.close("two", "a")
+    world.ticks()
+    done = back(world, "0", drop_later=True, pause=True)
+    assert (done.dropped, done.closes_dropped) == ({"a": 1}, (0, 1))
+    keys = world.store.connectors("two")["keys"]["items"]
+    assert keys.framing == Framing()
+    assert keys.closes == ()
+
+
+def test_a_close_that_ended_a_frame_before_a_version_began_is_not_left_out(tmp_path: Path) -> None:
+    """Nothing begins the frame again, so it is refused, and says from which time on it is not."""
+    pairs = {**DOCUMENT["stages"]["keys"], "runnable": {"count_window": {"size": 2}}}
+    document = {**DOCUMENT, "stages": {**DOCUMENT["stages"], "keys": pairs}}
+    world = begun(tmp_path / "w", document)
+    world.arrive("two", "a", ("x", 1))
+    world.clock.advance(1)
+    world.controller.close("two", "a")
+    world.ticks()
+    world.controller.change(wider(document))
+    began = world.picture()
+    world.clock.advance(1)
+    world.arrive("two", "a", ("y", 2), ("z", 3))
+    world.ticks()
+    last = world.picture()
+    with pytest.raises(RollbackImpossibleError) as refused:
+        back(world, "2026-01-01T00:00", drop_later=True)
+    assert refused.value.details["close"] == 0
+    assert world.picture() == last
+    done = back(world, refused.value.details["at"], drop_later=True, pause=True)
+    assert (done.dropped, done.closes_dropped) == ({"a": 1}, ())
+    assert world.picture() == began
+    world.close()
+
+
+def test_what_was_framed_before_a_version_began_is_not_left_out(world: World) -> None:
+    """As little as a close: what came later is dropped in full, or it is refused."""
+    world.arrive("two", "a", ("x", 1))
+    world.ticks()
+    world.controller.change(wider(DOCUMENT))
+    world.clock.advance(1)
+    world.arrive("two", "a", ("y", 2), ("z", 3))
+    world.ticks()
+    last = world.picture()
+    with pytest.raises(RollbackImpossibleError) as refused:
+        back(world, "0", drop_later=True)
+    assert refused.value.details["framed"] == "a/0"
+    assert world.picture() == last
+    assert back(world, refused.value.details["at"], drop_later=True).dropped == {"a": 1}
 
 
 @pytest.mark.soak

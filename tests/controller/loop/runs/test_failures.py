@@ -55,7 +55,7 @@ def test_a_failed_run_is_tried_again_after_a_pause(world: World) -> None:
     world.ticks()
     assert statuses(world) == [("FAILED", 0, 1)]
     waiting = world.controller.waiting("one")["sum"]
-    assert waiting.startswith("tries again at 2026-01-01 00:00:01 UTC: ")
+    assert waiting.startswith("next attempt at 2026-01-01 00:00:01 UTC: ")
     assert "ValueError: no" in waiting
     world.clock.advance(0.9)
     assert world.ticks().starts == ()
@@ -229,10 +229,10 @@ def test_after_the_record_nothing_fails(world: World) -> None:
     world.arrive("one", "a", ("x", 2))
     world.engine.on_publish = failing(DiskFullError("/t"), times=5)
     world.ticks()
-    assert "finishes epoch 0, tries again at 00:00:01" in world.controller.waiting("one")["sum"]
+    assert "finishes epoch 0, next attempt at 00:00:01" in world.controller.waiting("one")["sum"]
     world.clock.advance(0.9)
     world.ticks()
-    assert "tries again at 00:00:01" in world.controller.waiting("one")["sum"]
+    assert "next attempt at 00:00:01" in world.controller.waiting("one")["sum"]
     for _ in range(5):
         world.clock.advance(50)
         world.ticks()

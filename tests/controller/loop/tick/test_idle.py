@@ -109,7 +109,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "is being changed",
     ),
     "deposed": (lambda world: world.controller.stop_leading("another leads"), "another leads"),
-    "stopping": (lambda world: world.controller.stop_starting(), "the service stops"),
+    "stopping": (lambda world: world.controller.stop_starting(), "the service is stopping"),
 }
 
 

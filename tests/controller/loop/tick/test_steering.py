@@ -153,7 +153,7 @@ def test_places_are_limited_over_all_dataflows(operator: Operator) -> None:
     operator.world.controller.tick()
     assert len(operator.runs.waiting) == 2
     wait = operator.waits("three")["sum"]
-    assert (wait["kind"], wait["words"]) == ("place", "waits for one of 2 places for runs")
+    assert (wait["kind"], wait["words"]) == ("place", "waits for a free slot (2 in all)")
     operator.runs.run_next()
     operator.world.controller.tick()
     assert operator.waits("three")["sum"]["kind"] in ("", "running")
@@ -352,12 +352,12 @@ class Anything(Sum):
 
 
 BAD = {
-    "absent": (Absent, "reads increment 99 of input 'items', which does not wait there"),
-    "grabber": (Grabber, "removes increments in a decision that reads nothing"),
+    "absent": (Absent, "reads increment 99 of input 'items', which is not queued there"),
+    "grabber": (Grabber, "removes increments but reads none"),
     "stranger": (Stranger, "removes from the input 'others', which does not exist"),
     "hoarder": (Hoarder, "memo is a object, which is not serialisable"),
     "framed": (Framed, "memo is a set, which is not serialisable"),
-    "anything": (Anything, "[1] is a list: a framing key is a number"),
+    "anything": (Anything, "as the framing key, but got [1] of type list"),
 }
 CODES = {
     "absent": "increment_absent",

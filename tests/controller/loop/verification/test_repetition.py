@@ -170,7 +170,7 @@ def test_what_cannot_be_repeated_says_why(world: World) -> None:
     verification = verified(world, "one")
     because = {v.table: v.because for v in verification.tables if v.because}
     assert because.keys() == {"state/new.sums", "flows/new.totals"}
-    assert all("did not run since" in why for why in because.values())
+    assert all("has not run since" in why for why in because.values())
     more(world)
     choice = Choice(rebuild=frozenset({"new"}), keep=frozenset({"after"}))
     world.controller.change(document(new="framed"), choice=choice)

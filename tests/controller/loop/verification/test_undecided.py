@@ -85,7 +85,7 @@ def test_a_past_that_was_kept_is_undecided(world: World) -> None:
     world.controller.change(UPGRADED, choice=Choice(keep=frozenset({"sum"})))
     verification = verified(world, "one")
     assert verification.status == "undecided"
-    assert all("it did not run since" in one.because for one in verification.tables)
+    assert all("the stage has not run since" in one.because for one in verification.tables)
     world.arrive("one", "a", ("a", 7))
     world.ticks()
     verification = verified(world, "one")

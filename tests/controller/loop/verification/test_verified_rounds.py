@@ -136,7 +136,7 @@ def test_what_runs_in_rounds_is_compared_by_its_results(
     assert within["flows/rank.pages"] == "within 0.05"
     assert within["state/rank.nodes"] == "within 0.05, without shared, weight, round"
     because = {v.table: v.because for v in verification.tables}
-    assert "it follows a view's changes" in because["flows/rank.moved"]
+    assert "the output follows the changes of a view" in because["flows/rank.moved"]
 
 
 @pytest.mark.parametrize("split", ["increments", "at_once"])

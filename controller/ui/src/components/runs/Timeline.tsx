@@ -19,7 +19,7 @@ export function Timeline({ run }: { run: Run }) {
   if (bars.length === 0) {
     return (
       <Text size="sm" c="dimmed">
-        No phases are recorded: an earlier release made this run, or another instance runs it.
+        No phases are recorded, because an earlier release or another instance executed this run.
       </Text>
     );
   }
@@ -81,7 +81,7 @@ export function Timeline({ run }: { run: Run }) {
               <Table.Th>Phase</Table.Th>
               <Table.Th ta="right">After</Table.Th>
               <Table.Th ta="right">Took</Table.Th>
-              <Table.Th>What it does</Table.Th>
+              <Table.Th>Work</Table.Th>
             </Table.Tr>
           </Table.Thead>
           <Table.Tbody>

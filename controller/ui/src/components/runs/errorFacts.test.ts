@@ -12,7 +12,7 @@ it("names cause and line first, and leaves out what is not known", () => {
 });
 
 it("has a next step for every code", () => {
-  expect(nextStep("author_code_failed")).toContain("repair the line above, register the dataflow again");
+  expect(nextStep("author_code_failed")).toContain("fix the line above, register the dataflow again");
   expect(nextStep("never_heard_of")).not.toBe("");
 });
 

@@ -57,16 +57,16 @@ export function nextScreens(code: string): { path: string; words: string }[] {
 export function nextStep(code: string): string {
   if (AUTHORS.has(code)) {
     return (
-      "Nothing is lost: what the run read stays queued. If the code is wrong, repair the line above, " +
+      "Nothing is lost: the input of the run stays queued. If the code is wrong, fix the line above, " +
       "register the dataflow again (if the code is an installed package, restart the service first), " +
-      "and retry. If the record is wrong, roll back to before it arrived, and drop what arrived later."
+      "and retry. If the record is wrong, roll back to before it arrived, and drop later increments."
     );
   }
-  if (code === "run_cancelled") return "A user cancelled it. Retry to run the epoch again.";
-  if (code === "run_gave_way") return "It gave way to another dataflow, and is retried automatically.";
-  if (code === "interrupted") return "The service stopped while it ran. It is retried automatically.";
-  if (code === "time_limit") return "It took longer than its limit. Find out what hangs, then retry.";
-  if (code === "disk_full") return "Make room on the disk. It is retried automatically.";
-  if (code === "code_drifted") return "Register the document again, so that the new code takes over.";
-  return "See the message for what happened; `cbp help damage` lists the repair commands.";
+  if (code === "run_cancelled") return "A user cancelled this run. Retry to run the epoch again.";
+  if (code === "run_gave_way") return "The run gave way to another dataflow, and is retried automatically.";
+  if (code === "interrupted") return "The service stopped during this run. The epoch is retried automatically.";
+  if (code === "time_limit") return "The run took longer than its limit. Find the cause, then retry.";
+  if (code === "disk_full") return "Free some space on the disk. The run is retried automatically.";
+  if (code === "code_drifted") return "Register the document again to use the new code.";
+  return "The message explains the error; `cbp help damage` lists the repair commands.";
 }

@@ -10,11 +10,11 @@ export type PhaseName = (typeof PHASES)[number];
 
 /** What each phase does, in words. */
 export const PHASE_WORDS: Record<string, string> = {
-  start: "waits for a thread",
-  plan: "decides about tasks",
-  job: "the tasks work; the author's code runs here",
-  assemble: "puts together what the tasks report",
-  tidy: "compacts output tables",
+  start: "waiting for a thread",
+  plan: "planning the tasks",
+  job: "running the tasks and the author's code",
+  assemble: "combining the reports of the tasks",
+  tidy: "compacting output tables",
   finish: "records, publishes, commits",
 };
 

@@ -56,7 +56,7 @@ const HOLDING: readonly Column<AlertRow>[] = [
 const SENT: Column<AlertRow> = {
   id: "sent",
   header: "Sent",
-  render: (row) => <RelativeTime at={row.sent_at} never="not yet: it must hold for a minute" />,
+  render: (row) => <RelativeTime at={row.sent_at} never="not yet: the alert must last a minute first" />,
 };
 
 const DELIVERIES: readonly Column<Delivery>[] = [
@@ -87,7 +87,7 @@ export default function AlertsScreen() {
   return (
     <Page
       title="Alerts"
-      lead="Failures that need a person, and who gets a message by webhook or e-mail."
+      lead="Failures that need an operator, and the channels (webhook or e-mail) to which messages are sent."
       cli={["cbp", "alerts"]}
     >
       <Asked query={alerts}>
@@ -95,10 +95,10 @@ export default function AlertsScreen() {
           answer.channels.length === 0 ? (
             <Stack gap="xl">
               <Holding rows={answer.standing} columns={HOLDING} />
-              <EmptyState icon="bell" title="Nobody gets a message">
+              <EmptyState icon="bell" title="No channel is configured">
                 Set <Code>CBP_ALERT_WEBHOOK_URL</Code>, or <Code>CBP_ALERT_EMAIL_TO</Code> and{" "}
-                <Code>CBP_SMTP_URL</Code>, and start the service again. Until then this page,{" "}
-                <Code>cbp alerts</Code> and <Code>cbp status</Code> are where you see that something is
+                <Code>CBP_SMTP_URL</Code>, and restart the service. Until then only this page,{" "}
+                <Code>cbp alerts</Code> and <Code>cbp status</Code> show that something is
                 wrong.
               </EmptyState>
             </Stack>
@@ -147,7 +147,7 @@ export default function AlertsScreen() {
 
 function Holding({ rows, columns }: { rows: readonly AlertRow[]; columns: readonly Column<AlertRow>[] }) {
   return (
-    <Section title="Alerts that hold">
+    <Section title="Current alerts">
       <DataTable
         label="Table of alerts"
         columns={columns}

@@ -34,7 +34,7 @@ export default function ApiScreen() {
         {(answer) => {
           const shown = matching(operationsOf(answer), text);
           if (shown.length === 0) {
-            return <EmptyState icon="search" title="No route has these words">Take fewer words.</EmptyState>;
+            return <EmptyState icon="search" title="No route contains these words">Search for fewer words.</EmptyState>;
           }
           return (
             <Stack gap="xl">

@@ -53,7 +53,7 @@ export function OperationPanel({ operation, document }: { operation: Operation; 
           <Badge key={status} variant="default" radius="sm" tt="none">{`${status} ${description}`}</Badge>
         ))}
       </Group>
-      <CodeBlock label="The same in a shell" text={curlOf(operation, window.location.origin, values)} />
+      <CodeBlock label="The same request in a shell" text={curlOf(operation, window.location.origin, values)} />
       {operation.method === "GET" && !operation.streams && <Try operation={operation} values={values} />}
     </Stack>
   );
@@ -78,7 +78,7 @@ function Fields({ title, type, fields }: { title: string; type: string; fields: 
               {fields.map((field) => (
                 <Table.Tr key={field.name}>
                   <Table.Td><Code>{field.name}</Code></Table.Td>
-                  <Table.Td>{field.required ? field.type : `${field.type} (may be left out)`}</Table.Td>
+                  <Table.Td>{field.required ? field.type : `${field.type} (optional)`}</Table.Td>
                   <Table.Td>{field.description}</Table.Td>
                 </Table.Tr>
               ))}

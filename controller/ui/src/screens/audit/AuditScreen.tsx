@@ -64,7 +64,7 @@ export default function AuditScreen() {
     <Page
       title="Audit"
       wide
-      lead="Every request that changed something, and how many were refused. Nobody has checked what a client says about its user."
+      lead="Every request that changed something, and the number of refused requests. User names come from clients and are not verified."
       cli={commandOf(filters)}
     >
       <Group align="flex-end" gap="sm" component="section" aria-label="Filters">
@@ -93,9 +93,9 @@ export default function AuditScreen() {
             rowKey={(row) => String(row.number)}
             minWidth={880}
             empty={
-              <EmptyState icon="list" title={isFiltered ? "Nothing of this kind" : "Nothing was changed yet"}>
+              <EmptyState icon="list" title={isFiltered ? "No entry matches these filters" : "Nothing was changed yet"}>
                 {isFiltered
-                  ? "Choose fewer filters: names must be exact."
+                  ? "Remove a filter. Names must match exactly."
                   : "The first pause, upload or registration is listed here."}
               </EmptyState>
             }

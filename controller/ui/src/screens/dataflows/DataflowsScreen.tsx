@@ -49,7 +49,7 @@ const COLUMNS: readonly Column<Row>[] = [
     align: "right",
     sort: (row) => row.lag_seconds ?? 0,
     render: (row) => (
-      <Figure to={`/dataflows/${row.name}`} title="Age of the oldest increment that a stage has not processed; the graph says why it waits">
+      <Figure to={`/dataflows/${row.name}`} title="Age of the oldest increment that a stage has not processed; the graph shows why it waits">
         {row.lag_seconds === null ? "none" : formatSeconds(row.lag_seconds)}
       </Figure>
     ),
@@ -62,7 +62,7 @@ const COLUMNS: readonly Column<Row>[] = [
     render: (row) => (
       <Figure
         to={`/dataflows/${row.name}/increments?open=1`}
-        title={`${formatCounted(row.queued_increments, "increment")}, ${formatCounted(row.queued_records, "record")}: the increments that are not applied`}
+        title={`${formatCounted(row.queued_increments, "increment")}, ${formatCounted(row.queued_records, "record")} not applied yet; show them`}
       >
         {row.queued_increments === 0
           ? "nothing"
@@ -86,7 +86,7 @@ const COLUMNS: readonly Column<Row>[] = [
     align: "right",
     sort: (row) => row.failures,
     render: (row) => (
-      <Figure to={`/runs?dataflow=${row.name}&status=FAILED`} title="Failed tries in a row, over all stages: the runs that failed">
+      <Figure to={`/runs?dataflow=${row.name}&status=FAILED`} title="Failed attempts in a row, over all stages; show the failed runs">
         {formatCount(row.failures)}
       </Figure>
     ),
@@ -99,7 +99,7 @@ const COLUMNS: readonly Column<Row>[] = [
     render: (row) => (
       <Figure
         to={`/dataflows/${row.name}/sources${refusedOf(row) > 0 ? "?status=quarantined" : ""}`}
-        title="Files in quarantine: the folders, and what waits in them"
+        title="Files in quarantine; show the sources"
       >
         {formatCount(refusedOf(row))}
       </Figure>
@@ -215,7 +215,7 @@ function RunTimes({ dataflow }: { dataflow: Dataflow }) {
         failed={recent.map(({ status }) => status === "FAILED")}
         label={label}
       />
-      <Figure to={`/runs?dataflow=${dataflow.name}`} title="What each run took, read and wrote">
+      <Figure to={`/runs?dataflow=${dataflow.name}`} title="Duration, input and output of each run">
         {formatSeconds(last?.seconds)}
       </Figure>
     </Group>

@@ -42,7 +42,7 @@ export function FirstSteps() {
           </section>
         ) : (
           <Alert color="gray" icon={<Icon name="shield" />}>
-            You can only read. Ask someone with the scope operator to register a dataflow.
+            Your token can only read. Ask someone with the scope operator to register a dataflow.
           </Alert>
         )}
         <Text size="sm">
@@ -51,7 +51,7 @@ export function FirstSteps() {
             write your own document
           </Anchor>
           : the editor marks mistakes and shows the graph before anything is registered. What you
-          register appears here, with what it waits for.
+          register appears here, with the reason why it waits.
         </Text>
       </Stack>
     </Paper>

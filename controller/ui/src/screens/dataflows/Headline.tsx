@@ -35,7 +35,7 @@ export function Headline({
   return (
     <StatusBox
       tone={lost === null ? tone : "quiet"}
-      title={lost === null ? title : `Not known now. Last known: ${title}`}
+      title={lost === null ? title : `Currently unknown. Last known:  ${title}`}
       label="State of all dataflows"
     >
       <TroubleList troubles={troubles} />
@@ -49,7 +49,7 @@ export function TroubleBox({ dataflow, stages }: { dataflow: Dataflow; stages: P
   const tone = troubles.some(({ severity }) => severity === "bad") ? "bad" : "warn";
   if (troubles.length === 0) return null;
   return (
-    <StatusBox tone={tone} title="What needs attention, and why" label="Trouble">
+    <StatusBox tone={tone} title="Problems that need attention" label="Trouble">
       <TroubleList troubles={troubles} here={`/dataflows/${dataflow.name}`} />
     </StatusBox>
   );
@@ -112,7 +112,7 @@ function TroubleLine({ trouble, linked }: { trouble: Trouble; linked: boolean })
         )}
         {linked && (
           <Button size="xs" variant="default" component={Link} to={to}>
-            {trouble.remedy === "decide" ? "Decide" : "Look into it"}
+            {trouble.remedy === "decide" ? "Decide" : "Investigate"}
           </Button>
         )}
       </Group>

@@ -2,8 +2,8 @@ import { useAction } from "@/api/hooks";
 import { client } from "@/api/client";
 
 /** What a press does, said before it: shown over the buttons on every screen. */
-export const PAUSES = "No new run starts; runs under way finish. Files are still taken in, and wait.";
-export const RESUMES = "Runs start again, with what waits first. Failures are forgotten.";
+export const PAUSES = "No new run starts, and runs under way finish. Files are still taken in and queued.";
+export const RESUMES = "Runs start again, the oldest queued input first. Failure counts are reset.";
 export const RETRIES = "Runs the failed epoch once more, on the same input. If it fails, the stage stops again.";
 
 interface StageOf {
@@ -33,7 +33,7 @@ export function useDataflowActions() {
       client.POST("/api/v1/dataflows/{name}/stages/{stage}/retry", {
         params: { path: { name: dataflow, stage } },
       }),
-    { done: (_, { stage }) => `${stage} is tried again at once.` },
+    { done: (_, { stage }) => `${stage} is retried at once.` },
   );
   return { pause, resume, resumeStage, retry };
 }

@@ -37,10 +37,10 @@ function fresh(...states: Freshness["state"][]): Freshness {
 test("the sentence on top is the service's judgement, as every client shows it", () => {
   expect(headline(fresh("up_to_date"), [])).toBe("Everything is up to date.");
   expect(headline(fresh("up_to_date", "catching_up"), [])).toBe(
-    "Not up to date: 1 of 2 dataflows; the service works it off.",
+    "Not up to date: 1 of 2 dataflows; the service is catching up.",
   );
   expect(headline(fresh("stuck", "catching_up"), [])).toBe(
-    "Not up to date: 2 of 2 dataflows; something waits for a person.",
+    "Not up to date: 2 of 2 dataflows; an operator is needed.",
   );
 });
 
@@ -69,7 +69,7 @@ test("a failing stage is named, with its age, its error and the next try", () =>
   const all = [dataflow({ state: "retrying", failing: [failing] }), dataflow({ name: "other" })];
   const troubles = troublesOf(all, NOW);
   expect(troubles[0]?.what).toBe(
-    "clicks: the stage count fails, since 10 min ago (3 tries); tried again in 30 s",
+    "clicks: the stage count fails, since 10 min ago (3 tries); retried in 30 s",
   );
   expect(troubles[0]).toMatchObject({ why: "boom", remedy: "retry", severity: "warn" });
 });

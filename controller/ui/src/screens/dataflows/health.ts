@@ -68,7 +68,7 @@ function refusedFilesOf({ name, quarantined }: Dataflow): Trouble[] {
     dataflow: name,
     severity: "warn",
     what: `${name}: ${formatCounted(files, "file")} of ${source} ${files === 1 ? "is" : "are"} in quarantine`,
-    why: `Nothing in ${files === 1 ? "it" : "them"} is applied until you mend, admit or discard ${files === 1 ? "it" : "them"}.`,
+    why: `${files === 1 ? "Its" : "Their"} records are not applied until you correct, admit or discard the ${files === 1 ? "file" : "files"}.`,
     stage: "",
     remedy: "decide",
     to: `/dataflows/${name}/sources?source=${encodeURIComponent(source)}&status=quarantined`,
@@ -81,7 +81,7 @@ function setAsideOf({ name, set_aside }: Dataflow): Trouble[] {
     dataflow: name,
     severity: "warn",
     what: `${name}: ${formatCounted(records, "record")} of the stage ${stage} ${records === 1 ? "is" : "are"} set aside`,
-    why: `${records === 1 ? "It is" : "They are"} not applied until you give ${records === 1 ? "it" : "them"} back.`,
+    why: `${records === 1 ? "It is" : "They are"} not applied until you give the ${records === 1 ? "record" : "records"} back.`,
     stage,
     remedy: "decide",
     to: `/dataflows/${name}/stages/${stage}`,
@@ -138,7 +138,7 @@ function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
 function nextTry(at: string | null, now: Date): string {
   if (at === null) return "";
   const due = new Date(at).getTime() - now.getTime() < 2_000;
-  return due ? "; tried again now" : `; tried again ${formatRelative(at, now)}`;
+  return due ? "; retried now" : `; retried ${formatRelative(at, now)}`;
 }
 
 /** Return the message of an error that the service gives as an object. */
@@ -152,7 +152,7 @@ export function headline({ state, dataflows, service }: Freshness, troubles: rea
   if (service.length > 0) return `The service cannot work: ${service.join("; ")}.`;
   const behind = dataflows.filter((one) => one.state !== "up_to_date").length;
   if (behind > 0) {
-    const then = state === "stuck" ? "something waits for a person" : "the service works it off";
+    const then = state === "stuck" ? "an operator is needed" : "the service is catching up";
     return `Not up to date: ${behind} of ${formatCounted(dataflows.length, "dataflow")}; ${then}.`;
   }
   const loud = new Set(troubles.filter(({ severity }) => severity !== "quiet").map((one) => one.dataflow));

@@ -72,7 +72,7 @@ function stageColumns(dataflow: string): readonly Column<Stage>[] {
     { id: "state", header: "State", sort: (row) => row.state, render: (row) => <StateCell stage={row} /> },
     {
       id: "why",
-      header: "What it does or waits for",
+      header: "Activity or wait",
       render: (row) => (
         <Text size="sm" lineClamp={2} maw={520} title={wordsOf(row)}>
           {wordsOf(row)}

@@ -34,9 +34,9 @@ export function StagePanel({ node, dataflow, steps, onSteps, onExpand }: StagePa
             aria-label="Neighbourhood"
             data={[
               { value: "", label: "Show the whole graph" },
-              { value: "1", label: "Only 1 step around it" },
-              { value: "2", label: "Only 2 steps around it" },
-              { value: "3", label: "Only 3 steps around it" },
+              { value: "1", label: "Only stages 1 step away" },
+              { value: "2", label: "Only stages up to 2 steps away" },
+              { value: "3", label: "Only stages up to 3 steps away" },
             ]}
             value={steps}
             onChange={(value) => onSteps(value ?? "")}

@@ -14,7 +14,7 @@ export default function GuidesScreen() {
   return (
     <Page
       title="Guides"
-      lead="One task each, command by command. They come with the installed package, so they describe this version, and need no network."
+      lead="Each guide explains one task, command by command. The guides are part of the installed package, so they describe this version and need no network."
       cli={["cbp", "help"]}
     >
       <Asked query={guides} rows={8}>

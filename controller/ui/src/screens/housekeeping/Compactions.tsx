@@ -27,7 +27,7 @@ export function Compactions({ compactions }: { compactions: readonly Compaction[
   if (compactions.length === 0) {
     return (
       <Text size="sm">
-        No compaction in the last runs: a run merges the small files of a table once there are enough of them.
+        The last runs compacted no table. A run merges the small files of a table once there are enough of them.
       </Text>
     );
   }

@@ -88,7 +88,7 @@ export function GarbageSection({ dataflow }: { dataflow: string }) {
                   <Text size="sm">{garbageInWords(answer.items)}</Text>
                   <Text size="sm" c="dimmed">
                     {answer.last === null ? (
-                      "not collected since this instance leads"
+                      "not collected since this instance became leader"
                     ) : (
                       <>
                         last collected <RelativeTime at={answer.last.at} />, by {answer.last.by}:{" "}
@@ -100,7 +100,7 @@ export function GarbageSection({ dataflow }: { dataflow: string }) {
               </Paper>
               {rows.length > 0 && (
                 <DataTable
-                  label="What goes and what stays"
+                  label="Files that a collection removes or keeps"
                   columns={COLUMNS}
                   rows={rows}
                   rowKey={(row) => `${row.place}/${row.because}`}
@@ -113,7 +113,7 @@ export function GarbageSection({ dataflow }: { dataflow: string }) {
                   size="compact-sm"
                   onClick={() => setWhich(which === "all" ? "going" : "all")}
                 >
-                  {which === "all" ? "Show only what can go" : "Show also what stays, and why"}
+                  {which === "all" ? "Show only files that can be removed" : "Also show files that are kept, and why"}
                 </Button>
               </Group>
               <Compactions compactions={answer.compactions} />

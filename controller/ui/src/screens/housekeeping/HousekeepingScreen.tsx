@@ -14,7 +14,7 @@ export default function HousekeepingScreen() {
   return (
     <Page
       title={`Housekeeping of ${dataflow}`}
-      lead="What is degraded and how to repair it, what can be collected, how long things stay, and what takes the space."
+      lead="Degraded parts and their repair, garbage collection, retention, and disk use."
       cli={["cbp", "gc", dataflow, "--dry-run"]}
     >
       <Stack gap="xl">

@@ -50,7 +50,7 @@ function keptOf(detail: Detail, settings: Record<string, unknown> | undefined): 
     },
     {
       what: "A full pass of the scrubber",
-      long: days === 0 ? "never takes place by itself" : `every ${formatSeconds(days * 86_400)}`,
+      long: days === 0 ? "never starts automatically" : `every ${formatSeconds(days * 86_400)}`,
       by: "CBP_SCRUB_DAYS",
     },
   ];
@@ -94,7 +94,7 @@ export function RetentionSection({ dataflow }: { dataflow: string }) {
       <Asked query={detail}>
         {(one) => (
           <DataTable
-            label="What stays how long"
+            label="Retention by kind of data"
             columns={COLUMNS}
             rows={keptOf(one, settings.data)}
             rowKey={(row) => row.what}

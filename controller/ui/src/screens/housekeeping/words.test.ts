@@ -33,9 +33,9 @@ describe("garbage", () => {
   it("counts what goes and not what stays", () => {
     const heap = { place: "state/a", because: "", files: 2, bytes: 10 };
     expect(garbageInWords([{ ...heap, goes: true }, { ...heap, goes: false }])).toBe(
-      "2 files of 10 B can go now.",
+      "2 files (10 B) can be removed now.",
     );
-    expect(garbageInWords([{ ...heap, goes: false }])).toBe("Nothing can go now.");
+    expect(garbageInWords([{ ...heap, goes: false }])).toBe("No file can be removed now.");
   });
 });
 

@@ -17,8 +17,8 @@ export function garbageInWords(heaps: readonly Heap[]): string {
   const going = heaps.filter((heap) => heap.goes);
   const files = going.reduce((all, heap) => all + (heap.files ?? 0), 0);
   const bytes = going.reduce((all, heap) => all + (heap.bytes ?? 0), 0);
-  if (files === 0) return "Nothing can go now.";
-  return `${formatCounted(files, "file")} of ${formatBytes(bytes)} can go now.`;
+  if (files === 0) return "No file can be removed now.";
+  return `${formatCounted(files, "file")} (${formatBytes(bytes)}) can be removed now.`;
 }
 
 /** Return what a compaction saved; a larger file than before saves files only. Pure. */
@@ -39,16 +39,16 @@ export function scrubInWords(scrub: Scrub): string {
   const read = `${formatCounted(scrub.files, "file")}, ${formatBytes(scrub.bytes)}`;
   switch (scrub.status) {
     case "never":
-      return "Nothing has been read completely yet. The service reads everything by itself, slowly.";
+      return "No full pass has been completed yet. The service reads all files by itself, slowly.";
     case "running":
       return scrub.bytes_total === 0
         ? `Read so far: ${read}.`
         : `Read so far: ${read} of ${formatBytes(scrub.bytes_total)}.`;
     case "whole":
-      return `Everything is as it was written (${read}).`;
+      return `No file is damaged (${read} read).`;
     case "damaged":
-      return `${formatCounted(scrub.damages.length, "file")} ${scrub.damages.length === 1 ? "is" : "are"} not as written (${read} read).`;
+      return `${formatCounted(scrub.damages.length, "file")} ${scrub.damages.length === 1 ? "is" : "are"} damaged (${read} read).`;
     case "failed":
-      return `The reading failed after ${read}.`;
+      return `The scrub failed after ${read}.`;
   }
 }

@@ -21,24 +21,24 @@ export function Origins({ dataflow, run }: { dataflow: string; run: string }) {
   );
   return (
     <Section
-      title="What made it"
-      lead="The increments that its run read, and those behind them. What the state held before is in the history of its keys."
+      title="Origins"
+      lead="The increments that its run read, and the increments from which those were made. For earlier contents of the state see the history of its keys."
     >
       <Asked query={origins} rows={2}>
         {(answer) => (
           <>
             <DataTable
-              label="What made it"
+              label="Origins of the increment"
               columns={columnsOf(dataflow)}
               rows={answer.origins.slice(0, SHOWN)}
               rowKey={(row) => `${row.flow}/${row.index}`}
               sortName="origins"
-              empty={<Text size="sm">Its run read nothing, or what it read is no longer known.</Text>}
+              empty={<Text size="sm">Its run read no increment, or the increments are no longer known.</Text>}
             />
             {(answer.cut || answer.origins.length > SHOWN) && (
               <Text size="xs" c="dimmed" mt={4}>
                 {answer.cut
-                  ? `There is more: the ${RUNS_MAX} runs nearest to it are followed.`
+                  ? `There are more: only the ${RUNS_MAX} nearest runs are followed.`
                   : `And ${formatCount(answer.origins.length - SHOWN)} more; its run lists them.`}
               </Text>
             )}

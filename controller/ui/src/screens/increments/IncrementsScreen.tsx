@@ -32,13 +32,13 @@ const LOOKS: Record<Cell["status"], { word: string; icon: IconName; color: strin
 };
 
 const MEANINGS: Record<Cell["status"], string> = {
-  none: "This stage does not read it",
-  unknown: "The runs that applied it are no longer known",
+  none: "This stage does not read the flow",
+  unknown: "The runs that applied the increment are no longer known",
   applied: "Applied",
-  upstream: "A stage before this one has not applied it yet",
-  waiting: "It is in the queue of this stage",
-  running: "A run reads it now",
-  failed: "The last run that read it failed",
+  upstream: "An upstream stage has not applied the increment yet",
+  waiting: "The increment is in the queue of this stage",
+  running: "A run is reading the increment now",
+  failed: "The last run that read the increment failed",
 };
 
 /** Increments of a flow by stage: what is applied, by which run, and where the rest waits. */
@@ -66,7 +66,7 @@ export default function IncrementsScreen() {
     <Page
       title="Increments"
       titleText={`Increments of ${dataflow}`}
-      lead="Which stages have applied each increment, or what came of it."
+      lead="Shows for each increment which stages have applied it, or its downstream output."
       wide
       cli={["cbp", "increments", dataflow, "--grid", ...(view.flow === "" ? [] : ["--flow", view.flow]), ...filter]}
       actions={retried.length > 0 && session.can("operator") && <RetryFailed dataflow={dataflow} stages={retried} />}
@@ -81,7 +81,7 @@ export default function IncrementsScreen() {
           searchable
         />
         <Switch
-          label="Only what is not applied"
+          label="Only increments that are not applied"
           checked={view.open !== ""}
           onChange={(event) => setView({ open: event.currentTarget.checked ? "1" : "" })}
           pb={8}
@@ -194,7 +194,7 @@ function StageTrouble({ dataflow, stage }: { dataflow: string; stage: Stage }) {
         ) : (
           stage.stopped
         )}
-        {stage.paused_itself && ", and is not tried again before it is resumed"}
+        {stage.paused_itself && ", and is not retried until you resume it"}
       </Text>
       {stage.paused_itself && can("operator") && (
         <Tooltip label={RESUMES}>

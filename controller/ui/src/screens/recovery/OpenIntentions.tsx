@@ -44,7 +44,7 @@ export function OpenIntentions({ dataflow }: { dataflow: string }) {
   return (
     <Section
       title="Open intentions"
-      lead="Runs that are committed, and that readers of the tables do not see yet. A crash loses none of them."
+      lead="Committed runs that readers of the tables do not see yet. A crash loses none of them."
     >
       <Asked query={intentions}>
         {(page) => (
@@ -54,7 +54,7 @@ export function OpenIntentions({ dataflow }: { dataflow: string }) {
             rows={page.items}
             rowKey={(row) => `${row.stage}/${row.epoch}`}
             sortName="intentions-sort"
-            empty={<Nothing>Nothing is open: the tables show every committed run.</Nothing>}
+            empty={<Nothing>The tables show every committed run.</Nothing>}
             paging={
               page.cursor !== null || paging.cursor !== undefined ? (
                 <Pager

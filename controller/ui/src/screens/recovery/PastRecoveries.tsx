@@ -20,10 +20,10 @@ const COLUMNS: readonly Column<Recovery>[] = [
   { id: "took", header: "Took", align: "right", render: (row) => formatSeconds(row.seconds) },
   {
     id: "done",
-    header: "What it did here",
+    header: "Actions on this dataflow",
     render: (row) => {
       const lines = recoveryInWords(row);
-      if (lines.length === 0) return <Text size="sm">Nothing was left to do.</Text>;
+      if (lines.length === 0) return <Text size="sm">No work was left to do.</Text>;
       return (
         <List size="sm">
           {lines.map((line) => (
@@ -48,7 +48,7 @@ export function PastRecoveries({ dataflow }: { dataflow: string }) {
       <Asked query={recoveries}>
         {(page) => (
           <DataTable
-            label="What each recovery did"
+            label="Actions of each recovery"
             columns={COLUMNS}
             rows={page.items}
             rowKey={(row) => `${row.term}/${row.at}`}

@@ -34,11 +34,11 @@ export function PastRollbacks({ dataflow }: { dataflow: string }) {
     client.GET("/api/v1/dataflows/{name}/rollbacks", { params: { path: { name: dataflow } } }),
   );
   return (
-    <Section title="Roll-backs so far" lead="They are kept for good, with their reasons.">
+    <Section title="Roll-backs so far" lead="Roll-backs and their reasons are stored permanently.">
       <Asked query={rollbacks}>
         {(page) => (
           <DataTable
-            label="Who went back, when and why"
+            label="Roll-backs with person, time and reason"
             columns={COLUMNS}
             rows={page.items}
             rowKey={(row) => String(row.generation)}

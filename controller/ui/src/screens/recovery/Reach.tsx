@@ -27,16 +27,16 @@ const COLUMNS: readonly Column<SourceReach>[] = [
     header: "Input is kept",
     render: (row) => (row.complete ? "all of it" : `from increment ${formatCount(row.first)} on`),
   },
-  { id: "since", header: "Since", render: (row) => <RelativeTime at={row.first_at} never="nothing has come" /> },
+  { id: "since", header: "Since", render: (row) => <RelativeTime at={row.first_at} never="no input yet" /> },
   { id: "increments", header: "Increments", align: "right", render: (row) => formatCount(row.increments) },
   {
     id: "allows",
-    header: "Replace, take back, rebuild",
+    header: "Replace, retract, rebuild",
     render: (row) =>
       row.complete ? (
         <ToneBadge tone="good">Any file</ToneBadge>
       ) : (
-        <ToneBadge tone="warn">Refused where all input is read</ToneBadge>
+        <ToneBadge tone="warn">Refused if all input is needed</ToneBadge>
       ),
   },
 ];
@@ -46,7 +46,7 @@ export function Reach({ dataflow }: { dataflow: string }) {
   const reach = useReach(dataflow);
   return (
     <Section
-      title="How far back one can go"
+      title="How far back you can go"
       lead="A rebuild reads all input of every source, and so does a stage that recomputes groups for a corrected file. A roll-back needs positions."
     >
       <Asked query={reach}>
@@ -80,7 +80,7 @@ export function ReachLine({ dataflow, source }: { dataflow: string; source?: str
         <div key={one.source}>
           {one.complete
             ? `${one.source}: all input is kept (${formatCounted(one.increments, "increment")}).`
-            : `${one.source}: input is kept from increment ${formatCount(one.first)} on, so what needs all of it is refused.`}
+            : `${one.source}: input is kept from increment ${formatCount(one.first)} on, so operations that need all input are refused.`}
         </div>
       ))}
     </Text>

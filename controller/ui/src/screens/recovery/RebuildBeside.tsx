@@ -65,7 +65,7 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
   return (
     <Section
       title="Rebuild beside"
-      lead="Computes all tables of the present version again from the input that is kept. Readers see the present tables, which go on, until you swap the new ones in."
+      lead="Recomputes all tables of the present version from the retained input. Meanwhile runs continue on the present tables, and readers see these until you swap the new ones in."
       actions={
         may && (
           <>
@@ -107,21 +107,21 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
       </Asked>
       <CliHint words={["cbp", "rebuild", dataflow]} />
       {asking === "start" && (
-        <AskFirst title={`Build the tables of ${dataflow} anew?`} action="Build" harmless onClose={() => setAsking(undefined)} onConfirm={() => start.mutate(seedsOf(seeds))}>
+        <AskFirst title={`Rebuild the tables of ${dataflow}?`} action="Build" harmless onClose={() => setAsking(undefined)} onConfirm={() => start.mutate(seedsOf(seeds))}>
           <ReachLine dataflow={dataflow} />
           <Seeds dataflow={dataflow} seeds={seeds} onChange={setSeeds} />
-          Nothing that readers see changes until you swap the new tables in. Building takes about as long as it took to apply all of this input, and longer by its rests.
+          Nothing that readers see changes until you swap the new tables in. The rebuild takes about as long as it took to apply all of this input, plus its pauses.
         </AskFirst>
       )}
       {asking === "swap" && job !== undefined && (
         <AskFirst title="Swap the new tables in?" action="Swap" onClose={() => setAsking(undefined)} onConfirm={() => act.mutate({ rebuild: job.id, what: "swap" })}>
           All tables of {dataflow} change at one time, to version {job.version}. What came meanwhile is applied first. A roll-back does not reach behind the swap, but the swap
-          can be taken back while the old tables stay.
+          can be undone while the old tables are kept.
         </AskFirst>
       )}
       {asking === "back" && (
         <AskFirst title="Show the tables from before the swap?" action="Swap back" onClose={() => setAsking(undefined)} onConfirm={() => back.mutate()}>
-          The version of then takes over again, with its code, and applies what came since.
+          The earlier version and its code become current again, and apply the input that has arrived since.
         </AskFirst>
       )}
     </Section>
@@ -144,8 +144,8 @@ function Seeds({ dataflow, seeds, onChange }: SeedsProps) {
         .map(({ source }) => (
           <TextInput
             key={source}
-            label={`Files in place of the input of ${source} that is gone`}
-            description="A Parquet file, a folder of them or a Delta table of the service's machine, below CBP_SOURCE_ROOTS. Without them the rebuild is refused."
+            label={`Files that replace the removed input of ${source}`}
+            description="A Parquet file, a folder of such files or a Delta table on the service's machine, below CBP_SOURCE_ROOTS. Without it the rebuild is refused."
             placeholder={`/archive/${source}`}
             value={seeds[source] ?? ""}
             onChange={(event) => onChange({ ...seeds, [source]: event.currentTarget.value })}
@@ -160,7 +160,7 @@ function Ended({ job }: { job: Rebuild }) {
   return (
     <Text size="sm">
       The last one, for version {job.version}, {job.step} <RelativeTime at={job.ended_at} />
-      {job.ended_by === "" ? "" : ` by ${job.ended_by}`}. {job.by === "" ? "" : `${job.by} had asked for it.`}
+      {job.ended_by === "" ? "" : ` by ${job.ended_by}`}. {job.by === "" ? "" : `Requested by ${job.by}.`}
     </Text>
   );
 }
@@ -180,8 +180,8 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
       {ready ? (
         <Notice tone={job.exact ? "good" : "warn"} title={`New tables are ready, for version ${job.version}`}>
           {job.exact
-            ? "This is what differs between the present tables and the new ones."
-            : "The dataflow did not come to rest: some differences are input that only one side has applied."}
+            ? "The differences between the present tables and the new ones:"
+            : "The dataflow did not become idle: some differences are input that only one side has applied."}
         </Notice>
       ) : (
         <>
@@ -194,12 +194,12 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
               {Math.round(job.seconds)} s so far were rests.
             </Text>
           )}
-          {job.anew !== "" && <Text size="sm">It began anew: {job.anew}.</Text>}
+          {job.anew !== "" && <Text size="sm">The rebuild started over: {job.anew}.</Text>}
           {job.again_at === null ? (
             <Progress value={job.total > 0 ? (100 * job.done) / job.total : 100} animated aria-label="Progress of the rebuild" />
           ) : (
             <Text size="sm">
-              It tries again <RelativeTime at={job.again_at} both />, and goes on with what it has built.
+              The next attempt is <RelativeTime at={job.again_at} both />; it continues with the tables built so far.
             </Text>
           )}
         </>

@@ -16,7 +16,7 @@ export default function RecoveryScreen() {
   return (
     <Page
       title={`Recovery of ${dataflow}`}
-      lead="What is committed and not yet published, what the last recoveries did, roll-back to an earlier moment, and rebuilds."
+      lead="Committed runs that are not yet published, the last recoveries, roll-backs to an earlier moment, and rebuilds."
       cli={["cbp", "intentions", dataflow]}
     >
       <Stack gap="xl">

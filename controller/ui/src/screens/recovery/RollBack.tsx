@@ -39,7 +39,7 @@ export function RollBack({ dataflow }: { dataflow: string }) {
     },
     {
       id: "last",
-      header: "Last run that stays",
+      header: "Last run to keep",
       render: (row) => (row.stage === "" ? "none" : `epoch ${row.epoch} of ${row.stage}`),
     },
     {
@@ -71,7 +71,7 @@ export function RollBack({ dataflow }: { dataflow: string }) {
   return (
     <Section
       title="Roll back"
-      lead="Takes tables, queues and epochs back to a roll-back point, an earlier moment. You see what that undoes before you confirm."
+      lead="Takes tables, queues and epochs back to a roll-back point, an earlier moment. Before you confirm, you see the runs and files that this undoes."
     >
       <Asked query={moments}>
         {(page) => (

@@ -87,7 +87,7 @@ export function RollbackDialog({ dataflow, to, allowed, onClose }: RollbackDialo
 function Preview({ plan }: { plan: Plan }) {
   return (
     <Stack gap="sm">
-      <Notice tone="warn" title="What this undoes">
+      <Notice tone="warn" title="Effects of the roll-back">
         <List size="sm">
           {undoneInWords(plan).map((line) => (
             <List.Item key={line}>{line}</List.Item>
@@ -95,7 +95,7 @@ function Preview({ plan }: { plan: Plan }) {
         </List>
       </Notice>
       <DataTable
-        label="Tables now and then"
+        label="Tables before and after the roll-back"
         columns={COLUMNS}
         rows={plan.tables}
         rowKey={(row) => row.table}
@@ -134,14 +134,14 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
     >
       <Stack gap="sm">
         <Checkbox
-          label="Drop what arrived later"
-          description="Increments that came after that moment are not applied again."
+          label="Drop later increments"
+          description="Increments that arrived after that moment are not applied again."
           checked={dropLater}
           onChange={(event) => setDropLater(event.currentTarget.checked)}
         />
         <Checkbox
           label="Leave the dataflow paused"
-          description="Nothing runs until you resume it."
+          description="No run starts until you resume the dataflow."
           checked={pause}
           onChange={(event) => setPause(event.currentTarget.checked)}
         />
@@ -154,7 +154,7 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
             onChange={(event) => setReason(event.currentTarget.value)}
           />
           <TextInput
-            label="Who asks for it"
+            label="Name of the person who asks for this"
             maxLength={200}
             value={by}
             onChange={(event) => setBy(event.currentTarget.value)}
@@ -174,7 +174,7 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
         )}
         <Group justify="flex-end">
           <Text size="xs" c="dimmed">
-            The roll-back and its reason are kept for good. It cannot be undone.
+            The roll-back and its reason are stored permanently. A roll-back cannot be undone.
           </Text>
           <Button variant="default" onClick={onClose}>
             Cancel

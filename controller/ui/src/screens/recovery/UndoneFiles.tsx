@@ -75,7 +75,7 @@ export function UndoneFiles({ dataflow, to, dropLater, files, total, next: secon
   return (
     <Section
       title={`${formatCounted(total, "file")} ${total === 1 ? "is" : "are"} undone`}
-      lead="Undone runs have read them; each is applied again, or dropped."
+      lead="Files that the undone runs have read. Each file is applied again, or dropped."
     >
       {cursor === undefined ? (
         table(files, second)

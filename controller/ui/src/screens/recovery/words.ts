@@ -17,7 +17,7 @@ export function recoveryInWords(recovery: Recovery): string[] {
       : []),
     ...(one.position === null ? [] : [`Restored position ${one.position}.`]),
     ...(one.generation === null ? [] : [`Finished roll-back ${one.generation}.`]),
-    ...(one.problem === "" ? [] : [`Could not recover at once: ${one.problem}`]),
+    ...(one.problem === "" ? [] : [`The dataflow could not be recovered at once: ${one.problem}`]),
   ]);
   return [...lines, ...recovery.removed.map((folder) => `Removed ${folder}.`)];
 }
@@ -39,11 +39,11 @@ export function undoneInWords(plan: Plan): string[] {
       ([input, n]) => `${formatCounted(n, "increment")} will wait at ${input}, and ${n === 1 ? "is" : "are"} applied again.`,
     ),
     ...Object.entries(dropped).map(
-      ([source, n]) => `${formatCounted(n, "increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread for good.`,
+      ([source, n]) => `${formatCounted(n, "increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread permanently.`,
     ),
     ...Object.entries(left_out).map(
       ([source, { length: n }]) =>
-        `${formatCounted(n, "named increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread for good.`,
+        `${formatCounted(n, "named increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread permanently.`,
     ),
     ...Object.entries(plan.queued_before).map(
       ([source, n]) =>

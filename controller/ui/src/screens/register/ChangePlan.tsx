@@ -85,21 +85,21 @@ export function ChangePlan({ plan, choice, onChoose }: ChangePlanProps) {
   return (
     <Section
       title="Change plan"
-      lead={`What becomes of ${plan.name} if this takes over as version ${plan.version}.`}
+      lead={`Changes to ${plan.name} if you apply this as version ${plan.version}.`}
     >
       <Stack gap="sm">
         {lost.length > 0 ? (
           <Sentences title="What is lost" lines={lost} />
         ) : (
           <Notice tone="good" title="Nothing is lost">
-            Every state and every increment that waits stays.
+            Every state and every queued increment is kept.
           </Notice>
         )}
         <Sentences tone="busy" title="What is read again" lines={again} />
         <Sentences title="What readers see meanwhile" lines={plan.meanwhile} />
         <Sentences title="What is not read" lines={skipped} />
         <DataTable
-          label="What becomes of sources and stages"
+          label="Changes of sources and stages"
           columns={columns}
           rows={rows}
           rowKey={(row) => `${row.role}/${row.name}`}

@@ -73,7 +73,7 @@ export function Confirm({ text, valid, plan, choice, registered, onClose, onDone
         <Sentences title="What is lost" lines={lost}>
           <Checkbox
             mt="sm"
-            label="I know that this is lost"
+            label="I accept this loss"
             checked={known}
             onChange={(event) => setKnown(event.currentTarget.checked)}
           />

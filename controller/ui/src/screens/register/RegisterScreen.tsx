@@ -9,7 +9,7 @@ export default function RegisterScreen() {
   return (
     <Page
       title="Register a dataflow"
-      lead="A document names translators of installed packages. It is checked while you type; nothing happens before you confirm."
+      lead="A document names translators of installed packages. It is checked while you type; nothing changes until you confirm."
       trail={[{ to: "/", label: "Dataflows" }]}
       cli={["cbp", "validate", "FILE"]}
       wide

@@ -82,7 +82,7 @@ function OneVersion({
         </Group>
         {difference === null || difference.length === 0 ? (
           <Text size="sm" c="dimmed">
-            {version.version === 1 ? "The first version." : "No line is shown as different."}
+            {version.version === 1 ? "The first version." : "No line differs."}
           </Text>
         ) : (
           <pre

@@ -30,7 +30,7 @@ export default function VersionsScreen() {
   return (
     <Page
       title={`Versions of ${dataflow}`}
-      lead="Edit the document and see what a new version would keep, make again and lose, before it takes over."
+      lead="Edit the document, and see what a new version would keep, rebuild and lose before you apply it."
       cli={["cbp", "versions", dataflow, "--diff"]}
       wide
     >

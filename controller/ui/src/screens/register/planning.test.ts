@@ -29,7 +29,7 @@ describe("losses", () => {
     expect(losses(change, [])[0]).toBe("The state of old is lost.");
     expect(losses(change, places)).toEqual([
       "The state of old is lost (1.5 kB on disk).",
-      "2 increments (7 records) that wait at count.urls are dropped.",
+      "2 increments (7 records) queued at count.urls are dropped.",
     ]);
   });
 });
@@ -38,7 +38,7 @@ describe("skippedInWords", () => {
   it("says how many increments came before an input that begins with the next one", () => {
     expect(skippedInWords(QUEUE)).toBe("");
     const words = skippedInWords({ ...QUEUE, skipped_increments: 3 });
-    expect(words).toBe("count.urls reads new input only; 3 increments came before.");
+    expect(words).toBe("count.urls reads new input only, not the 3 increments before it.");
   });
 });
 
@@ -56,7 +56,7 @@ describe("viewsInWords", () => {
     const node = { ...NODE, views: { totals: "filled", top: "empty" } };
     expect(viewsInWords(node)).toEqual([
       "view totals begins with the last record of each key of its flow",
-      "view top begins empty: it gets the groups that are called from then on",
+      "view top begins empty, and gets the groups that are called from then on",
     ]);
     expect(viewsInWords(NODE)).toEqual([]);
   });

@@ -10,7 +10,7 @@ type Place = components["schemas"]["PlaceUseOut"];
 
 /** Return what becomes of a node and of its state, in words. */
 export function becomes(node: Node): string {
-  const state = { none: "", kept: "state kept", new: "state begins empty", rebuilt: "state made again" }[
+  const state = { none: "", kept: "state kept", new: "state begins empty", rebuilt: "state rebuilt" }[
     node.state
   ];
   if (node.kind === "removed" || state === undefined || state === "") return node.kind;
@@ -21,8 +21,8 @@ export function becomes(node: Node): string {
 export function viewsInWords(node: Node): string[] {
   const begins: Record<string, string> = {
     filled: "begins with the last record of each key of its flow",
-    rebuilt: "is made again with its stage",
-    empty: "begins empty: it gets the groups that are called from then on",
+    rebuilt: "is rebuilt with its stage",
+    empty: "begins empty, and gets the groups that are called from then on",
   };
   return Object.entries(node.views).map(([view, fate]) => `view ${view} ${begins[fate] ?? fate}`);
 }
@@ -49,7 +49,7 @@ export function losses(change: Change, places: readonly Place[]): string[] {
     .filter((queue) => queue.dropped_increments > 0)
     .map(
       (queue) =>
-        `${formatCounted(queue.dropped_increments, "increment")} (${formatCounted(queue.dropped_records, "record")}) that wait at ${queue.stage}.${queue.input} are dropped.`,
+        `${formatCounted(queue.dropped_increments, "increment")} (${formatCounted(queue.dropped_records, "record")}) queued at ${queue.stage}.${queue.input} are dropped.`,
     );
   return [...states, ...queues];
 }
@@ -64,13 +64,13 @@ export function queuedInWords(queue: Queue): string {
 export function skippedInWords(queue: Queue): string {
   if (queue.skipped_increments === 0) return "";
   const before = formatCounted(queue.skipped_increments, "increment");
-  return `${queue.stage}.${queue.input} reads new input only; ${before} came before.`;
+  return `${queue.stage}.${queue.input} reads new input only, not the ${before} before it.`;
 }
 
 /** Return the decisions that an author can take about a stage; empty: none. */
 export function decisions(node: Node): { value: string; label: string }[] {
   const usual = { value: "", label: "as the service decides" };
-  const rebuild = { value: "rebuild", label: "make its state again from its input" };
+  const rebuild = { value: "rebuild", label: "rebuild its state from its input" };
   if (node.kind === "replaced") {
     return [usual, { value: "keep", label: "keep its state and queues" }, rebuild];
   }

@@ -25,6 +25,7 @@ export function EpochChart({ label, epochs, lines }: { label: string; epochs: re
     const faint = scheme === "dark" ? theme.colors.dark[4] : theme.colors.gray[3];
     const colors = scheme === "dark" ? ["#74b9ff", "#ffa94d", "#63e6be"] : ["#1864ab", "#d9480f", "#087f5b"];
     const axis = { stroke: ink ?? "gray", grid: { stroke: faint ?? "gray", width: 1 }, ticks: { stroke: faint ?? "gray", width: 1 } };
+    const whole = lines.every((line) => line.values.every((one) => one === null || Number.isInteger(one)));
     const chart = new uPlot(
       {
         width,
@@ -32,7 +33,7 @@ export function EpochChart({ label, epochs, lines }: { label: string; epochs: re
         scales: { x: { time: false } },
         axes: [
           { ...axis, label: "Epoch", labelSize: 20, values: (_, splits) => splits.map((one) => (Number.isInteger(one) ? String(one) : "")) },
-          { ...axis, size: 64, values: (_, splits) => splits.map((one) => formatCompact(one)) },
+          { ...axis, size: 64, values: (_, splits) => splits.map((one) => (whole && !Number.isInteger(one) ? "" : formatCompact(one))) },
         ],
         series: [
           { label: "Epoch" },

@@ -40,7 +40,7 @@ export default function ResultsScreen() {
     <Page
       title="Results"
       titleText={`Results of ${dataflow}`}
-      lead="The newest records of a flow, and how it went over epochs. An epoch leads to what made it."
+      lead="The newest records of a flow, and its figures by epoch. Click an epoch to see its origins."
       wide
       cli={["cbp", "records", dataflow, flow ?? "FLOW", "--newest"]}
     >
@@ -123,7 +123,7 @@ function OverEpochs({ dataflow, flow, columns }: { dataflow: string; flow: strin
       {series.isPending && <Loading />}
       {series.data !== undefined && items.length === 0 && (
         <Text size="sm" c="dimmed">
-          Nothing was written to this flow yet.
+          No run has written to this flow yet.
         </Text>
       )}
       {items.length > 0 && view.as === "chart" && (

@@ -18,7 +18,7 @@ const WORDS: Record<string, { state: string; word: string }> = {
   current: { state: "ok", word: "Up to date" },
   behind: { state: "running", word: "Behind" },
 };
-const CHOICES: Record<string, string> = { rewrite: "Rewrite", keep: "Keep and go on" };
+const CHOICES: Record<string, string> = { rewrite: "Rewrite", keep: "Keep and continue" };
 
 /** Where the dataflow is published outside, how far each sink is, and what is wrong; nothing without sinks. */
 export function SinksSection({ dataflow }: { dataflow: string }) {
@@ -31,14 +31,14 @@ export function SinksSection({ dataflow }: { dataflow: string }) {
     done: "The sink is paused.",
   });
   const retry = useAction((sink: string) => client.POST("/api/v1/dataflows/{name}/sinks/{sink}/retry", { params: { path: path(sink) } }), {
-    done: "The sink is tried again.",
+    done: "The sink is retried.",
   });
   const resume = useAction(
     ({ sink, undone }: { sink: string; undone?: Choice }) =>
       client.POST("/api/v1/dataflows/{name}/sinks/{sink}/resume", {
         params: { path: path(sink), query: undone === undefined ? {} : { undone } },
       }),
-    { done: "The sink goes on." },
+    { done: "The sink continues." },
   );
   const items = sinks.data?.items ?? [];
   if (items.length === 0) return null;
@@ -107,7 +107,7 @@ export function SinksSection({ dataflow }: { dataflow: string }) {
       ),
     });
   return (
-    <Section title="Sinks" lead="Where the results are published outside. A sink that fails stops no stage.">
+    <Section title="Sinks" lead="Destinations outside the service to which results are published. A failing sink stops no stage.">
       <DataTable label="Table of sinks" columns={columns} rows={items} rowKey={(one) => one.name} sortName="sinks" />
       <CliHint words={["cbp", "sinks", "list", dataflow]} />
     </Section>

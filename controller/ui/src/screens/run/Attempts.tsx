@@ -29,7 +29,7 @@ export function Attempts({ run }: { run: Run }) {
       {others.length > 0 && (
         <Section
           title="Other attempts of this epoch"
-          lead="Each has an axis of its own: the time between attempts is not drawn."
+          lead="Each attempt has its own time axis; the time between attempts is not shown."
         >
           <Stack gap="sm">
             {others.slice(0, SHOWN).map((other) => (

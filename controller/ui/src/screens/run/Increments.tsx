@@ -68,13 +68,13 @@ export function Inputs({
     { id: "cause", header: "Made by", render: (row) => <CauseText cause={causeOf(row)} /> },
   ];
   return (
-    <Section title="What it read">
+    <Section title="Input">
       <DataTable
         label="Increments read"
         columns={columns}
         rows={consumed}
         rowKey={(row) => `${row.input}/${row.flow}/${row.index}`}
-        empty={<Text size="sm">It read nothing.</Text>}
+        empty={<Text size="sm">The run read no input.</Text>}
       />
     </Section>
   );
@@ -122,7 +122,7 @@ export function Outputs({
     },
   ];
   return (
-    <Section title="What it wrote">
+    <Section title="Output">
       <DataTable
         label="Increments written"
         columns={columns}
@@ -131,9 +131,9 @@ export function Outputs({
         empty={
           <Text size="sm">
             {status === "FAILED"
-              ? "Nothing: a failed run leaves no trace, and what it read stays queued."
+              ? "No output: a failed run changes no table, and its input stays queued."
               : status === "INTENDED"
-                ? "Nothing yet: everything becomes visible at once when it commits."
+                ? "No output yet: all of it becomes visible at once when the run commits."
                 : "No increment."}
           </Text>
         }
@@ -143,7 +143,7 @@ export function Outputs({
 }
 
 function EffectList({ dataflow, effects }: { dataflow: string; effects: readonly Effect[] }) {
-  if (effects.length === 0) return <Text size="sm">no stage: it is a result</Text>;
+  if (effects.length === 0) return <Text size="sm">no stage reads this flow</Text>;
   return (
     <Group gap="sm">
       {effects.map((one) => (
@@ -152,14 +152,14 @@ function EffectList({ dataflow, effects }: { dataflow: string; effects: readonly
             {one.stage}
           </Anchor>
           {one.run !== null && <RunLink run={one.run} />}
-          {one.run === null && one.waits && <StateBadge state="waiting" word="waits in its queue" />}
+          {one.run === null && one.waits && <StateBadge state="waiting" word="waiting in its queue" />}
         </Group>
       ))}
     </Group>
   );
 }
 
-/** How the tables changed, with the version since which readers see it. */
+/** Changes of tables, with the version since which readers see it. */
 export function Changes({ account }: { account: Account }) {
   const columns: readonly Column<Change>[] = [
     {
@@ -180,7 +180,7 @@ export function Changes({ account }: { account: Account }) {
   ];
   if (account.changes.length === 0 && account.recorded) return null;
   return (
-    <Section title="How the tables changed">
+    <Section title="Changes of tables">
       <DataTable
         label="Changes of tables"
         columns={columns}
@@ -189,8 +189,8 @@ export function Changes({ account }: { account: Account }) {
         empty={
           <Text size="sm">
             {account.run.status === "COMMITTED"
-              ? "The log does not hold the record of this run any more."
-              : "Nothing has changed."}
+              ? "The log no longer has the record of this run."
+              : "No table has changed."}
           </Text>
         }
       />

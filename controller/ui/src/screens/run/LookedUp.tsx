@@ -28,7 +28,7 @@ export function LookedUp({ dataflow, tables }: { dataflow: string; tables: reado
     { id: "moment", header: "As of", render: (row) => momentWords(row) },
   ];
   return (
-    <Section title="What it looked up">
+    <Section title="Look-ups">
       <DataTable label="Tables looked up" columns={columns} rows={tables} rowKey={(row) => `${row.stage}.${row.lookup}`} />
     </Section>
   );

@@ -24,11 +24,11 @@ export function RunLog({ run, running }: { run: string; running: boolean }) {
     { follow: running, keepPrevious: true },
   );
   return (
-    <Section title="Log" lead={`The last ${LINES} lines; they are kept for some days.`}>
+    <Section title="Log" lead={`The last ${LINES} lines; log lines are kept for some days.`}>
       <Asked query={log}>
         {(page) =>
           page.items.length === 0 ? (
-            <Nothing>No line is kept of this run on this instance.</Nothing>
+            <Nothing>This instance keeps no log lines of this run.</Nothing>
           ) : (
             <ScrollArea.Autosize mah={HEIGHT} type="auto" viewportProps={{ tabIndex: 0 }}>
               <Stack gap={2} component="ol" p={0} m={0} aria-label="Lines of the log">

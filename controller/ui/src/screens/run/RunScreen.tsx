@@ -104,7 +104,7 @@ export default function RunScreen() {
 function RunActions({ run, cancelling, onCancel }: { run: Run; cancelling: boolean; onCancel: () => void }) {
   const { can } = useSession();
   const retry = useAction(() => client.POST("/api/v1/runs/retry", { body: { runs: [run.id] } }), {
-    done: (answer) => String(answer.items[0]?.error?.["message"] ?? "Its stage is tried again"),
+    done: (answer) => String(answer.items[0]?.error?.["message"] ?? "The stage is retried"),
   });
   if (!can("operator")) return null;
   if (run.status === "INTENDED") {
@@ -149,7 +149,7 @@ function Facts({
           <RelativeTime at={run.started_at} />
         </Fact>
         <Fact name="Took">{run.seconds === null ? "goes on" : formatSeconds(run.seconds)}</Fact>
-        <Fact name="Its input had waited">{formatSeconds(run.waited_seconds)}</Fact>
+        <Fact name="Age of its oldest input">{formatSeconds(run.waited_seconds)}</Fact>
         <Fact name="Attempt">{run.attempt}</Fact>
         <Fact name="Lane">{run.lanes.join(", ") || UNKNOWN}</Fact>
         <Fact name="Version">{version ?? UNKNOWN}</Fact>

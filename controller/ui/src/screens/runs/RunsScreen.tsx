@@ -58,7 +58,7 @@ export default function RunsScreen() {
     <Page title="Runs" lead="Every attempt of every epoch, newest first." cli={commandOf(filters)} wide>
       <FilterBar filters={filters} onChange={change} />
       {can("operator") && (
-        <Group gap="xs" role="group" aria-label="With the chosen runs">
+        <Group gap="xs" role="group" aria-label="Actions for the selected runs">
           <Button
             size="compact-sm"
             variant="default"
@@ -81,8 +81,8 @@ export default function RunsScreen() {
           </Button>
           <Text size="xs" c="dimmed">
             {chosen.size === 0
-              ? "Choose runs by their boxes."
-              : `${formatCounted(chosenRuns.length, "run")} chosen on this page.`}
+              ? "Select runs with their check boxes."
+              : `${formatCounted(chosenRuns.length, "run")} selected on this page.`}
           </Text>
           {chosen.size > 0 && (
             <Button size="compact-sm" variant="subtle" onClick={() => setChosen("")}>
@@ -127,7 +127,7 @@ export default function RunsScreen() {
                   </Button>
                 }
               >
-                Take a longer time, another status, or fewer words.
+                Choose a longer period, another status, or fewer words.
               </EmptyState>
             ) : (
               <EmptyState icon="list" title="Nothing has run yet">

@@ -63,16 +63,16 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
       >
         <Stack gap="md">
           <SegmentedControl
-            aria-label="What becomes of it"
+            aria-label="Kind of correction"
             value={how}
             onChange={(value) => setHow(value as How)}
             data={[
-              { value: "replace", label: "Replace it with another file" },
-              { value: "retract", label: "Take it back" },
+              { value: "replace", label: "Replace the file with another one" },
+              { value: "retract", label: "Retract the file" },
             ]}
           />
           {how === "replace" && (
-            <FileInput label="The right file" placeholder="Choose a file" required value={right} onChange={setRight} />
+            <FileInput label="The corrected file" placeholder="Choose a file" required value={right} onChange={setRight} />
           )}
           <ReachLine dataflow={dataflow} source={source} />
           {asked && (
@@ -86,20 +86,20 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
           )}
           {asked && (rebuild || isUnfollowed(preview.error)) && (
             <Checkbox
-              label="Take it in all the same: stages that cannot follow stop until new tables are swapped in"
-              description="Then build new tables of the dataflow in Recovery: they are computed from the files that count."
+              label="Accept the file anyway: stages that cannot follow stop until new tables are swapped in"
+              description="Afterwards build new tables of the dataflow in Recovery; they are computed from the current files."
               checked={rebuild}
               onChange={(event) => setRebuild(event.currentTarget.checked)}
             />
           )}
           <Group grow align="flex-start">
             <TextInput label="Why" required maxLength={1000} value={reason} onChange={(event) => setReason(event.currentTarget.value)} />
-            <TextInput label="Who asks for it" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} />
+            <TextInput label="Name of the person who asks for this" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} />
           </Group>
           {action.isError && <ProblemMessage error={action.error} />}
           <Group justify="flex-end">
             <Text size="xs" c="dimmed">
-              Only the groups in which the two differ are computed again.
+              Only groups in which the two files differ are recomputed.
             </Text>
             <Button variant="default" onClick={onClose}>
               Cancel

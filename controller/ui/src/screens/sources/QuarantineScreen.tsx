@@ -172,20 +172,20 @@ function Decide({ dataflow, source, file }: { dataflow: string; source: string; 
   ];
   const ready = missing.length === 0 && refused === "";
   return (
-    <Paper withBorder p="md" component="section" aria-label="What becomes of it">
+    <Paper withBorder p="md" component="section" aria-label="Decision about the file">
       <Stack gap="sm">
         <Title order={2} size="h4">
-          What becomes of it
+          Decision
         </Title>
         <SegmentedControl
-          aria-label="What becomes of it"
+          aria-label="Decision about the file"
           value={way}
           onChange={(chosen) => setWay(chosen as Way)}
           style={{ alignSelf: "flex-start", maxWidth: "100%", flexWrap: "wrap", height: "auto" }}
           data={[
-            { value: "edit", label: "Mend it here", disabled: !canEdit },
-            { value: "file", label: "Send a mended file" },
-            { value: "as_it_is", label: "Admit as it is" },
+            { value: "edit", label: "Correct the text here", disabled: !canEdit },
+            { value: "file", label: "Upload a corrected file" },
+            { value: "as_it_is", label: "Admit unchanged" },
             { value: "discard", label: "Discard" },
           ]}
         />
@@ -202,10 +202,10 @@ function Decide({ dataflow, source, file }: { dataflow: string; source: string; 
           />
         )}
         {way === "file" && (
-          <FileInput label="The mended file" description="It is admitted under the name of this one" placeholder="Choose a file" value={mended} onChange={setMended} clearable />
+          <FileInput label="The corrected file" description="Admitted under the name of the refused file" placeholder="Choose a file" value={mended} onChange={setMended} clearable />
         )}
-        {way === "as_it_is" && <Text size="sm">{refused === "" ? "Use this if the schema or the options of the source were changed since." : refused}</Text>}
-        {way === "discard" && <Text size="sm">The file is not applied. It is kept like finished files, and you can take this back.</Text>}
+        {way === "as_it_is" && <Text size="sm">{refused === "" ? "Choose this if the schema or the options of the source have changed since the file was refused." : refused}</Text>}
+        {way === "discard" && <Text size="sm">The file is not applied. It is kept like finished files, and you can undo this decision.</Text>}
         <Group grow align="flex-start">
           <TextInput label="Reason" required maxLength={1000} value={reason} onChange={(event) => setReason(event.currentTarget.value)} description="Kept with the file" />
           <TextInput label="By" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} description="Who decides" />
@@ -216,8 +216,8 @@ function Decide({ dataflow, source, file }: { dataflow: string; source: string; 
             {way === "discard" ? "Discard" : "Readmit"}
           </Button>
           <Text size="xs" c="dimmed">
-            {refused === "" && missing.length > 0 ? `To go on, ${missing.join(" and ")}. ` : ""}
-            The original is kept, with its reason and this decision.
+            {refused === "" && missing.length > 0 ? `To continue, ${missing.join(" and ")}. ` : ""}
+            The original file is kept, with the reason of its refusal and this decision.
           </Text>
         </Group>
       </Stack>
@@ -232,7 +232,7 @@ function Decision({ dataflow, source, file }: { dataflow: string; source: string
       client.POST("/api/v1/dataflows/{name}/sources/{source}/quarantine/{claim}/restore", {
         params: { path: { name: dataflow, source, claim: file.claim.id } },
       }),
-    { done: "It is in quarantine again", notify: false },
+    { done: "The file is in quarantine again", notify: false },
   );
   const other = String(decision["readmitted_as"] ?? "");
   return (
@@ -253,7 +253,7 @@ function Decision({ dataflow, source, file }: { dataflow: string; source: string
       )}
       {restore.isError && <ProblemMessage error={restore.error} />}
       <Button variant="default" loading={restore.isPending} leftSection={<Icon name="undo" size={16} />} onClick={() => restore.mutate()}>
-        Take it back
+        Undo this decision
       </Button>
     </Paper>
   );

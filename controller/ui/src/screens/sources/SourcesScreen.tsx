@@ -52,13 +52,13 @@ export default function SourcesScreen() {
   const source = names.includes(view.source) ? view.source : (names[0] ?? "");
   const shown = sources.data?.items.find((one) => one.name === source);
   return (
-    <Page title="Sources" titleText={`Sources of ${dataflow}`} lead="What arrived, what became of it, and what needs attention." wide cli={["cbp", "sources", dataflow]}>
+    <Page title="Sources" titleText={`Sources of ${dataflow}`} lead="Files that arrived, their status, and problems that need attention." wide cli={["cbp", "sources", dataflow]}>
       {sources.isError && <ProblemMessage error={sources.error} />}
       {sources.isPending && <Loading />}
       {names.length > 1 && (
         <Select label="Source" maw={320} data={names} value={source} allowDeselect={false} onChange={(name) => setView({ source: name ?? "", status: "", rejects: "" })} />
       )}
-      {sources.data !== undefined && names.length === 0 && <EmptyState title="No source">A document's `sources` name where files arrive.</EmptyState>}
+      {sources.data !== undefined && names.length === 0 && <EmptyState title="No source">The `sources` of a document declare where files arrive.</EmptyState>}
       {shown !== undefined && (
         <OneSource
           key={source}
@@ -96,7 +96,7 @@ function OneSource({ dataflow, source, status, onStatus, rejects, onRejects }: S
         </Alert>
       )}
       {source.trouble !== null && source.trouble !== undefined && (
-        <Alert color="red" icon={<Icon name="alert" />} title={`Nothing is taken in (${String(source.trouble.error["error_code"] ?? "")})`} styles={{ message: { color: "var(--mantine-color-text)" } }}>
+        <Alert color="red" icon={<Icon name="alert" />} title={`No files are taken in (${String(source.trouble.error["error_code"] ?? "")})`} styles={{ message: { color: "var(--mantine-color-text)" } }}>
           {String(source.trouble.error["message"] ?? "")} Tried {formatCounted(source.trouble.tries, "time")}; again <RelativeTime at={source.trouble.retry_at} />.
         </Alert>
       )}
@@ -382,5 +382,5 @@ function Nothing({ filtered, onAll }: { filtered: boolean; onAll: () => void }) 
       <EmptyState icon="check" title="No file is in this state" actions={<Button variant="default" onClick={onAll}>All files</Button>} />
     );
   }
-  return <EmptyState title="No file has arrived yet">Drop one above, or move it into the folder; it is taken in within a second or two.</EmptyState>;
+  return <EmptyState title="No file has arrived yet">Drop a file above, or move one into the folder; it is taken in within a second or two.</EmptyState>;
 }

@@ -95,6 +95,6 @@ function UploadRow({ sending }: { sending: Sending }) {
 
 function reasonOf(sending: Sending): string {
   const { claim } = sending;
-  if (claim?.status === "duplicate") return `It has the content of ${String(claim.same_as?.["file"] ?? "an earlier file")}, and is not applied again.`;
+  if (claim?.status === "duplicate") return `The content equals that of ${String(claim.same_as?.["file"] ?? "an earlier file")}, so it is not applied again.`;
   return String(claim?.reason?.["message"] ?? "");
 }

@@ -15,7 +15,7 @@ describe("outcomeOf", () => {
     const sending: Sending = { id: "1", name: "f", bytes: 1, sent: 0 };
     const ended = (status: string) => outcomeOf({ ...sending, claim: { status } as NonNullable<Sending["claim"]> }).word;
     expect(outcomeOf(sending).word).toBe("Sending");
-    expect(["claimed", "duplicate", "quarantined"].map(ended)).toEqual(["Received", "Came before", "In quarantine"]);
+    expect(["claimed", "duplicate", "quarantined"].map(ended)).toEqual(["Received", "Duplicate", "In quarantine"]);
   });
 });
 

@@ -76,7 +76,7 @@ export function outcomeOf(sending: Sending): { state: string; word: string } {
   if (sending.problem !== undefined) return { state: "failed", word: "Refused" };
   if (sending.claim === undefined) return { state: "running", word: "Sending" };
   const status = sending.claim.status;
-  if (status === "duplicate") return { state: "skipped", word: "Came before" };
+  if (status === "duplicate") return { state: "skipped", word: "Duplicate" };
   if (status === "quarantined") return { state: "quarantined", word: "In quarantine" };
   if (status === "accepted") return { state: "accepted", word: "Accepted" };
   return { state: "claimed", word: "Received" };

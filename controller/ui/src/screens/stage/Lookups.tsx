@@ -34,7 +34,7 @@ export function Lookups({ dataflow, detail }: { dataflow: string; detail: Detail
     { id: "moment", header: "The last run read", render: (row) => momentWords(detail.moments[row.name]) },
   ];
   return (
-    <Section title="Look-ups" lead="Read by key, without a queue: the stage never waits for them.">
+    <Section title="Look-ups" lead="Tables that the stage reads by key, without a queue; it never waits for them.">
       <DataTable
         label={`Look-ups of ${dataflow}.${name}`}
         columns={columns}

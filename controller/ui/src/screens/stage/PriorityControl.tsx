@@ -11,8 +11,8 @@ const PRIORITIES: { value: Priority; label: string }[] = [
 ];
 
 const SAYS =
-  "When a place for a run is free, the waiting time of a high stage counts four times, that of a low one a quarter. " +
-  "Nothing starves, and no result depends on it.";
+  "When a slot for a run is free, the waiting time of a high stage counts four times, and that of a low stage a quarter.  " +
+  "No stage starves, and results do not depend on the priority.";
 
 interface PriorityControlProps {
   dataflow: string;

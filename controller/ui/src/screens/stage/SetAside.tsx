@@ -53,7 +53,7 @@ export function SetAside({ dataflow, stage, aside }: SetAsideProps) {
   return (
     <Section
       title={`${formatCounted(aside.records, "record")} set aside`}
-      lead="Its code fails on them, or they came behind such a record of their group. All other groups go on. Mend the code, register it, then give them back: they are applied in their order, as an epoch of its own."
+      lead="The code of the stage fails on these records, or they follow such a record of the same group. All other groups are processed. Fix the code, register it, then give the records back: they are applied in their original order, in one epoch."
     >
       <Asked query={list}>
         {(page) => (
@@ -117,12 +117,12 @@ function GiveBack({ dataflow, stage }: { dataflow: string; stage: string }) {
     <>
       <Group gap="sm" align="end">
         <Button variant="default" loading={attempt.isPending} disabled={give.isPending} onClick={() => attempt.mutate()}>
-          Try, and change nothing
+          Try without changing anything
         </Button>
         {can("admin") && (
           <>
             <TextInput
-              label="Reason, kept for good"
+              label="Reason, stored permanently"
               maxLength={1000}
               value={reason}
               onChange={(event) => setReason(event.currentTarget.value)}

@@ -104,7 +104,7 @@ export default function StageScreen() {
 function RebuildText({ dataflow, detail, rebuild }: { dataflow: string; detail: Detail; rebuild: components["schemas"]["RebuildOut"] }) {
   const state = detail.stage.states[0]?.name;
   return (
-    <Alert color="orange" icon={<Icon name="alert" />} title="Is being rebuilt" styles={{ message: { color: "var(--mantine-color-text)" } }}>
+    <Alert color="orange" icon={<Icon name="alert" />} title="This stage is being rebuilt" styles={{ message: { color: "var(--mantine-color-text)" } }}>
       Its tables are not complete:{" "}
       {rebuild.left > 0
         ? `${formatCount(rebuild.left)} of ${formatCounted(rebuild.queued, "increment")} left to read again (${rebuild.percent} % done).`
@@ -150,23 +150,23 @@ function Lead({ detail, dataflow }: { detail: Detail; dataflow: string }) {
 function failedWords(stage: Detail["stage"]): string {
   const tries = formatCounted(stage.failures, "time");
   const failed = stage.failures > 0 ? `Epoch ${stage.epoch} failed ${tries} in a row. ` : "";
-  if (stage.paused_itself) return `${failed}It is paused, and starts again when you resume it. The error is below.`;
-  if (stage.state === "stopped") return `${failed}It has stopped, and starts again when you retry. The error is below.`;
-  return `${failed}It is retried automatically. The error is below.`;
+  if (stage.paused_itself) return `${failed}The stage is paused, and starts again when you resume it. The error is shown below.`;
+  if (stage.state === "stopped") return `${failed}The stage has stopped, and starts again when you retry it. The error is shown below.`;
+  return `${failed}The stage is retried automatically. The error is shown below.`;
 }
 
 /** What it waits for, in the service's own words. */
 function WaitText({ detail, dataflow }: { detail: Detail; dataflow: string }) {
   const { wait, stage, run } = detail;
-  const words = detail.error === null ? stage.waiting || (run === null ? "It can start at the next tick." : "") : failedWords(stage);
+  const words = detail.error === null ? stage.waiting || (run === null ? "The stage can start at the next tick." : "") : failedWords(stage);
   return (
     <Alert
       variant="light"
       color={stage.state === "stopped" ? "red" : stage.state === "retrying" ? "orange" : "gray"}
       icon={<Icon name="clock" />}
-      title="What it waits for"
+      title="Waiting for"
       role="region"
-      aria-label="What it waits for"
+      aria-label="Reason why the stage waits"
       styles={{ message: { color: "var(--mantine-color-text)" }, title: { color: "var(--mantine-color-text)" } }}
     >
       <Text size="sm" style={{ overflowWrap: "anywhere" }}>
@@ -216,7 +216,7 @@ function StageActions({ dataflow, detail }: { dataflow: string; detail: Detail }
   );
   const retry = useAction(
     () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/retry", { params: { path } }),
-    { done: `${stage.runs_with} may run again` },
+    { done: `${stage.runs_with} can run again` },
   );
   if (!can("operator")) return null;
   return (
@@ -244,7 +244,7 @@ function StageActions({ dataflow, detail }: { dataflow: string; detail: Detail }
       <PriorityControl dataflow={dataflow} stage={stage.runs_with} priority={stage.priority} />
       {stage.state === "paused" && !stage.paused_itself && (
         <Text size="sm" c="dimmed">
-          Its dataflow is paused: resume it there.
+          The dataflow is paused: resume it on the page of the dataflow.
         </Text>
       )}
     </>
@@ -256,7 +256,7 @@ function CodeFacts({ detail }: { detail: Detail }) {
   if (code === null) {
     return (
       <Section title="Code">
-        <Text size="sm">Its translator cannot be loaded; the page of the dataflow says why.</Text>
+        <Text size="sm">The translator of this stage cannot be loaded; the page of the dataflow shows why.</Text>
       </Section>
     );
   }
@@ -274,14 +274,14 @@ function CodeFacts({ detail }: { detail: Detail }) {
         )}
         <Text size="sm">runs by {stage.runnable || "RunAll"}</Text>
         {code.drift === "" ? (
-          <ToneBadge tone="good">the loaded code is the registered one</ToneBadge>
+          <ToneBadge tone="good">the loaded code is the registered code</ToneBadge>
         ) : (
-          <ToneBadge tone="bad">the loaded code is another one</ToneBadge>
+          <ToneBadge tone="bad">the loaded code differs from the registered code</ToneBadge>
         )}
       </Group>
       {code.drift !== "" && (
         <Text size="sm" style={{ overflowWrap: "anywhere" }}>
-          {code.drift} (loaded: <Code>{code.loaded}</Code>). Register the document again, so that it takes over.
+          {code.drift} (loaded: <Code>{code.loaded}</Code>). Register the document again to use the loaded code.
         </Text>
       )}
     </Section>

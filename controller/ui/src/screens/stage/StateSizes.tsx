@@ -54,7 +54,7 @@ export function StateSizes({
       rows={sizes}
       rowKey={(row) => row.state}
       minWidth={900}
-      empty={<Text size="sm">It keeps no state.</Text>}
+      empty={<Text size="sm">This stage keeps no state.</Text>}
     />
   );
 }

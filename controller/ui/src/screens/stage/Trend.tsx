@@ -16,7 +16,7 @@ export function Trend({ runs, stage }: { runs: readonly Run[]; stage: string }) 
   const [form, setForm] = useUrlState("trend", "chart");
   const bars = trendOf(runs, stage);
   if (bars.length === 0) {
-    return <Text size="sm">No run has committed yet; each that does is a bar here.</Text>;
+    return <Text size="sm">No run has committed yet. Each committed run will be shown as a bar.</Text>;
   }
   const rate = indexHitRate(runs);
   const groups = bars.map((bar) => bar.groups ?? 0);

@@ -94,8 +94,8 @@ export function CorrectionDialog({
           </Group>
         )}
         <Group grow>
-          <TextInput label="Reason" required maxLength={1000} value={reason} onChange={(event) => setReason(event.currentTarget.value)} description="Kept for good" />
-          <TextInput label="By" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} description="Who asks for it" />
+          <TextInput label="Reason" required maxLength={1000} value={reason} onChange={(event) => setReason(event.currentTarget.value)} description="Stored permanently" />
+          <TextInput label="By" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} description="Name of the person who asks for the correction" />
         </Group>
         {shown !== undefined && (
           <section aria-label="What would change">

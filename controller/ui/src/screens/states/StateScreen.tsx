@@ -181,7 +181,7 @@ function AllRecords({
           known={columns.map((column) => column.name)}
           records={page.data.items}
           onOpen={(record) => onChosen(keyOfRecord(keys, record))}
-          empty={<EmptyState icon="stack" title="No records yet">The first run that keeps some puts them here.</EmptyState>}
+          empty={<EmptyState icon="stack" title="No records yet">They appear here after the first run that keeps some.</EmptyState>}
           paging={
             <Pager
               list="records"

@@ -72,7 +72,7 @@ export default function StatesScreen() {
     <Page
       title="State"
       titleText={`State of ${dataflow}`}
-      lead="What the stages keep between runs. Open one to look a key up, see its history, or correct it."
+      lead="Records that stages keep between runs. Open a state to look up a key, see the history of the key, or correct its records."
       cli={["cbp", "state", dataflow]}
     >
       {detail.isError && <ProblemMessage error={detail.error} />}
@@ -85,7 +85,7 @@ export default function StatesScreen() {
           rows={rows}
           rowKey={(row) => `${row.stage}.${row.name}`}
           minWidth={1100}
-          empty={<EmptyState icon="stack" title="No stage keeps state">A translator that declares a State has it here.</EmptyState>}
+          empty={<EmptyState icon="stack" title="No stage keeps state">A state appears here if a translator declares one.</EmptyState>}
           paging={
             <Pager
               list="states"

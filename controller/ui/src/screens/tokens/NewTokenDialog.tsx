@@ -51,7 +51,7 @@ export function NewTokenDialog({
         <Stack>
           <TextInput
             label="Name"
-            description="Shown in the audit log. Use small letters, digits, dots and hyphens. A name cannot be used again."
+            description="Shown in the audit log. Use lower-case letters, digits, dots and hyphens. A name cannot be used again."
             required
             maxLength={63}
             pattern="[a-z0-9][a-z0-9.\-]*"
@@ -82,7 +82,7 @@ export function NewTokenDialog({
           />
           <MultiSelect
             label="Only these dataflows"
-            description="If you choose none, it may use all. A limited token is for programs, and cannot sign in here."
+            description="If you choose none, the token can use all dataflows. A limited token is for programs, and cannot sign in here."
             data={(dataflows.data?.items ?? []).map((one) => one.name)}
             value={limits}
             onChange={setLimits}

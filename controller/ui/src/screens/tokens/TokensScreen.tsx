@@ -15,7 +15,7 @@ export default function TokensScreen() {
   return (
     <Page
       title="Tokens"
-      lead="Who may use the service, what they may do, and for how long. The token file is not listed: it holds the admin's token, and works even if the database is lost."
+      lead="Who may use the service, what they may do, and for how long. The token file is not listed. It holds the admin's token, which works even if the database is lost."
       cli={["cbp", "tokens", "list"]}
       actions={
         <Button leftSection={<Icon name="plus" />} onClick={() => setAsking(true)}>

@@ -124,7 +124,7 @@ export function TokensSection({ onMade }: { onMade: (made: Made) => void }) {
             minWidth={860}
             empty={
               <EmptyState icon="key" title="No named tokens">
-                Make one for each program and each person: then the audit log says who it was.
+                Create one for each program and each person, so that the audit log shows who changed what.
               </EmptyState>
             }
             paging={
@@ -149,8 +149,8 @@ export function TokensSection({ onMade }: { onMade: (made: Made) => void }) {
           onConfirm={() => (asked.what === "rotate" ? rotate : revoke).mutate(asked.name)}
         >
           {asked.what === "rotate"
-            ? "It gets a new secret, which is shown once. The old one ends at once, and so do sessions made from it."
-            : "It ends at once, and so do sessions made from it. A revoked token stays revoked."}
+            ? "The token gets a new secret, which is shown once. The old secret and sessions made from the token end at once."
+            : "The token and sessions made from it end at once. A revoked token cannot be restored."}
         </AskFirst>
       )}
     </Section>

@@ -42,7 +42,7 @@ export function Differences({ verification, tables, ended }: DifferencesProps) {
   return (
     <Section
       title="Differences"
-      lead="What the recomputation has, and what the table has instead. Up to 100 keys of a table are kept."
+      lead="Records of the recomputation, and the different records of the table. Up to 100 keys of a table are stored."
       actions={
         <NativeSelect
           aria-label="Table"

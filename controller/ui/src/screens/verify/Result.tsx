@@ -71,7 +71,7 @@ export function Result({
       client.POST("/api/v1/verifications/{verification}/cancel", {
         params: { path: { verification: verification.id } },
       }),
-    { done: "The verification ends; its results so far stay" },
+    { done: "The verification ends; its results so far are kept" },
   );
   const differences = verification.tables.reduce((all, table) => all + table.differences, 0);
   return (

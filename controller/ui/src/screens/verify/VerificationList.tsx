@@ -51,7 +51,7 @@ export function VerificationList({ verifications, shown, onOpen }: VerificationL
     },
   ];
   return (
-    <Section title="Verifications so far" lead="The last 20; they outlive a restart of the service.">
+    <Section title="Verifications so far" lead="The last 20, also from before a restart of the service.">
       <DataTable
         label="Earlier verifications"
         columns={columns}
@@ -60,7 +60,7 @@ export function VerificationList({ verifications, shown, onOpen }: VerificationL
         sortName="verifications-sort"
         empty={
           <EmptyState icon="shield" title="Nothing has been verified yet">
-            Press Verify: it reads the kept input again and compares every table, while runs go on.
+            Press Verify to read the retained input again and compare every table, while runs continue.
           </EmptyState>
         }
       />

@@ -32,7 +32,7 @@ export default function VerifyScreen() {
   return (
     <Page
       title={`Verify ${dataflow}`}
-      lead="Recomputes the dataflow from the input that is still kept, and compares every table. Runs go on meanwhile."
+      lead="Recomputes the dataflow from the retained input, and compares every table. Runs continue meanwhile."
       cli={["cbp", "verify", dataflow]}
     >
       <Stack gap="xl">

@@ -41,17 +41,17 @@ export function resultInWords(one: Verification): string {
     case "equal":
       return `Every compared table equals its recomputation (${scope}).`;
     case "undecided":
-      return `Nothing differs in what was compared (${scope}), but not every table could be compared, or not from its first epoch on.`;
+      return `No difference was found (${scope}), but some tables could not be compared, or not from their first epoch on.`;
     case "differs":
-      return `${formatCounted(differing, "table")} of ${compared.length} ${differing === 1 ? "differs" : "differ"}; the first stage with a difference is ${one.suspect}. Recomputing again gave the same, or was not finished.`;
+      return `${formatCounted(differing, "table")} of ${compared.length} ${differing === 1 ? "differs" : "differ"}; the first stage with a difference is ${one.suspect}. A second recomputation gave the same result, or did not finish.`;
     case "not_deterministic":
       return `Two recomputations of the same input differ: stage ${one.suspect} is not deterministic.`;
     case "timed_out":
-      return `The time limit came first; nothing differs in what was compared (${scope}).`;
+      return `The time limit was reached; no difference was found up to then (${scope}).`;
     case "cancelled":
-      return `It was cancelled; nothing differs in what was compared (${scope}).`;
+      return `The verification was cancelled; no difference was found up to then (${scope}).`;
     case "failed":
-      return "It could not be carried out.";
+      return "The verification could not be carried out.";
     default:
       return progressInWords(one);
   }

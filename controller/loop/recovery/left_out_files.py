@@ -45,7 +45,7 @@ class Unread:
 def unread_of_sources(
     position: Position, wiring: Mapping[str, Mapping[str, str]], sources: Iterable[str]
 ) -> dict[str, Unread]:
-    """Return what waits at a position, by source. A framed input has read what it has framed.
+    """Return queued increments at a position, by source; framed ones count as read.
 
     Args:
         wiring: Maps each stage and input to its flow.
@@ -100,8 +100,9 @@ def left_out(
         every = files[source, index]
         if own < set(every):
             message = (
-                f"increment {source}/{index} holds {format_count(len(every), 'file')} and is left "
-                f"out as a whole; to leave out all of them name it: {source}/{index}"
+                f"increment {source}/{index} holds {format_count(len(every), 'file')}, and only a "
+                "whole increment can be left out. To leave out all of its files, give "
+                f"{source}/{index}"
             )
             raise _refused(message)
         waits = unread.get(source)
@@ -109,8 +110,8 @@ def left_out(
             continue  # dropped with all that came later
         if index not in waits.everywhere:
             message = (
-                f"a run before position {number} has read increment {source}/{index}; go to an "
-                "earlier position"
+                f"a run before position {number} has already read increment {source}/{index}; "
+                "choose an earlier position"
             )
             raise _refused(message)
         result[source] = (*result.get(source, ()), index)
@@ -124,11 +125,11 @@ def _unread(connector: Connector) -> Sequence[Increment]:
 def _not_one(name: str, found: Sequence[tuple[str, int]], number: int) -> str:
     if not found:
         return (
-            f"no increment with a file {name!r} is applied again after position {number}; what was "
-            "read before it stays applied: go to an earlier position"
+            f"the file {name!r} would not be applied again, because no increment with that file "
+            f"is read after position {number}. Choose an earlier position"
         )
     several = listed([f"{source}/{index}" for source, index in found])
-    return f"{name!r} is a file of several increments; name the ones that are meant: {several}"
+    return f"several increments have a file {name!r}; give the increments instead: {several}"
 
 
 def _refused(message: str) -> DefinitionError:

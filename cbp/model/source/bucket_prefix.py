@@ -1,4 +1,4 @@
-"""Where the files of a source lie, beside its drop folder: below a prefix of a bucket; pure.
+"""The location of a source's files beside its drop folder: a prefix of a bucket; pure.
 
     s3://bucket/orders/     the objects whose keys begin with `orders/`
     s3://bucket             every object of the bucket

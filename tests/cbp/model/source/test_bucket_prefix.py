@@ -8,7 +8,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
-from cbp.model.source.location import BucketPrefix
+from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.sdk.document import dataflow_from_document
 from stages.translators.count_per_key import CountPerKey
 
