@@ -11,7 +11,7 @@ shards of actions beside the tables instead; that does not exist.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, TypeVar
 

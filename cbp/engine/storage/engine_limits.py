@@ -95,8 +95,8 @@ class EngineLimits:
         file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
             as much.
         beside_bytes: Bytes of a file of state from which on a whole run writes it in a thread,
-            while it finds the records of the next; and of records that it puts into a state, from
-            which on it settles the halves of the state's buckets beside each other.
+            while it finds the records of the next. From eight times as many that it puts into a
+            state on, the halves of the state's buckets are settled beside each other.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal

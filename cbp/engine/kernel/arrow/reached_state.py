@@ -44,6 +44,9 @@ _HASH = "_hash"
 _SETTLED_SHARE = 8
 """If the room is scarce, puts of this part (an eighth) of it are settled at a time."""
 
+_FILES = 8
+"""From records for this many files on that are written in threads, all else is done in two, too."""
+
 _FEW = 8
 """Some groups of up to this many times as many are put in order by their places among all."""
 
@@ -206,8 +209,8 @@ class ReachedState:
     def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
         """Return whether operations are worth a thread for each half of the buckets."""
         given = (one.keys if one.puts is None else one.puts for one in operations)
-        most = self.halves[0].cache.limits.beside_bytes
-        return bool(sum(table.nbytes for table in given) >= most)
+        least = _FILES * self.halves[0].cache.limits.beside_bytes
+        return bool(sum(table.nbytes for table in given) >= least)
 
     def _ordered(
         self, operations: Sequence[ReachedOperation]
