@@ -53,8 +53,8 @@ class Round:
 
     @property
     def saves(self) -> bool:
-        """Whether all tasks put a snapshot if the loop goes on, as task 0 has decided."""
-        return bool(self.came[0].facts["saves"])
+        """Whether all tasks put a snapshot if the loop goes on: task 0 says so, and all can."""
+        return bool(self.came[0].facts["saves"]) and all(one.facts["fits"] for one in self.came)
 
     @property
     def aggregates(self) -> Mapping[str, Sequence[float]]:
@@ -132,6 +132,7 @@ class SuperstepRounds:
         outputs: Tables,
         aggregates: Mapping[str, Sequence[float]],
         saves: bool,
+        fits: bool,
         last: bool,
     ) -> Round:
         """Do the round after a superstep.
@@ -140,6 +141,8 @@ class SuperstepRounds:
             messages: What this task emitted, by loopback.
             remote: State records for other keys, by state, with their hashes.
             outputs: Records that task 0 writes, by output.
+            saves: Whether it is time for a snapshot, by the clock of this task.
+            fits: Whether this task has room for one.
             last: Whether no superstep can follow, so that no message has to reach its task.
 
         Raises:
@@ -159,6 +162,7 @@ class SuperstepRounds:
             "waiting": sum(table.num_rows for table in messages.values()),
             "aggregates": aggregates,
             "saves": saves,
+            "fits": fits,
             "unroutable": error is not None,
         }
         return Round(self.exchange.swap(facts, to), error)

@@ -11,11 +11,9 @@ effect would have written. A long loop leaves snapshots of what it did, from whi
 the run goes on (`cbp.engine.task.superstep_log`).
 
 A loop may have several tasks, each with its own buckets. After each superstep they do a round of
-an exchange (`cbp.engine.shuffle.exchange`): a task sends each other one the messages and the remote
-state records for its buckets, and all of them how many messages are under way, and its part of each
-aggregate. By these all end after the same superstep. Task 0 decides by its clock when all put a
-snapshot. The buckets of a task have neighboring hashes, so records that come task by task are in
-the order of one task that emits all of them.
+an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one the messages and
+the remote state records for its buckets, and all of them how many messages are under way, and its
+part of each aggregate. By these all end after the same superstep.
 
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
 off (tests/cbp/engine/task/test_loop_work.py), whatever the number of tasks
@@ -28,30 +26,27 @@ of views is written at the end: what is left of all their changes. State of anot
 the next superstep. Any other output is written at once, superstep after superstep; task 0 does that
 for all tasks, since its order is that of supersteps first.
 
-What a loop holds has a bound (`EngineLimits.whole_run_bytes`): messages, records of states that it
-wrote, and changes of views. A loop that would hold more is refused while there is still memory.
+What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
+temporary files beyond (`cbp.engine.storage.held_records`): messages, records of states that it
+wrote, and changes of views. A loop for which files have no room either is refused.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s, conform
-from cbp.engine.columnar.file_slices import file_columns
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
-from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.kernel.arrow.reached_state import Room
 from cbp.engine.kernel.arrow.type_check import narrow
-from cbp.engine.kernel.net_changes import rows_left, rows_that_count
-from cbp.engine.kernel.view_changes import ViewChanges
+from cbp.engine.kernel.net_changes import NetChanges
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.exchange import ALONE, Exchange, exact_parts
 from cbp.engine.shuffle.replicated_read import arrange_messages
@@ -60,11 +55,12 @@ from cbp.engine.shuffle.superstep_rounds import Round, SuperstepRounds
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
-from cbp.engine.storage.external_sort import order_by_columns
+from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.engine.task.bucket_work import (
     Lookups,
     author_work,
     count_arrived,
+    count_combined,
     deliveries_of,
     flow_runs,
     looked_up,
@@ -72,9 +68,7 @@ from cbp.engine.task.bucket_work import (
 )
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.writers import TaskWriters, count_look_ups
-from cbp.model.dataflow.stage import OutputSpec, StateSpec
-from cbp.model.flow.changes import SIGN
-from cbp.model.flow.schema import Schema
+from cbp.model.dataflow.stage import OutputSpec
 
 
 @dataclass
@@ -102,29 +96,18 @@ class LoopWork:
 
     Attributes:
         part: The task's number.
-        exchange: The rounds with the other tasks, of which this one does the same number.
+        exchange: With the other tasks, if there are several.
     """
 
     writers: LoopWriters
     part: int
     exchange: Exchange = ALONE
     _log: SuperstepLog = field(init=False)
-    _rounds: SuperstepRounds = field(init=False)
     _halves: list[_Half] = field(init=False)
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
         self._log = SuperstepLog(plan, part=self.part)
-        assert plan.layout is not None, "every input of a loop has groups"
-        self._rounds = SuperstepRounds(
-            self.exchange,
-            plan.spec,
-            plan.layout,
-            plan.stage,
-            plan.tasks,
-            plan.buckets,
-            plan.hash_mask,
-        )
         own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
         halves = (
             tuple(bucket for bucket in own if (bucket < plan.buckets // 2) == lower)
@@ -135,7 +118,12 @@ class LoopWork:
                 buckets,
                 {
                     state.name: LoopState(
-                        plan.states[state.name], cache, buckets, plan.buckets, spec=state
+                        plan.states[state.name],
+                        cache,
+                        buckets,
+                        plan.buckets,
+                        spec=state,
+                        room=self.writers.room,
                     )
                     for state in plan.spec.states
                 },
@@ -152,22 +140,61 @@ class LoopWork:
             batches: The records.
             sent: Whether another process sends them, and waits until all are taken.
         """
+        alone = self.writers.plan.tasks == 1
+        left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
+        writers = self.writers
+        if self._log.spent and self.part == 0:
+            writers.counts["seconds_superstep_log"] = self._log.spent
+        writers.release(left)
+        touched = {bucket for half in self._halves for bucket in self._finish(half)}
+        writers.state.compact_others(touched, writers.cache())
+        writers.state.write_deletes()
+
+    def _run_alone(
+        self, batches: Iterable[pa.RecordBatch], *, sent: bool
+    ) -> Mapping[str, pa.Table]:
+        """Run all supersteps of a loop in one task; return the messages that are left."""
         writers = self.writers
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
-        if (snapshot := self._broken_off()) is not None:
+        if (snapshot := self._log.newest()) is not None:
+            if sent:
+                deque(batches, maxlen=0)
+            number, left = snapshot.supersteps, self._go_on_from(snapshot)
+        while number < most and (number == 0 or left):
+            writers.plan.faults("superstep.before")
+            writers.room.superstep = number + 1
+            self._superstep(self._arranged(left) if number else batches, first=number == 0)
+            left, number = writers.take_messages(), number + 1
+            self._turn(writers.take_remote)
+            if writers.go_on() and number > 1:
+                writers.counts["messages_dropped"] = sum(table.num_rows for table in left.values())
+                left = {}
+            writers.plan.faults("superstep.after")
+            if left and number < most:
+                self._keep(number, left)
+        writers.counts["supersteps"] = number
+        return left
+
+    def _run_together(
+        self, batches: Iterable[pa.RecordBatch], *, sent: bool
+    ) -> Mapping[str, pa.Table]:
+        """Run all supersteps of this task of a loop; return those of its messages that are left."""
+        writers, rounds = self.writers, self._rounds()
+        most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
+        if (snapshot := self._broken_off(rounds)) is not None:
             if sent:
                 deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
         emitted, goes_on, saved = dict[str, pa.Table](), True, 0
         while goes_on:
             writers.plan.faults("superstep.before")
-            self._make_room(left, number + 1)
+            writers.room.superstep = number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
             emitted, number = writers.take_messages(), number + 1
-            done = self._exchanged(emitted, last=number == most)
+            done = self._exchanged(rounds, emitted, last=number == most)
             if saved:
                 self._log.forget_before(saved)
-            left = self._turn(done)
+            left = self._taken(done)
             if writers.go_on(done.aggregates) and number > 1:
                 dropped = sum(table.num_rows for table in emitted.values())
                 writers.counts["messages_dropped"] = dropped
@@ -178,58 +205,75 @@ class LoopWork:
                 done.require_routed()
                 if done.saves:
                     self._log.put(partial(self._snapshot, number, left))
-                    saved = number if writers.plan.tasks > 1 else 0
+                    saved = number
         if self.part == 0:
             writers.counts["supersteps"] = number
-            if self._log.spent:
-                writers.counts["seconds_superstep_log"] = self._log.spent
-        writers.release(emitted)
-        touched = {bucket for half in self._halves for bucket in self._finish(half)}
-        writers.state.compact_others(touched, writers.cache())
-        writers.state.write_deletes()
+        return emitted
 
-    def _make_room(self, left: Mapping[str, pa.Table], superstep: int) -> None:
-        """Count what the loop holds before a superstep."""
-        room, held = self.writers.room, self._bytes(left)
-        room.taken, room.superstep = held, superstep
-        if self.writers.plan.tasks > 1:
-            room.hold(0)  # other tasks may have sent more than this one emitted
+    def _rounds(self) -> SuperstepRounds:
+        plan = self.writers.plan
+        assert plan.layout is not None, "every input of a loop has groups"
+        return SuperstepRounds(
+            self.exchange,
+            plan.spec,
+            plan.layout,
+            plan.stage,
+            plan.tasks,
+            plan.buckets,
+            plan.hash_mask,
+        )
 
-    def _broken_off(self) -> Snapshot | None:
+    def _broken_off(self, rounds: SuperstepRounds) -> Snapshot | None:
         """Return the snapshot from which all tasks go on; `None` if they begin anew."""
-        if self.writers.plan.tasks == 1:
-            return self._log.newest()
-        numbers: list[Any] = self._rounds.ask("snapshots", self._log.numbers())
+        numbers: list[Any] = rounds.ask("snapshots", self._log.numbers())
         common = set.intersection(*map(set, numbers))
         if not common:
             return None
         snapshot = self._log.after(max(common))
-        return snapshot if all(self._rounds.ask("sound", snapshot is not None)) else None
+        return snapshot if all(rounds.ask("sound", snapshot is not None)) else None
 
-    def _exchanged(self, emitted: Mapping[str, pa.Table], *, last: bool) -> Round:
-        """Do the round after a superstep; return what all tasks know then.
-
-        Args:
-            emitted: The messages of this task.
-            last: Whether no superstep can follow.
-        """
+    def _exchanged(
+        self, rounds: SuperstepRounds, emitted: Mapping[str, pa.Table], *, last: bool
+    ) -> Round:
+        """Do the round after a superstep that emitted messages; return what all know then."""
         writers = self.writers
-        done = self._rounds.swap(
+        done = rounds.swap(
             messages=emitted,
-            remote=writers.take_remote(),
+            remote=writers.take_all_remote(),
             outputs=writers.take_late(),
             aggregates=writers.given(),
             saves=self.part == 0 and self._is_due(emitted),
+            fits=self._fits,
             last=last,
         )
         for name, tables in done.outputs.items():
-            for table in tables:
-                writers.write_now(name, table)
+            for part in chain.from_iterable(table.to_batches() for table in tables):
+                writers.write_output(name, part.columns)
         return done
 
-    def _is_due(self, emitted: Mapping[str, pa.Table]) -> bool:
-        """Return whether it is time that all tasks put a snapshot."""
-        return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, emitted))
+    def _taken(self, done: Round) -> dict[str, pa.Table]:
+        """Take what a round brought; return the messages that the next superstep reads."""
+        remote = done.remote
+        self._turn(lambda state: remote.get(state, ()))
+        for name, tables in done.messages.items():
+            for table in tables:
+                self.writers.hold(name, table)
+        return self.writers.take_messages()
+
+    @property
+    def _fits(self) -> bool:
+        """Whether there is room for a snapshot, which is made in memory."""
+        room = self.writers.room
+        return room.taken + room.on_disk <= room.most
+
+    def _is_due(self, waiting: Mapping[str, pa.Table]) -> bool:
+        """Return whether it is time for a snapshot."""
+        return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, waiting))
+
+    def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
+        """Put a snapshot, if it is time; it is made in memory, so there must be room for it."""
+        if self._fits and self._is_due(left):
+            self._log.put(partial(self._snapshot, number, left))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
         """Return about how many bytes a snapshot has."""
@@ -257,7 +301,10 @@ class LoopWork:
         if self.part == 0:
             self.writers.counts["supersteps_before"] = snapshot.supersteps
         names = (one.name for one in self.writers.plan.spec.loopbacks)
-        return {name: tables[key] for name in names if (key := f"left/{name}") in tables}
+        for name in names:
+            if (key := f"left/{name}") in tables:
+                self.writers.hold(name, tables[key])
+        return self.writers.take_messages()
 
     def _superstep(self, batches: Iterable[pa.RecordBatch], *, first: bool) -> None:
         plan, counts = self.writers.plan, self.writers.counts
@@ -272,6 +319,7 @@ class LoopWork:
                 counts["messages"] = counts.get("messages", 0) + sum(
                     spool.arrived(flow) for flow in range(len(plan.layout.flows))
                 )
+                count_combined(plan, spool, counts)
             for half in self._halves:
                 self._call(half, spool, shared)
             counts.update(shared.counts() if shared else {})
@@ -288,22 +336,22 @@ class LoopWork:
             plan.spec,
             runs,
             {**half.states},
-            partial(_add, half.states, writers.room),
+            partial(_add, half.states),
             deliveries_of(plan, half.buckets, runs, shared),
             half.lookups,
         )
         work.run()
         writers.counts["groups"] += work.groups
 
-    def _turn(self, done: Round) -> dict[str, pa.Table]:
-        """Let the next superstep see what this one wrote; return the messages that it reads."""
-        plan, remote = self.writers.plan, done.remote
+    def _turn(self, take_remote: Callable[[str], Sequence[pa.Table]]) -> None:
+        """Let the next superstep see what this one wrote, and what groups wrote for other keys."""
+        plan = self.writers.plan
         for spec in plan.spec.states:
+            remote = take_remote(spec.name)
             for half in self._halves:
-                for records in remote.get(spec.name, ()):
+                for records in remote:
                     half.states[spec.name].add(half.part_of(records, plan.buckets))
                 half.states[spec.name].turn()
-        return {name: pa.concat_tables(tables) for name, tables in done.messages.items()}
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
@@ -311,9 +359,8 @@ class LoopWork:
         assert plan.layout is not None
         for flow, input_ in enumerate(plan.spec.inputs):
             if input_.name in messages:
-                table = conform(messages[input_.name], file_columns(input_))
-                yield from arrange_messages(
-                    table,
+                for table in arrange_messages(
+                    messages[input_.name],
                     plan.spec,
                     plan.layout,
                     flow,
@@ -321,7 +368,9 @@ class LoopWork:
                     buckets=plan.buckets,
                     hash_mask=plan.hash_mask,
                     limits=plan.limits,
-                ).to_batches()
+                    scarce=self.writers.room.on_disk > 0,
+                ):
+                    yield from table.to_batches()
 
     def _finish(self, half: _Half) -> set[int]:
         """Write what the loop left in the states of some buckets; return those that changed."""
@@ -341,7 +390,8 @@ class LoopWork:
         files = {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
         dead = set(gone.file.tolist())
         touched = {b for b in buckets if not dead.isdisjoint(final.places(b))}
-        for rows in narrow(state.born(), state_file_schema(plan.spec.state(name))):
+        schema = state_file_schema(plan.spec.state(name))
+        for rows in chain.from_iterable(narrow(part, schema) for part in state.born()):
             writers.note_records(name, rows)
             hashes = rows.column("_hash").to_numpy()
             for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets):
@@ -351,11 +401,8 @@ class LoopWork:
         return touched
 
 
-def _add(states: Mapping[str, LoopState], room: Room, name: str, rows: pa.Table) -> None:
-    states[name].add(room.take(rows))
-
-
-_HASH = "_hash"
+def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
+    states[name].add(rows)
 
 
 @dataclass
@@ -368,11 +415,12 @@ class LoopWriters(TaskWriters):
 
     room: Room = field(init=False)
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
-    _held: dict[str, list[pa.Table]] = field(init=False)
+    _held: dict[str, HeldRecords] = field(init=False)
+    _read: list[HeldRecords] = field(init=False, default_factory=list)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
-    _late: dict[str, list[pa.Table]] = field(init=False)
-    _remote: dict[str, list[pa.Table]] = field(init=False)
-    _bytes_held: Counter[str] = field(init=False, default_factory=Counter)
+    _late: dict[str, HeldRecords] = field(init=False)
+    _remote: dict[str, HeldRecords] = field(init=False)
+    _net: Mapping[str, NetChanges] = field(init=False)
     _bytes_net: Counter[str] = field(init=False, default_factory=Counter)
     _bytes_written: int = field(init=False, default=0)
     _numbers: dict[str, array[float]] = field(init=False)
@@ -381,14 +429,20 @@ class LoopWriters(TaskWriters):
         super().__post_init__()
         spec = self.plan.spec
         self._go_on_with({one.name: None for one in spec.aggregates}, first=True)
-        self.room = Room(self.plan.stage, self.plan.limits.whole_run_bytes)
+        self.room = Room.of(self.plan.stage, self.plan.limits)
         held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
         self._outputs_of = {one.name: one for one in spec.outputs}
-        self._held = {name: [] for name in sorted(held)}
-        others = self._outputs_of.keys() - held if self.plan.depends_on else ()
-        self._written_now = {name: [] for name in sorted(others)}
-        self._late = {}
-        self._remote = {state.name: [] for state in spec.states}
+        self._held = {name: HeldRecords(self.room) for name in sorted(held)}
+        others = sorted(self._outputs_of.keys() - held)
+        self._written_now = {name: [] for name in others} if self.plan.depends_on else {}
+        late = others if self.part else ()
+        self._late = {name: HeldRecords(self.room) for name in late}
+        self._remote = {state.name: HeldRecords(self.room) for state in spec.states}
+        mask = self.plan.hash_mask
+        self._net = {
+            view.changes: NetChanges(view, spec.key_of(view), mask, self.room)
+            for view in spec.views
+        }
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Take records of an output; write them at once unless they are held."""
@@ -398,16 +452,15 @@ class LoopWriters(TaskWriters):
         names = self._outputs_of[name].schema.names
         records = pa.Table.from_arrays(columns, names=list(names))
         if name in self._held:
-            self._hold(name, self.room.take(records))
-        elif self.part:
-            self._late.setdefault(name, []).append(self.room.take(records))
+            self._held[name].add(records)
+        elif name in self._late:
+            self._late[name].add(records)
         else:
-            self.write_now(name, records)
+            super().write_output(name, columns)
+            self._note_written(name, records)
 
-    def write_now(self, name: str, records: pa.Table) -> None:
-        """Write records of an output that is not held."""
-        for part in records.to_batches():
-            super().write_output(name, part.columns)
+    def _note_written(self, name: str, records: pa.Table) -> None:
+        """Keep what was written for a snapshot."""
         if self.can_be_saved:
             self._written_now[name].append(records)
             self._bytes_written += int(records.nbytes)
@@ -421,7 +474,7 @@ class LoopWriters(TaskWriters):
         keys = [columns[spec.schema.index(name)] for name in key.names]
         hashes = hash_columns(keys, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
         records = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
-        self._remote[state].append(self.room.take(records))
+        self._remote[state].add(records)
         self.counts["state_remote"] += len(hashes)
 
     @property
@@ -432,11 +485,12 @@ class LoopWriters(TaskWriters):
     @property
     def bytes_held(self) -> int:
         """About how many bytes the tables of `saved` have."""
-        return self._bytes_held.total() + (self._bytes_written if self._written_now else 0)
+        held = sum(one.nbytes for one in self._held.values())
+        return held + (self._bytes_written if self._written_now else 0)
 
-    def _hold(self, name: str, records: pa.Table) -> None:
-        self._held[name].append(records)
-        self._bytes_held[name] += int(records.nbytes)
+    def hold(self, name: str, records: pa.Table) -> None:
+        """Hold messages of a loopback, or changes of a view, behind the others."""
+        self._held[name].add(records)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Return what was counted, and what was written or is held, for another try of the run."""
@@ -450,11 +504,13 @@ class LoopWriters(TaskWriters):
             "aggregates": aggregates,
         }
         saved = {}
-        for kind, flows in (("held", self._held), ("output", self._written_now)):
-            for name in (name for name, tables in flows.items() if tables):
-                # Every window of every superstep left a table: the next snapshot finds one.
-                flows[name] = [pa.concat_tables(flows[name]).combine_chunks()]
-                saved[f"{kind}/{name}"] = flows[name][0]
+        # Every window of every superstep left a table: the next snapshot finds one.
+        for name in (name for name, held in self._held.items() if held.tables):
+            saved[f"held/{name}"] = table = pa.concat_tables(self._held[name].take())
+            self.hold(name, table.combine_chunks())
+        for name in (name for name, tables in self._written_now.items() if tables):
+            saved[f"output/{name}"] = pa.concat_tables(self._written_now[name]).combine_chunks()
+            self._written_now[name] = [saved[f"output/{name}"]]
         return facts, saved
 
     def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
@@ -466,48 +522,47 @@ class LoopWriters(TaskWriters):
         for key, table in tables.items():
             kind, _, name = key.partition("/")
             if kind == "held":
-                self._hold(name, table)
+                self.hold(name, table)
             elif kind == "output":
                 for part in table.to_batches():
                     self.write_output(name, part.columns)
 
     def take_messages(self) -> dict[str, pa.Table]:
         """Return the messages of the superstep that ended, in the order of their emission."""
-        return {
-            loopback.name: pa.concat_tables(tables)
-            for loopback in self.plan.spec.loopbacks
-            if (tables := self._take(self._held, loopback.name))
-        }
+        for one in self._read:
+            one.take()
+        read = {one.name: self._held[one.name].move() for one in self.plan.spec.loopbacks}
+        self._read = [*read.values()]
+        return {name: pa.concat_tables(one.tables) for name, one in read.items() if one.tables}
 
-    def take_remote(self) -> dict[str, pa.Table]:
-        """Return the records that groups emitted for other keys in this superstep, by state."""
-        return {
-            name: pa.concat_tables(tables)
-            for name in self._remote
-            if (tables := self._take(self._remote, name))
-        }
+    def take_remote(self, state: str) -> list[pa.Table]:
+        """Return the records of a state that groups emitted for other keys in this superstep."""
+        return self._remote[state].take()
+
+    def take_all_remote(self) -> dict[str, pa.Table]:
+        """Return what `take_remote` does, of all states that have some."""
+        taken = {name: self.take_remote(name) for name in self._remote}
+        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
 
     def take_late(self) -> dict[str, pa.Table]:
         """Return the records of outputs that task 0 writes for this one."""
-        late, self._late = self._late, {}
-        return {name: pa.concat_tables(tables) for name, tables in late.items()}
+        taken = {name: one.take() for name, one in self._late.items()}
+        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
 
-    def given(self) -> Mapping[str, Sequence[float]]:
-        """Return what the groups of this superstep gave to each aggregate, or parts of as much."""
-        if self.plan.tasks == 1:
-            return self._numbers
+    def given(self) -> dict[str, list[float]]:
+        """Return parts of what the groups of this superstep gave to each aggregate."""
         return {
             one.name: exact_parts(one.how, self._numbers[one.name])
             for one in self.plan.spec.aggregates
         }
 
-    def go_on(self, given: Mapping[str, Sequence[float]]) -> bool:
+    def go_on(self, given: Mapping[str, Sequence[float]] | None = None) -> bool:
         """End a superstep; return whether an aggregate ends the loop with it.
 
         Args:
-            given: What all tasks gave to each aggregate.
+            given: What the groups of all tasks gave to each aggregate; `None`: those of this one.
         """
-        values = self.plan.spec.aggregated(given)
+        values = self.plan.spec.aggregated(self._numbers if given is None else given)
         self._go_on_with(values)
         self._drop_cancelled()
         return self.plan.spec.is_converged(values)
@@ -526,50 +581,16 @@ class LoopWriters(TaskWriters):
         So they take the room of what the loop changed, whatever the number of its supersteps.
         """
         for name in (view.changes for view in self.plan.spec.views):
-            if self._bytes_held[name] <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
+            held = self._held[name]
+            if held.nbytes <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
                 continue
-            changes = pa.concat_tables(self._take(self._held, name))
-            self._hold(name, changes.take(pa.array(rows_that_count(changes))))
-            self._bytes_net[name] = self._bytes_held[name]
+            self._net[name].drop_cancelled(held)
+            self._bytes_net[name] = held.nbytes
 
     def release(self, left: Mapping[str, pa.Table]) -> None:
         """Write the messages that no superstep reads, and what became of the views."""
         for name, table in left.items():
             for part in table.to_batches():
                 super().write_output(name, part.columns)
-        for view in self.plan.spec.views:
-            if tables := self._take(self._held, view.changes):
-                self._release_view(view, pa.concat_tables(tables))
-
-    def _release_view(self, view: StateSpec, changes: pa.Table) -> None:
-        records = changes.select(list(view.schema.names))
-        signs = changes.column(SIGN).to_numpy().astype(np.int64)
-        (codes,) = row_codes([records])
-        sums = np.bincount(codes, weights=signs).astype(np.int64)
-        died, born = rows_left(codes, signs, -sums), rows_left(codes, -signs, sums)
-        rows = np.concatenate([died, born])
-        if not len(rows):
-            return
-        left = records.take(pa.array(rows))
-        groups = self._visits(left, self.plan.spec.key_of(view))
-        gone, came = left.slice(0, len(died)), left.slice(len(died))
-        write = ViewChanges(view, super().write_output).write
-        write(gone, groups[: len(died)], came, groups[len(died) :])
-
-    def _visits(self, records: pa.Table, key: Schema) -> Int64s:
-        """Return a number for the group of each record, ascending in visiting order."""
-        keys = records.select(list(key.names)).combine_chunks()
-        arrays = [column.chunk(0) for column in keys.columns]
-        hashes = hash_columns(arrays, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
-        keys = keys.append_column(_HASH, pa.array(hashes.view(np.uint64)))
-        order = order_by_columns(keys, [_HASH, *key.names])
-        (codes,) = row_codes([keys])
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.cumsum(np.diff(codes[order], prepend=codes[order[:1]]) != 0)
-        return numbers
-
-    def _take(self, held: dict[str, list[pa.Table]], name: str) -> list[pa.Table]:
-        if held is self._held:
-            self._bytes_held[name] = 0
-        tables, held[name] = held[name], []
-        return tables
+        for name, net in self._net.items():
+            net.write(self._held[name], super().write_output)
