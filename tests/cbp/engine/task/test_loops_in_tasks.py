@@ -169,7 +169,8 @@ def test_the_error_is_that_of_a_single_task(tasks: int, tmp_path: Path) -> None:
 def test_a_task_without_room_ends_the_loop(tmp_path: Path) -> None:
     """With its own bytes; the others say nothing of it."""
     dataflow = loop_of(Swells(), items="k BIGINT, n BIGINT")
-    driver = driver_of(tmp_path, 2, dataflow, limits={"whole_run_bytes": 100_000})
+    small = {"whole_run_bytes": 100_000, "whole_run_spill": 0}
+    driver = driver_of(tmp_path, 2, dataflow, limits=small)
     driver.feed("s_items", [{"k": k, "n": 12} for k in range(1, 5)])
     with pytest.raises(RunTooLargeError):
         driver.run_until_idle()
