@@ -64,8 +64,8 @@ class Settings(BaseSettings):
         them, a translator that crashes, calls `os._exit` or uses all memory ends the service.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
-        whole_run_bytes_max: Bytes that a loop within a run may hold; it needs up to 8 times as much
-        memory.
+        whole_run_bytes_max: Bytes of memory that a loop in a run may hold; it needs 8 times as much
+        memory, and may hold 32 times as much in temporary files.
         superstep_log_seconds: Shortest time between two notes on the progress of a loop within a
         run; after a kill, the next attempt continues from the last note. 0: after each superstep.
         allow_remote: Listen to other machines than this one.

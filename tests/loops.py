@@ -210,6 +210,43 @@ class Waves(TranslateArrow):
             out.news({"node": part.column("dst"), "steps": pc.add(part.column("steps"), 1)})
 
 
+class WavesMerged(Waves):
+    """The same; of the messages for a node, the one with the fewest steps arrives."""
+
+    news = Loopback(
+        "node BIGINT, steps BIGINT", route_by="node", supersteps=50, combine={"steps": "min"}
+    )
+
+
+class Gains(Translate):
+    """Amounts are handed on to two other keys, summed on their way; the largest time, too."""
+
+    items = Input("k BIGINT, n BIGINT, at DOUBLE, note STRING", route_by="k")
+    on = Loopback(
+        "k BIGINT, n SMALLINT, at DOUBLE, note STRING",
+        route_by="k",
+        supersteps=6,
+        combine={"n": "sum", "at": "max"},
+    )
+    totals = View("k BIGINT, note STRING, n BIGINT, at DOUBLE", key="k, note")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Keep sums and the largest time, by note; hand on what came."""
+        totals = {row.note: (row.n, row.at) for row in group.totals}
+        came: dict[Any, int] = {}
+        for one in (*group.items, *group.on):
+            n, at = totals.get(one.note, (0, None))
+            later = one.at is not None and (at is None or at != at or one.at > at)
+            totals[one.note] = n + one.n, one.at + 0.0 if later else at
+            came[one.note] = came.get(one.note, 0) + one.n
+        for note, n in came.items():
+            for k in (key.k + 1, key.k * 2):
+                if n:
+                    out.on(k % 5, max(-30_000, min(30_000, n)), totals[note][1], note)
+        for note, (n, at) in totals.items():
+            out.totals(key.k, note, n, at)
+
+
 class Ranks(Translate):
     """PageRank as in Pregel: all pages in each superstep, until the ranks move little."""
 

@@ -152,19 +152,28 @@ class AddressSpaceError(OperatingError):
 
 
 class RunTooLargeError(OperatingError):
-    """A loop within a run, or the one call of a whole run, would hold too many bytes in memory.
+    """A loop within a run, or the one call of a whole run, would hold too many bytes.
 
     Args:
         most: How many bytes it may hold.
         holds: How many it would hold.
         superstep: The superstep in which a loop of messages came to that, from 1; `None` for the
             call of a whole run.
+        on_disk: Whether these are bytes in temporary files, not in memory.
     """
 
     code = "run_too_large"
     retryable = False
 
-    def __init__(self, stage: str, most: int, holds: int, superstep: int | None = None) -> None:
+    def __init__(
+        self,
+        stage: str,
+        most: int,
+        holds: int,
+        superstep: int | None = None,
+        *,
+        on_disk: bool = False,
+    ) -> None:
         if superstep is None:
             where = "for one call with all its input and output"
             instead = "use a stage that reads by groups"
@@ -174,15 +183,24 @@ class RunTooLargeError(OperatingError):
                 "give its loopbacks supersteps=1: each superstep is then an epoch, and only the "
                 "messages of one superstep wait, in files"
             )
+        if on_disk:
+            kind = "in temporary files"
+            more = "If the folder of temporary files (TMPDIR) has more space"
+        else:
+            kind = "in memory"
+            more = (
+                "The task needs about eight times as much memory as it holds. If the machine has "
+                "that much"
+            )
         super().__init__(
-            f"a run of {stage!r} would hold {holds:,} bytes in memory {where}, but the limit is "
-            f"{most:,} bytes. The task needs about eight times as much memory as it holds. If the "
-            "machine has that much, raise CBP_WHOLE_RUN_BYTES_MAX. Otherwise bring the input in "
+            f"a run of {stage!r} would hold {holds:,} bytes {kind} {where}, but the limit is "
+            f"{most:,} bytes. {more}, raise CBP_WHOLE_RUN_BYTES_MAX. Otherwise bring the input in "
             f"smaller files, or {instead}",
             stage=stage,
             bytes=holds,
             bytes_max=most,
             superstep=superstep,
+            on_disk=on_disk,
             setting="CBP_WHOLE_RUN_BYTES_MAX",
         )
 

@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -157,6 +157,10 @@ def _split_types(text: str) -> list[str]:
     return parts
 
 
+Combine = Callable[[list[Any]], Iterable[Any]] | Mapping[str, Literal["sum", "min", "max"]]
+"""A function of records, or what to keep of some columns."""
+
+
 @dataclass(frozen=True)
 class Input:
     """An input flow.
@@ -180,6 +184,10 @@ class Input:
             sum. Every engine calls it, with as many records of a group as happen to lie
             together. It returns at least one record, with the same columns and key. Not
             allowed with `order_by`. `check_split` finds a combiner that breaks the law.
+            Instead of a function: what to keep of some columns, as `{"n": "sum"}` (or `"min"`,
+            `"max"`). Records that are equal in all other columns become one, without a call of
+            Python. Sums are of whole numbers only; a sum that its column does not hold is left in
+            parts. A record with a null or a NaN in such a column stays as it is.
         changes: How to read the changes of a view; an input that is wired to one says which.
             `"signed"`: all of them; the schema may name their columns `change_type STRING` and
             `sign INT` (+1 for `insert` and `update_after`, -1 for `update_before` and `delete`).
@@ -190,7 +198,7 @@ class Input:
     route_by: str | Computed | None = None
     order_by: str | Computed | None = None
     frame_by: str | FrameBy | None = None
-    combine: Callable[[list[Any]], Iterable[Any]] | None = None
+    combine: Combine | None = None
     close_idle_seconds: float = 0.0
     changes: ChangesRead = field(default="", metadata=LATER)
 
@@ -210,7 +218,8 @@ class Loopback:
         route_by: The receivers of a message; as in `Input`.
         order_by: As in `Input`.
         combine: As in `Input`. With it, messages are shuffled like any other input. Without it,
-            the task of a group reads them in place.
+            the task of a group reads them in place. In a loop within a run, messages are combined
+            before they are sorted for their receivers.
         supersteps: How many times a run calls the groups, at most: the messages of one superstep
             call groups in the next one of the same run, with the state that the one before left.
             The run ends once no message is left, and only then others see what it did: a view's
@@ -222,7 +231,7 @@ class Loopback:
     schema: str
     route_by: str | Computed | None = None
     order_by: str | Computed | None = None
-    combine: Callable[[list[Any]], Iterable[Any]] | None = None
+    combine: Combine | None = None
     supersteps: int = field(default=1, metadata=LATER)
 
 

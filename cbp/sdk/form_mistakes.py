@@ -173,7 +173,9 @@ def supersteps_mistakes(
         number = spec.supersteps
         whole = isinstance(number, int) and not isinstance(number, bool)
         if not whole or not 1 <= number <= SUPERSTEPS_MAX:
-            message = f"supersteps is {number!r}; give a whole number from 1 to {SUPERSTEPS_MAX}"
+            message = (
+                f"got supersteps={number!r}; expected a whole number from 1 to {SUPERSTEPS_MAX}"
+            )
             yield spec.name, "supersteps_invalid", message
             return
     first = loopbacks[0] if loopbacks else None
@@ -198,12 +200,12 @@ def aggregate_mistakes(
     """
     for name, declared in aggregates.items():
         if declared.how not in ("sum", "min", "max"):
-            message = f"how is {declared.how!r}; use 'sum', 'min' or 'max'"
+            message = f"got how={declared.how!r}; expected 'sum', 'min' or 'max'"
             yield name, "aggregate_invalid", message
         least: object = declared.ends_below
         number = isinstance(least, int | float) and not isinstance(least, bool)
         if least is not None and not (number and least == least):
-            message = f"ends_below is {least!r}; give a number, or leave it out"
+            message = f"got ends_below={least!r}; expected a number, or no ends_below"
             yield name, "aggregate_invalid", message
         if not loops:
             message = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import cast
@@ -18,6 +19,11 @@ from cbp.sdk.state_compiler import changes_mistakes
 _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
 """Types that a column in `frame_by` can have."""
 
+_FLOATS = ("DOUBLE", "FLOAT")
+_SUMMED = ("BIGINT", "INT", "SMALLINT", "TINYINT")
+_ORDERED = (*_SUMMED, *_FLOATS, "DATE", "TIMESTAMP")
+"""Types of which a combiner keeps the sum; the least or the greatest."""
+
 
 def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:
     """Return the plain values of an input. Raises `DefinitionError`: for its first mistake."""
@@ -32,7 +38,7 @@ def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> 
         _order(options, name, declared.order_by, schema),
         isinstance(declared, Loopback),
         None if isinstance(declared, Loopback) else _frame_by(options, name, declared, schema),
-        _combine(options, name, declared),
+        _combine(options, name, declared, schema),
         0.0 if isinstance(declared, Loopback) else _idle(options, name, declared),
         changes,
         declared.supersteps if isinstance(declared, Loopback) else 1,
@@ -70,12 +76,15 @@ def _frame_by(options: OptionReader, name: str, declared: Input, schema: Schema)
     return FrameBy(attrgetter(given), column=given, place=options.place)
 
 
-def _combine(options: OptionReader, name: str, declared: Input | Loopback) -> CombineSpec | None:
+def _combine(
+    options: OptionReader, name: str, declared: Input | Loopback, schema: Schema
+) -> CombineSpec | None:
     if declared.combine is None:
         return None
-    route = declared.route_by
-    if not callable(declared.combine):
-        options.fail("combine_invalid", name, "combine takes a function: records -> records")
+    route, combine = declared.route_by, declared.combine
+    if not callable(combine) and not isinstance(cast(object, combine), Mapping):
+        message = "combine takes a function: records -> records; or columns, as {'n': 'sum'}"
+        options.fail("combine_invalid", name, message)
     if route is None or (isinstance(route, Computed) and route.many):
         options.fail(
             "combine_invalid",
@@ -92,7 +101,40 @@ def _combine(options: OptionReader, name: str, declared: Input | Loopback) -> Co
     if declared.order_by is not None:
         message = "an input with order_by cannot be combined; remove order_by or combine"
         options.fail("combine_invalid", name, message)
-    return CombineSpec(declared.combine, place_of(declared.combine))
+    if callable(combine):
+        return CombineSpec(combine, place_of(combine))
+    if not isinstance(route, str):
+        message = "columns are merged without Python: give route_by columns; or combine a function"
+        options.fail("combine_invalid", name, message)
+    key = options.columns(name, "route_by", route, schema)
+    if problem := _merge_problem(schema, combine, key if isinstance(key, tuple) else ()):
+        options.fail("combine_invalid", name, f"combine={combine!r}: {problem}")
+    return CombineSpec(None, options.place, tuple(combine.items()))
+
+
+def _merge_problem(schema: Schema, columns: Mapping[str, str], key: Sequence[str]) -> str:
+    """Return why records cannot be merged by these columns; empty if they can."""
+    if not columns:
+        return "no column is named; say what to keep of each, as {'n': 'sum'}"
+    for name, how in columns.items():
+        if name not in schema:
+            return f"there is no column {name!r}; use {', '.join(schema.names)}"
+        if how not in ("sum", "min", "max"):
+            return f"{how!r} is not known; use 'sum', 'min' or 'max'"
+        if name in key:
+            return f"{name!r} is part of the key, in which merged records are equal; leave it out"
+        kind = schema[name].type.kind
+        if how == "sum" and kind in _FLOATS:
+            return (
+                f"a sum of {kind} depends on the order in which numbers come; send whole numbers "
+                "(BIGINT), such as millionths, or leave it to translate (math.fsum)"
+            )
+        if kind not in (_SUMMED if how == "sum" else _ORDERED):
+            return f"{name!r} is {schema[name].type}, of which there is no {how!r}; use a function"
+    nested = next((one for one in schema.fields if one.type.arguments), None)
+    if nested is not None:
+        return f"{nested.name!r} is {nested.type}, which is not compared here; use a function"
+    return ""
 
 
 def _order(

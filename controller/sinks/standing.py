@@ -116,8 +116,8 @@ class SinkReport:
     """One sink, with its target, its progress, and its error.
 
     Attributes:
-        begun: Whether the service has seen it; else the figures are those of a new one.
-        lag_seconds: How long the oldest of them waits; `None` if none does, or it is not known.
+        begun: Whether the service has started the sink; otherwise all figures are initial values.
+        lag_seconds: Age of the oldest waiting increment; `None` if none waits, or it is unknown.
     """
 
     node: SinkNode

@@ -2,12 +2,20 @@
 
     python -m tests.bench.supersteps
     python -m tests.bench.supersteps --log 5        # what the log of a long loop costs, and saves
+    python -m tests.bench.supersteps --columns 3 --nodes 100000 --edges 1000000
+    python -m tests.bench.supersteps --room 3 --nodes 100000 --edges 1000000
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
 them in each superstep until the last label is there (bulk). Both are the groupwise form, in one
 process; the labels are compared with those from scratch. The third graph has a path of 744 links,
 so a bulk loop calls all nodes 744 times where a few of them change.
+
+`--columns` computes components of a power-law graph on columns, with a message for each link, and
+with one for each node that is told anything (`combine`), in turn.
+
+`--room` does the same with less and less memory for what the loop holds, so that more and more of
+it goes to temporary files.
 
 `--log` runs a bulk loop on a path that long several times in turn: without its log, with it, and
 with a death at a random superstep, after which another try goes on.
@@ -20,14 +28,25 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from cbp import DataflowBuilder, Input, Loopback, Output, Translate
+from cbp import (
+    DataflowBuilder,
+    Input,
+    Loopback,
+    Output,
+    State,
+    Translate,
+    TranslateArrow,
+    View,
+)
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
@@ -86,6 +105,96 @@ class Bulk(Components):
             for other in sorted(new | {row.other for row in group.near}):
                 out.news(other, label, key.src, left)
         out.labels(key.src, label)
+
+
+class OnColumns(TranslateArrow):
+    """Components on columns; nodes speak only if their label changed."""
+
+    links = Input("src BIGINT, dst BIGINT", route_by="src")
+    news = Loopback("node BIGINT, label BIGINT", route_by="node", supersteps=1000)
+    near = State("src BIGINT, dst BIGINT")
+    labels = View("src BIGINT, label BIGINT", key="src")
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """Take the least label; tell it along new links, and along all if it changed."""
+        keys = np.sort(groups.keys.column("src").to_numpy())
+        label, old = keys.copy(), np.full(len(keys), -1)
+        had, told = (
+            [column.to_numpy() for column in table.columns]
+            for table in (groups.labels, groups.news)
+        )
+        old[np.searchsorted(keys, had[0])] = had[1]
+        for nodes, labels in (had, told):
+            np.minimum.at(label, np.searchsorted(keys, nodes), labels)
+        links = pa.concat_tables([groups.near, groups.links])
+        at = np.searchsorted(keys, links.column("src").to_numpy())
+        tells = (label != old)[at]
+        tells[groups.near.num_rows :] = True
+        out.near(links)
+        out.labels({"src": keys, "label": label})
+        out.news({"node": links.column("dst").to_numpy()[tells], "label": label[at][tells]})
+
+
+class Combined(OnColumns):
+    """The same; a node is told the least label."""
+
+    news = Loopback(
+        "node BIGINT, label BIGINT", route_by="node", supersteps=1000, combine={"label": "min"}
+    )
+
+
+def on_columns(
+    stage: TranslateArrow, edges: Edges, *, room: int = DEFAULT_LIMITS.whole_run_bytes
+) -> tuple[Mapping[str, float], float]:
+    """Return the figures of a run over all edges, and the seconds of the processor.
+
+    Args:
+        stage: The loop.
+        edges: The graph.
+        room: See `EngineLimits.whole_run_bytes`.
+
+    Raises:
+        SystemExit: A label is wrong.
+    """
+    flow = DataflowBuilder("loop")
+    schema = "src BIGINT, dst BIGINT"
+    flow.stage("loop", stage, buckets=2, links=flow.source("given", schema))
+    folder = Path(tempfile.mkdtemp(dir=PLACE.name))
+    limits = replace(DEFAULT_LIMITS, whole_run_bytes=room)
+    engine = LocalEngine(cache=f"{folder}/cache", limits=limits)
+    driver = Driver(engine, flow.build(), folder / "tables")
+    both = np.concatenate([edges, edges[:, ::-1]])
+    driver.feed_table("given", pa.table([both[:, 0], both[:, 1]], names=["src", "dst"]))
+    started = time.process_time()
+    driver.run_until_idle()
+    seconds = time.process_time() - started
+    labels = {row["src"]: row["label"] for row in driver.state("loop", "labels")}
+    nodes, right = real_graphs.labels(edges)
+    if labels != dict(zip(nodes.tolist(), right.tolist(), strict=True)):
+        raise SystemExit("wrong labels")
+    return driver.figures[-1], seconds
+
+
+def combiner_gains(edges: Edges, rounds: int) -> None:
+    """Print what a loop costs with a message for each link, and with one for each node."""
+    print("| messages | seconds of the processor | supersteps | messages that arrived |")
+    print("| --- " * 4 + "|")
+    for _ in range(rounds):
+        for stage in (OnColumns(), Combined()):
+            figures, seconds = on_columns(stage, edges)
+            cells = [type(stage).__name__, f"{seconds:.2f}"]
+            cells += [f"{figures[name]:,.0f}" for name in ("supersteps", "messages")]
+            print("|", " | ".join(cells), "|", flush=True)
+
+
+def room_costs(edges: Edges, rounds: int) -> None:
+    """Print what a loop costs whose room is large, and where it is smaller than what it holds."""
+    print("| bytes in memory | seconds of the processor |")
+    print("| --- " * 2 + "|")
+    for _ in range(rounds):
+        for room in (DEFAULT_LIMITS.whole_run_bytes, 64 << 20, 16 << 20):
+            _, seconds = on_columns(OnColumns(), edges, room=room)
+            print(f"| {room:,} | {seconds:.2f} |", flush=True)
 
 
 def graphs() -> dict[str, Edges]:
@@ -189,9 +298,20 @@ def log_costs(rounds: int) -> None:
 def main() -> None:
     """Print the cost of a superstep, and a row for each graph; or what a log costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--log", type=int, default=0, metavar="ROUNDS", help="see above")
-    if rounds := parser.parse_args().log:
-        log_costs(rounds)
+    for way in ("--log", "--columns", "--room"):
+        parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
+    parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
+    parser.add_argument("--edges", type=int, default=1_000_000, help="of the graph on columns")
+    chosen = parser.parse_args()
+    if chosen.log:
+        log_costs(chosen.log)
+        return
+    if chosen.columns or chosen.room:
+        edges = real_graphs.power_law(chosen.nodes, chosen.edges)
+        if chosen.columns:
+            combiner_gains(edges, chosen.columns)
+        else:
+            room_costs(edges, chosen.room)
         return
     _, few = run(Round(), "starts", "k BIGINT, n BIGINT", [{"k": 1, "n": 1}])
     _, many = run(Round(), "starts", "k BIGINT, n BIGINT", [{"k": 1, "n": ROUNDS - 1}])

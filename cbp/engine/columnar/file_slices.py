@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
+from cbp.engine.columnar.key_index import GroupKey, is_index
+from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet, reading_increment
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.changes import AFTER, CHANGE_TYPE
@@ -81,13 +83,44 @@ def records_expected(share: Share, input_: InputSpec) -> int:
     return int(records_read(types.slice(share.start, share.stop - share.start), input_).num_rows)
 
 
-def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
-    """Yield the records of a share of an input, at most `most` at a time.
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The rows of a share that are in one row group of its file."""
+
+    share: Share
+    file: CheckedFile
+    number: int
+    start: int
+    rows: int
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows."""
+        with reading_increment(self.share.path, self.share.rows):
+            return self.file.read_row_group(self.number, columns).slice(self.start, self.rows)
+
+    def has_index(self, key: GroupKey) -> bool:
+        """Return whether the file has an index of a key."""
+        schema = self.file.schema_arrow
+        at = schema.get_field_index(key.index)
+        return at >= 0 and is_index(schema.field(at))
+
+    def statistics(self, column: str) -> Any:
+        """Return the file's statistics of a column, if it has one of this name."""
+        at = self.file.schema_arrow.get_field_index(column)
+        metadata = self.file.metadata.row_group(self.number)
+        for number in range(at, metadata.num_columns) if at >= 0 else ():
+            chunk = metadata.column(number)  # behind it, if a column before it is nested
+            if chunk.path_in_schema == column:
+                return chunk.statistics
+        return None
+
+
+def row_groups(share: Share) -> Iterator[RowGroup]:
+    """Yield the row groups with rows of a share.
 
     Raises:
         IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
     """
-    columns = file_columns(input_)
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:
@@ -98,8 +131,18 @@ def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
         first, last = max(share.start - at, 0), min(share.stop - at, rows)
         at += rows
         if first < last:
-            with reading_increment(share.path, share.rows):
-                group_rows = file.read_row_group(group, columns.names)
-                part = conform(group_rows, columns)
-            for start in range(first, last, most):
-                yield records_read(part.slice(start, min(most, last - start)), input_)
+            yield RowGroup(share, file, group, first, last - first)
+
+
+def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
+    """Yield the records of a share of an input, at most `most` at a time.
+
+    Raises:
+        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
+    """
+    columns = file_columns(input_)
+    for group in row_groups(share):
+        with reading_increment(share.path, share.rows):
+            part = conform(group.read(columns.names), columns)
+        for start in range(0, group.rows, most):
+            yield records_read(part.slice(start, most), input_)

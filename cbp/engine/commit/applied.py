@@ -98,7 +98,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
             continue  # no table yet
         if shown > newest:
             path = f"{folder}/_intentions/_generations/{newest + 1:020d}.json"
-            raise FileLostError(path, f"{table} is of generation {shown}")
+            raise FileLostError(path, f"{table} has generation {shown}")
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:

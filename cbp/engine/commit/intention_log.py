@@ -116,7 +116,7 @@ class IntentionLog:
         """Raise `FileLostError` if the record of a generation that was begun is gone."""
         if self.generation < number:
             path = self._generation_path(self.generation + 1)
-            raise FileLostError(path, f"the database is of generation {number}")
+            raise FileLostError(path, f"the database has generation {number}")
 
     @property
     def generation(self) -> int:

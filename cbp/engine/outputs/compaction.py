@@ -61,7 +61,7 @@ WHOLE = Grain()
 
 
 def due(epoch: int, limits: EngineLimits) -> bool:
-    """Return whether a run maintains its outputs; not every run does, as it costs per live file."""
+    """Return whether a run compacts its outputs; its cost rises with the live files."""
     return epoch % limits.output_fanout == 0
 
 

@@ -94,11 +94,10 @@ class OutputContents:
 
 
 @dataclass(frozen=True, slots=True)
-class _ContentsSince:
-    """The records of an output from the epoch `first` on."""
+class _OfWhole:
+    """Records that are made from all those of an output."""
 
     whole: Contents
-    first: int
 
     @property
     def rows(self) -> int:
@@ -110,6 +109,13 @@ class _ContentsSince:
         """The number of parts of the whole."""
         return self.whole.parts
 
+
+@dataclass(frozen=True, slots=True)
+class _ContentsSince(_OfWhole):
+    """The records of an output from the epoch `first` on."""
+
+    first: int
+
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield the records of the whole from the first epoch on."""
         for rows in self.whole.part(number, epochs=True):
@@ -117,7 +123,7 @@ class _ContentsSince:
 
 
 @dataclass(frozen=True, slots=True)
-class _ContentsWithGaps:
+class _ContentsWithGaps(_OfWhole):
     """The records of an output whose epochs have other numbers.
 
     Attributes:
@@ -125,18 +131,7 @@ class _ContentsWithGaps:
         gaps: Numbers that no epoch has, ascending.
     """
 
-    whole: Contents
     gaps: Sequence[range]
-
-    @property
-    def rows(self) -> int:
-        """The number of records of the whole."""
-        return self.whole.rows
-
-    @property
-    def parts(self) -> int:
-        """The number of parts of the whole."""
-        return self.whole.parts
 
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield the records of the whole."""

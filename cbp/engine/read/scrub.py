@@ -188,7 +188,7 @@ def missing_ends(
     shown_last = max((shown_generation(one.txns) for one in tables.values()), default=0)
     if shown_last > rolled_back:
         path = f"{folder}/{_GENERATIONS}/{rolled_back + 1:020d}.json"
-        yield _lost(path, f"the tables are of generation {shown_last}")
+        yield _lost(path, f"the tables have generation {shown_last}")
     newest = _newest_of(there, "_description")
     versions = {1} if newest is None else set()
     records: dict[str, str] = {}
@@ -197,7 +197,9 @@ def missing_ends(
         if path := _shown_record(shown):
             records.setdefault(path, f"{table} shows its epoch")
     for version in sorted(versions):
-        yield _lost(f"{folder}/_description/{version:020d}.json", "the tables are of its version")
+        yield _lost(
+            f"{folder}/_description/{version:020d}.json", "the tables belong to its version"
+        )
     for path, why in sorted(records.items()):
         if path not in there and not files.exists(f"{folder}/{path}"):
             yield _lost(f"{folder}/{path}", why)

@@ -40,6 +40,7 @@ from cbp.engine.reference.set_aside import Aside, SetAside, by_input
 from cbp.engine.reference.supersteps import Aggregates, Superstep, run_supersteps
 from cbp.engine.reference.views import group_changes
 from cbp.engine.reference.whole_run import call_run
+from cbp.engine.shuffle.merged_records import merge_records
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.call_rules import Fresh, Watches, refuse_returned
 from cbp.model.dataflow.equality import identity
@@ -437,7 +438,10 @@ class ReferenceStage:
                 continue
             given = {input_.name: part}
             with AuthorCall(self.name, self.spec, function=function, place=place, inputs=given):
-                combine = self._watches.fresh(input_.combine.function, function, place)
+                combine: Callable[[list[Any]], Iterable[Any]]
+                combine = partial(merge_records, input_=input_)
+                if input_.combine.function is not None:
+                    combine = self._watches.fresh(input_.combine.function, function, place)
                 fewer = list(combine(list(part)))
                 if not 0 < len(fewer) <= len(part):
                     message = (

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from cbp.engine.columnar.kept_records import Deletion, kept_shape
 from cbp.engine.columnar.values import Row, typed_row, unify
-from cbp.engine.kernel.arrow.reached_state import ReachedOperation, Room
+from cbp.engine.kernel.arrow.reached_state import ReachedOperation
 from cbp.engine.kernel.arrow.whole_run import call_once
 from cbp.engine.reference.arrow import table_of
+from cbp.engine.storage.held_records import Room
 from cbp.model.dataflow.run_context import RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 

@@ -11,10 +11,9 @@ shards of actions beside the tables instead; that does not exist.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any, assert_never
+from typing import Any, TypeVar
 
 from cbp.engine.columnar.file_slices import records_expected, share_of
 from cbp.engine.delta.actions import AddFile
@@ -28,7 +27,6 @@ from cbp.engine.task.reports import (
     DeletedRows,
     DroppedFile,
     Failed,
-    GroupFailed,
     JobLane,
     MergedFile,
     MessageMisplaced,
@@ -37,7 +35,6 @@ from cbp.engine.task.reports import (
     NextTimer,
     OutputFile,
     ProcessChanged,
-    SetAside,
     TaskReport,
 )
 from cbp.errors import AuthorCodeError, IncrementDamagedError
@@ -56,89 +53,44 @@ def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
     return {key: Increment(flow, plan.epoch, plan.epoch) for key, flow in flows.items()}
 
 
-@dataclass
+_OF_BOTH_PHASES: tuple[type[TaskReport], ...] = (Failed, ProcessChanged, MessageMisplaced)
+"""What a task that also runs the next phase reports of both."""
+
+T = TypeVar("T", bound=TaskReport)
+
+
 class Reported:
     """The reports of a phase's tasks, by kind.
 
     Attributes:
-        failed: Errors, also those of the next phase.
-        changed: What author's code changed of its worker's process, also in the next phase.
-        groups_failed: Groups that the job is to leave out.
-        set_aside: Records that tasks set aside.
-        misplaced: Whether a task found a message in a wrong bucket.
         next_phase: Reports of the next phase, where a task ran that too.
     """
 
-    outputs: list[OutputFile] = field(default_factory=list)
-    bindings: list[BindingsFile] = field(default_factory=list)
-    new: list[NewStateFile] = field(default_factory=list)
-    merged: list[MergedFile] = field(default_factory=list)
-    dropped: list[DroppedFile] = field(default_factory=list)
-    deleted: list[DeletedRows] = field(default_factory=list)
-    counts: list[Counts] = field(default_factory=list)
-    lanes: list[JobLane] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
-    timers: list[NextTimer] = field(default_factory=list)
-    changed: list[ProcessChanged] = field(default_factory=list)
-    groups_failed: list[GroupFailed] = field(default_factory=list)
-    set_aside: list[SetAside] = field(default_factory=list)
-    misplaced: bool = False
-    next_phase: list[TaskReport] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, reports: Iterable[TaskReport]) -> Reported:
-        """Return some reports, sorted by kind."""
-        sorted_ = cls()
+    def __init__(self, reports: Iterable[TaskReport]) -> None:
+        self._by_kind: dict[type[TaskReport], list[Any]] = defaultdict(list)
+        self.next_phase: list[TaskReport] = []
         for report in reports:
-            sorted_._add(report)
-        return sorted_
+            if isinstance(report, NextPhase):
+                self.next_phase += report.reports
+                behind = Reported(report.reports)
+                for kind in _OF_BOTH_PHASES:
+                    self._by_kind[kind] += behind.all(kind)
+            else:
+                self._by_kind[type(report)].append(report)
+
+    def all(self, kind: type[T]) -> list[T]:
+        """Return all reports of a kind; errors and changes of a process also of the next phase."""
+        return self._by_kind[kind]
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether a task found a message in a wrong bucket, also in the next phase."""
+        return bool(self.all(MessageMisplaced))
 
     @property
     def groups(self) -> int:
         """Number of groups that were called, without those of the next phase."""
-        return sum(int(counts.figures["groups"]) for counts in self.counts)
-
-    def _add(self, report: TaskReport) -> None:
-        match report:
-            case OutputFile():
-                self.outputs.append(report)
-            case BindingsFile():
-                self.bindings.append(report)
-            case NewStateFile():
-                self.new.append(report)
-            case MergedFile():
-                self.merged.append(report)
-            case DroppedFile():
-                self.dropped.append(report)
-            case DeletedRows():
-                self.deleted.append(report)
-            case Counts():
-                self.counts.append(report)
-            case JobLane():
-                self.lanes.append(report)
-            case NextTimer():
-                self.timers.append(report)
-            case Failed():
-                self.failed.append(report)
-            case ProcessChanged():
-                self.changed.append(report)
-            case GroupFailed():
-                self.groups_failed.append(report)
-            case SetAside():
-                self.set_aside.append(report)
-            case MessageMisplaced():
-                self.misplaced = True
-            case NextPhase(reports):
-                self._add_next(reports)
-            case _:
-                assert_never(report)
-
-    def _add_next(self, reports: Sequence[TaskReport]) -> None:
-        next_ = Reported.of(reports)
-        self.failed += next_.failed
-        self.changed += next_.changed
-        self.misplaced = self.misplaced or next_.misplaced
-        self.next_phase += reports
+        return sum(int(counts.figures["groups"]) for counts in self.all(Counts))
 
 
 def raise_first_error(reported: Reported) -> None:
@@ -146,8 +98,8 @@ def raise_first_error(reported: Reported) -> None:
 
     If there are several, raises the one with the smallest text, so that it is always the same.
     """
-    if reported.failed:
-        raise min(reported.failed, key=lambda failed: failed.message).error()
+    if failed := reported.all(Failed):
+        raise min(failed, key=lambda one: one.message).error()
 
 
 def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
@@ -202,10 +154,12 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
     _count_dead_letters(figures)
     figures["bytes_written"] = _bytes_written(reported)
     figures["bytes_dropped"] = sum(
-        file.bytes_dropped for files in (reported.dropped, reported.merged) for file in files
+        file.bytes_dropped
+        for files in (reported.all(DroppedFile), reported.all(MergedFile))
+        for file in files
     )
     figures["bytes_in"] = sum(i.bytes for increments in plan.inputs.values() for i in increments)
-    return PreparedRun(outputs, tuple(changes), figures, next_timer(plan, reported.timers))
+    return PreparedRun(outputs, tuple(changes), figures, next_timer(plan, reported.all(NextTimer)))
 
 
 def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
@@ -234,20 +188,20 @@ def _count_dead_letters(figures: dict[str, float]) -> None:
 
 def _bytes_written(reported: Reported) -> int:
     """Return the bytes of all files, without data that is stored inside the intention."""
-    kinds = (reported.outputs, reported.bindings, reported.new, reported.merged)
-    files = sum(file.size for files in kinds for file in files)
-    return files + sum(rows.deletes.size for rows in reported.deleted)
+    kinds = (OutputFile, BindingsFile, NewStateFile, MergedFile)
+    files = sum(file.size for kind in kinds for file in reported.all(kind))
+    return files + sum(rows.deletes.size for rows in reported.all(DeletedRows))
 
 
 def _figures(reported: Reported) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
-    for counts in reported.counts:
+    for counts in reported.all(Counts):
         for name, value in counts.figures.items():
             if name == "seconds_task":
                 totals[name] = max(totals[name], value)
             else:
                 totals[name] += value
-    for job in reported.lanes:
+    for job in reported.all(JobLane):
         totals[lane_figure(job.lane)] += 1
     return dict(totals)
 
@@ -256,7 +210,7 @@ def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
     addressed = [spec.name for spec in plan.node.translator.addressed]
     for name, increment in outputs.items():
-        mine = [file for file in reported.outputs if file.flow == increment.flow]
+        mine = [file for file in reported.all(OutputFile) if file.flow == increment.flow]
         files = tuple(
             DataFile(file.path, file.rows, file.size, buckets=file.buckets)
             for file in sorted(mine, key=attrgetter("path"))
@@ -273,7 +227,7 @@ def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
 
 def _bindings(reported: Reported) -> tuple[DataFile, ...]:
     """Return the files of bindings, which decide the groups that get this epoch's messages."""
-    files = sorted(reported.bindings, key=attrgetter("path"))
+    files = sorted(reported.all(BindingsFile), key=attrgetter("path"))
     return tuple(DataFile(file.path, file.rows, file.size) for file in files)
 
 
@@ -281,13 +235,15 @@ def _state_changes(table: str, state: str, reported: Reported, now_ms: int) -> l
     """Return the change of the records and, as a separate change, that of the layout."""
     records = TableChange(
         table,
-        adds=tuple(_add(file, now_ms) for file in reported.new if file.state == state),
-        drops=tuple(file.path for file in reported.dropped if file.state == state),
+        adds=tuple(_add(new, now_ms) for new in reported.all(NewStateFile) if new.state == state),
+        drops=tuple(file.path for file in reported.all(DroppedFile) if file.state == state),
         deletes={
-            rows.path: rows.deletes.to_json() for rows in reported.deleted if rows.state == state
+            rows.path: rows.deletes.to_json()
+            for rows in reported.all(DeletedRows)
+            if rows.state == state
         },
     )
-    merged = [file for file in reported.merged if file.state == state]
+    merged = [file for file in reported.all(MergedFile) if file.state == state]
     layout = TableChange(
         table,
         adds=tuple(_add(file, now_ms) for file in merged),

@@ -3,7 +3,7 @@
 A run has one phase, or two if a groupwise stage follows a record-wise one. The second phase reads
 the increment that the first one wrote, just as if both stages ran by themselves.
 Each phase is a plan of its own. Further stages of a phase run as followers in the tasks of its
-first stage (`cbp.engine.task.output_writer`).
+first stage (`cbp.engine.task.writers`).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
-from cbp.engine.task.reports import SetAside, TaskReport
+from cbp.engine.task.reports import GroupFailed, ProcessChanged, SetAside, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError, DefinitionError, Mistake
 from cbp.model.dataflow.stage import Form
@@ -147,7 +147,7 @@ class Preparer:
         behind = reading(behind, prepared)
         # A single task may have done both phases; otherwise the second is a job of its own.
         rest = (
-            assemble(behind, Reported.of(more), now_ms=self.now_ms())
+            assemble(behind, Reported(more), now_ms=self.now_ms())
             if more
             else self._phase(behind, enter)[0]
         )
@@ -180,10 +180,10 @@ class Preparer:
         reports = [one for part, task in jobs for one in self._job(part, task, aside)]
         done = time.perf_counter()
         enter("assemble")
-        reported = Reported.of(reports)
+        reported = Reported(reports)
         prepared = assemble(plan, reported, now_ms=self.now_ms())
         if aside is not None:
-            prepared = self._with_set_aside(prepared, aside, reported.set_aside)
+            prepared = self._with_set_aside(prepared, aside, reported.all(SetAside))
         figures = {
             **prepared.figures,
             "tasks": max((task.tasks for _, task in jobs), default=0),
@@ -206,14 +206,15 @@ class Preparer:
                     task, run=run, set_aside=aside.left_out, in_place=apart, by_bucket=apart
                 )
             reports = self._executed(part, task)
-            reported = Reported.of(reports)
+            reported = Reported(reports)
             try:
                 raise_first_error(reported)
             except AuthorCodeError as error:
                 raise located(error, part) from error
-            if aside is None or not reported.groups_failed:
+            failed = reported.all(GroupFailed)
+            if aside is None or not failed:
                 break
-            aside.leave_out(reported.groups_failed)
+            aside.leave_out(failed)
         self.faults("job.after")
         self.planner.reach.note(part, reported.groups)
         return reports
@@ -231,7 +232,7 @@ class Preparer:
     def _executed(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Execute a job; execute it again with a shuffle if messages are in wrong buckets."""
         tries = [self.executor.execute(plan, task)]
-        if Reported.of(tries[0]).misplaced:
+        if Reported(tries[0]).misplaced:
             _logger.warning(
                 "stage %r, epoch %d: queued messages were written for another route_by, so they "
                 "are routed again",
@@ -241,7 +242,8 @@ class Preparer:
             # Under another name: files of the first job are garbage and must not be overwritten.
             again = replace(task, run=f"{task.run}x", in_place=frozenset())
             tries.append(self.executor.execute(plan, again))
-        for one in dict.fromkeys(one for done in tries for one in Reported.of(done).changed):
+        changed = (one for done in tries for one in Reported(done).all(ProcessChanged))
+        for one in dict.fromkeys(changed):
             _logger.warning(
                 "stage %r: %s %s (%s) changed %s of the process that runs it. Other stages are "
                 "not affected, since the process is replaced, but starting another process costs "

@@ -44,7 +44,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
+from cbp.engine.columnar.file_slices import (
+    RowGroup,
+    Share,
+    file_columns,
+    records_read,
+    row_groups,
+    share_of,
+)
 from cbp.engine.columnar.key_index import (
     GroupHashes,
     GroupKey,
@@ -52,17 +59,15 @@ from cbp.engine.columnar.key_index import (
     KeyRange,
     Positions,
     index_bits,
-    is_index,
 )
 from cbp.engine.columnar.row_codes import row_codes, subtract_rows
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.engine.storage.table_names import state_table
-from cbp.errors import IncrementDamagedError, OperatingError, RecordsAbsentError
+from cbp.errors import OperatingError, RecordsAbsentError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
@@ -290,7 +295,7 @@ class _Recomputation:
         """
         columns, key = file_columns(spec), self._key(spec)
         found = False
-        for group in _row_groups(share):
+        for group in row_groups(share):
             if self._range.excludes(group.statistics(key.columns.names[0])):
                 continue
             bits = self._bits(group, key)
@@ -313,7 +318,7 @@ class _Recomputation:
                 yield _Part(share.path, records, is_exact=True)
             found = bool(chosen.size)
 
-    def _bits(self, group: _RowGroup, key: GroupKey) -> npt.NDArray[Any] | None:
+    def _bits(self, group: RowGroup, key: GroupKey) -> npt.NDArray[Any] | None:
         """Return the index of a row group; `None` if there is none that can be used."""
         if not self.uses_index or not group.has_index(key):
             return None
@@ -322,7 +327,7 @@ class _Recomputation:
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield the keys of a file's records, and their hashes."""
         key = self._key(spec)
-        for group in _row_groups(share):
+        for group in row_groups(share):
             keys = key.keys(group.read(key.columns.names))
             yield keys, key.hashes(keys)
 
@@ -373,57 +378,6 @@ class _Part:
     records: pa.Table
     bits: npt.NDArray[Any] | None = None
     is_exact: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _RowGroup:
-    """The rows of a share that are in one row group of its file."""
-
-    share: Share
-    file: CheckedFile
-    number: int
-    start: int
-    rows: int
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the rows."""
-        with reading_increment(self.share.path, self.share.rows):
-            return self.file.read_row_group(self.number, columns).slice(self.start, self.rows)
-
-    def has_index(self, key: GroupKey) -> bool:
-        """Return whether the file has an index of a key."""
-        schema = self.file.schema_arrow
-        at = schema.get_field_index(key.index)
-        return at >= 0 and is_index(schema.field(at))
-
-    def statistics(self, column: str) -> Any:
-        """Return the file's statistics of a column, if it has one of this name."""
-        at = self.file.schema_arrow.get_field_index(column)
-        metadata = self.file.metadata.row_group(self.number)
-        for number in range(at, metadata.num_columns) if at >= 0 else ():
-            chunk = metadata.column(number)  # behind it, if a column before it is nested
-            if chunk.path_in_schema == column:
-                return chunk.statistics
-        return None
-
-
-def _row_groups(share: Share) -> Iterator[_RowGroup]:
-    """Yield the row groups with rows of a share.
-
-    Raises:
-        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
-    """
-    with reading_increment(share.path, share.rows):
-        file = open_parquet(share.path)
-    if file.metadata.num_rows != share.rows:
-        raise IncrementDamagedError(share.path, expected=share.rows, found=file.metadata.num_rows)
-    at = 0
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        first, last = max(share.start - at, 0), min(share.stop - at, rows)
-        at += rows
-        if first < last:
-            yield _RowGroup(share, file, group, first, last - first)
 
 
 def _gathered(parts: Iterable[_Part], rows: int) -> Iterator[list[_Part]]:

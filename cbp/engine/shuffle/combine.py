@@ -1,4 +1,4 @@
-"""Combiners: the author's functions that merge several records of a group into fewer.
+"""Combiners: the author's functions, or columns, that merge several records of a group into fewer.
 
 Every engine runs them, so that a wrong one shows on any engine. If an increment is shuffled,
 combiners run before the shuffle, in the task that reads a batch, on the batch's records of one
@@ -14,8 +14,9 @@ tests/cbp/engine/shuffle/test_combine.py checks it for the translators of this r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.row_codec import Row, check_row, decode_columns, encode_rows, rows_maker
 from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.shuffle.merged_records import merge_records, merged_table
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.errors import is_authors
 from cbp.errors.counts import format_count
@@ -45,9 +47,11 @@ def combined(
     """
     input_ = spec.inputs[flow]
     assert input_.combine is not None, "only called for inputs that combine"
+    if input_.combine.columns and (done := merged_table(table, input_)) is not None:
+        return done
     name, line = f"{spec.name}.{input_.name}.combine", input_.combine.place
-    fresh = StateWatch(input_.combine.function, stage=stage, name=name, place=line)
-    input_ = replace(input_, combine=replace(input_.combine, function=fresh.function))
+    function = input_.combine.function or partial(merge_records, input_=input_)
+    fresh = StateWatch(function, stage=stage, name=name, place=line)
     names, types = input_.schema.names, [f.type for f in input_.schema.fields]
     rows = rows_maker(input_.name, names)(decode_columns(table, names, types))
     keys = _keys(table, spec, layout, flow, stage)
@@ -56,7 +60,7 @@ def combined(
         if len(places) == 1:
             merged.append((places[0], rows[places[0]], 1))
         else:
-            merged += _combine(places, rows, spec, input_, stage)
+            merged += _combine(fresh.function, places, rows, spec, input_, stage)
     fresh.check()
     merged.sort(key=lambda one: one[0])
     at = [place for place, _, _ in merged]
@@ -95,13 +99,17 @@ def _groups(keys: Sequence[Row]) -> Iterable[list[int]]:
 
 
 def _combine(
-    places: list[int], rows: list[Row], spec: TranslatorSpec, input_: InputSpec, stage: str
+    function: Callable[[list[Row]], Iterable[Row]],
+    places: list[int],
+    rows: list[Row],
+    spec: TranslatorSpec,
+    input_: InputSpec,
+    stage: str,
 ) -> list[tuple[int, Row, int]]:
     """Return the place, content and weight of each record that replaces one group's records."""
-    assert input_.combine is not None, "only called for inputs that combine"
     group = [rows[at] for at in places]
     try:
-        combined = [tuple(row) for row in input_.combine.function(list(group))]
+        combined = [tuple(row) for row in function(list(group))]
         if not 0 < len(combined) <= len(group):
             returned = format_count(len(combined), "record")
             message = (

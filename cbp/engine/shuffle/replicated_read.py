@@ -12,8 +12,9 @@ the same bucket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,8 @@ from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.external_sort import order_by_columns
+from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
+from cbp.engine.storage.file_sizes import halves
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
@@ -47,6 +49,12 @@ InputFile = Share
 
 Rows = npt.NDArray[np.int64] | None
 """Rows of a table; `None` means all of them."""
+
+_ARRANGED_SHARE = 8
+"""If memory is scarce, messages of this part (an eighth) of it are arranged in it: four copies."""
+
+_PIECE_SHARE = 8
+"""Of more messages, this part (an eighth) of what is sorted at a time is arranged at a time."""
 
 
 def arrange(
@@ -119,13 +127,18 @@ def arrange_messages(
     buckets: int,
     hash_mask: int,
     limits: EngineLimits,
-) -> pa.Table:
-    """Return messages in memory in the form in which `arrange` returns those of files.
+    scarce: bool = False,
+) -> Iterator[pa.Table]:
+    """Yield messages that a run holds as `arrange` returns those of files, for one task.
 
     Args:
         messages: In the order in which they were emitted; each has one receiver.
         buckets: Number of its buckets.
+        scarce: Whether memory is; then more than an eighth of `EngineLimits.whole_run_bytes` are
+            sorted on disk, with some megabytes in memory at a time.
     """
+    input_ = spec.inputs[flow]
+    columns = file_columns(input_)
     route = partial(
         routed,
         spec=spec,
@@ -136,13 +149,23 @@ def arrange_messages(
         hash_mask=hash_mask,
         narrow_bytes=limits.narrow_bytes,
     )
-    numbers = pa.array(np.arange(messages.num_rows, dtype=np.int64))
-    records = messages.append_column("_seq", numbers)
-    if spec.inputs[flow].combine is None:
-        table = route(records)
-    else:
-        table = _combined(records, route, spec, layout, flow, stage=stage)
-    return _sorted(table, None, layout)
+
+    def arranged(piece: pa.Table, first: int) -> pa.Table:
+        numbers = np.arange(first, first + piece.num_rows, dtype=np.int64)
+        records = conform(piece, columns).append_column("_seq", pa.array(numbers))
+        if input_.combine is None:
+            return route(records)
+        return _combined(records, route, spec, layout, flow, stage=stage)
+
+    if not scarce or messages.nbytes <= limits.whole_run_bytes // _ARRANGED_SHARE:
+        yield _sorted(arranged(messages, 0), None, layout)
+        return
+    most = limits.message_sort_bytes // _PIECE_SHARE
+    pieces = list(halves(messages, rows_max=limits.message_group_rows_max, bytes_max=most))
+    firsts = accumulate(map(len, pieces), initial=0)
+    order = list(dict.fromkeys(layout.sort_columns))
+    tables = (arranged(*one) for one in zip(pieces, firsts, strict=False))
+    yield from sorted_tables(tables, order, limits=limits)
 
 
 def _combined(

@@ -308,7 +308,7 @@ def _read_sums(
     magic, bytes_, block, seal = _TAIL.unpack(end)
     if magic != _MAGIC:
         if end.endswith(_ARROW_MAGIC):
-            message = "it is of an earlier version"
+            message = "it has the format of an earlier version"
             raise CopyForeignError(message)
         message = "it does not end like an index copy"
         raise CopyDamagedError(message)

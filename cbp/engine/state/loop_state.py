@@ -11,45 +11,77 @@ the engine reads them like any other. Two of them are merged once the newer one 
 older, without the records that are dead, so there are few of them whatever the number of
 supersteps, and each record is copied seldom.
 
-They hold what the loop changed, not what it read. That it fits in memory is for the caller to see
-(`bytes_changed`).
+They hold what the loop changed, not what it read. If their room is scarce they are mapped temporary
+files, each of some megabytes; several of them, which ascend by hash, are then merged as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cbp.engine.delta.deletion_vectors import rows_of
+from cbp.engine.delta.deletion_vectors import live_in, rows_of
 from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, RecordPositions
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.run_files import state_file_schema
-from cbp.engine.storage.external_sort import order_by_columns
+from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
+from cbp.engine.storage.file_sizes import FileCutter, halves
+from cbp.engine.storage.held_records import HeldRecords, Room, mapped
 from cbp.model.dataflow.stage import StateSpec
 
 _HASH = "_hash"
+_SEQ = "_seq"
 _GONE = ["path", "rows"]
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """As in the index copies: the rows of any file can follow those of any other."""
 
 
 @dataclass(slots=True)
+class _Part:
+    """Records to be merged: those of a table, or the live ones of a file in memory.
+
+    Attributes:
+        rows: Number of live records.
+        nbytes: About how many bytes they have.
+        tables: Makes tables of them, some in narrow types.
+    """
+
+    rows: int
+    nbytes: int
+    tables: Callable[[], Iterator[pa.Table]]
+
+
+@dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and the writes of a loop; see the module header."""
+    """The files of some neighbors, and what a loop wrote; see the module header.
+
+    Attributes:
+        room: Where what the loop wrote has place.
+    """
 
     spec: StateSpec = field(kw_only=True)
+    room: Room = field(kw_only=True, default_factory=lambda: Room("", sys.maxsize))
+    memory: int = field(init=False, default=0)
+    on_disk: int = field(init=False, default=0)
     _fixed: int = field(init=False)
     _written: list[IndexedFile] = field(init=False, default_factory=list)
-    _new: list[pa.Table] = field(init=False, default_factory=list)
+    _is_mapped: list[bool] = field(init=False, default_factory=list)
+    _tiers: list[int] = field(init=False, default_factory=list)
+    _new: HeldRecords = field(init=False)
     _gone: dict[int, BitMap64] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         BucketState.__post_init__(self)
         self._fixed = len(self.files)
+        self._new = HeldRecords(self.room)
+        self.room.holders.append(self)
 
     def places(self, bucket: int) -> Sequence[int]:
         """Return the indexes of a bucket's files in `files`, and of all files in memory."""
@@ -70,12 +102,23 @@ class LoopState(BucketState):
             if mine is None or len(mine)
             for at in BucketState.places(self, bucket)
         ]
-        parts += [self._find_in(at, wanted) for at in range(self._fixed, len(self.files))]
+        parts += [
+            self._find_in(at, self._within(at, wanted))
+            for at in range(self._fixed, len(self.files))
+        ]
         return _by_hash(parts)
+
+    def _within(self, at: int, wanted: Positions | None) -> Positions | None:
+        """Return those of the wanted hashes that a file in memory can have."""
+        if wanted is None or len(self._written) == len(self._tiers):
+            return wanted
+        hashes = self._written[at - self._fixed].hashes
+        start = int(np.searchsorted(wanted, hashes[0], "left"))
+        return wanted[start : int(np.searchsorted(wanted, hashes[-1], "right"))]
 
     def add(self, records: pa.Table) -> None:
         """Take records that the next superstep sees, in the schema of the state's files."""
-        self._new.append(records)
+        self._new.add(records)
 
     def turn(self) -> None:
         """Begin the next superstep: added records become visible, and deleted ones disappear."""
@@ -88,15 +131,77 @@ class LoopState(BucketState):
         self._readers = {
             at: reader for at, reader in self._readers.items() if isinstance(reader, IndexedFile)
         }
-        if not self._new:
+        if not self._new.tables:
             return
-        new, self._new = self._sorted(pa.concat_tables(self._new)), []
-        while self._written and len(self._written[-1].hashes) <= new.num_rows:
-            new = self._sorted(pa.concat_tables([self._live(len(self.files) - 1), new]))
-            self._drop_last()
-        if new.num_rows:
-            self.files = (*self.files, LiveFile("", 0, new.num_rows))
-            self._written.append(IndexedFile(_one_batch(new)))
+        new = pa.concat_tables(self._new.take())
+        parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
+        while self._tiers and self._rows_of_last_tier() <= sum(part.rows for part in parts):
+            parts[:0] = self._take_last_tier()
+        files = [*self._merged(parts)]
+        self._tiers += [len(files)] if files else []
+        for table, is_mapped in files:
+            self._append(table, is_mapped=is_mapped)
+
+    def _merged(self, parts: Sequence[_Part]) -> Iterator[tuple[pa.Table, bool]]:
+        """Yield records in the order of the table's files: at once, or in pieces, mapped."""
+        if self.room.has(sum(part.nbytes for part in parts)):
+            tables = chain.from_iterable(part.tables() for part in parts)
+            table = self._sorted(pa.concat_tables([one.cast(self._schema) for one in tables]))
+            if table.num_rows:
+                yield table, False
+            return
+        for piece in self._sorted_pieces(parts):
+            yield mapped([piece.combine_chunks()]), True
+
+    def _sorted_pieces(self, parts: Sequence[_Part]) -> Iterator[pa.Table]:
+        """Yield records in the order of the table's files, some megabytes at a time."""
+        limits = self.cache.limits
+        cutter = FileCutter(replace(limits, file_bytes=limits.sort_run_bytes))
+        ordered = sorted_tables(
+            self._numbered(parts), [_HASH, *self.table.order, _SEQ], limits=limits
+        )
+        for table in ordered:
+            yield from cutter.add(table.drop_columns(_SEQ))
+        yield from cutter.rest()
+
+    def _numbered(self, parts: Sequence[_Part]) -> Iterator[pa.Table]:
+        """Yield records in small pieces, numbered, so that equal ones stay in their order."""
+        limits, start = self.cache.limits, 0
+        for table in chain.from_iterable(part.tables() for part in parts):
+            for piece in halves(
+                table, rows_max=limits.file_rows, bytes_max=limits.sort_run_bytes // 4
+            ):
+                stop = start + piece.num_rows
+                numbers = pa.array(np.arange(start, stop))
+                yield piece.cast(self._schema).append_column(_SEQ, numbers)
+                start = stop
+
+    def _append(self, table: pa.Table, *, is_mapped: bool) -> None:
+        """Append a file of all rows of a table."""
+        file = IndexedFile(_one_batch(table))
+        self.files = (*self.files, LiveFile("", 0, table.num_rows))
+        self._written.append(file)
+        self._is_mapped.append(is_mapped)
+        if is_mapped:
+            self.on_disk += file.memory
+            self.room.hold_on_disk(file.memory)
+        else:
+            self.memory += file.memory
+            self.room.hold(file.memory)
+
+    def spill(self) -> None:
+        """Hold what the loop wrote in mapped files; see `cbp.engine.storage.held_records`."""
+        for number, file in enumerate(self._written):
+            if self._is_mapped[number]:
+                continue
+            at = self._fixed + number
+            other = IndexedFile(_one_batch(mapped([pa.Table.from_batches([file.batch])])))
+            self._written[number], self._is_mapped[number] = other, True
+            if at in self._readers:
+                self._readers[at] = other
+            self.memory -= file.memory
+            self.on_disk += file.memory
+            self.room.moved(file.memory)
 
     @property
     def bytes_changed(self) -> int:
@@ -113,7 +218,7 @@ class LoopState(BucketState):
         paths = [self.files[at].path for at in self._gone]
         bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
         gone = pa.table([pa.array(paths, pa.string()), pa.array(bitmaps, pa.binary())], _GONE)
-        written = [self._live(at) for at in range(self._fixed, len(self.files))]
+        written = [table for part in self._parts() for table in part.tables()]
         return gone, pa.concat_tables([self._schema.empty_table(), *written])
 
     def go_on_from(self, gone: pa.Table, written: pa.Table) -> None:
@@ -133,30 +238,46 @@ class LoopState(BucketState):
         file, position = np.concatenate([nothing, *files]), np.concatenate([nothing, *rows])
         return RecordPositions(np.zeros(len(file), np.int64), file, position)
 
-    def born(self) -> pa.Table:
-        """Return the records that the loop wrote and that are left; call after `turn`."""
-        parts = [self._live(at) for at in range(self._fixed, len(self.files))]
-        empty = self._schema.empty_table()
-        return self._sorted(pa.concat_tables([empty, *parts]))
+    def born(self) -> Iterator[pa.Table]:
+        """Yield the records that the loop wrote and that are left, in order; call after `turn`."""
+        parts = self._parts()
+        if not self.room.on_disk or self.room.has(sum(part.nbytes for part in parts)):
+            tables = chain.from_iterable(part.tables() for part in parts)
+            yield self._sorted(pa.concat_tables([self._schema.empty_table(), *tables]))
+        else:
+            yield from self._sorted_pieces(parts)
 
     @property
     def _schema(self) -> pa.Schema:
         fields = state_file_schema(self.spec)
         return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in fields])
 
-    def _live(self, at: int) -> pa.Table:
-        """Return the live records of a file in memory."""
-        file = self._written[at - self._fixed]
-        table = pa.Table.from_batches([file.batch]).cast(self._schema)
-        rows = np.arange(table.num_rows)
-        live = self.live(at, rows)
-        return table if len(live) == len(rows) else table.take(pa.array(live))
+    def _parts(self) -> list[_Part]:
+        """Return the live records of all files in memory."""
+        return [self._live(at) for at in range(self._fixed, len(self.files))]
 
-    def _drop_last(self) -> None:
-        at = len(self.files) - 1
-        self.files, self._written = self.files[:-1], self._written[:-1]
-        self._readers.pop(at, None)
-        self._dead.pop(at, None)
+    def _live(self, at: int) -> _Part:
+        """Return the live records of a file in memory."""
+        file, dead = self._written[at - self._fixed], self.dead_rows(at)
+        live = self.files[at].rows - len(dead)
+        return _Part(live, file.memory, partial(_live_rows, file, dead, self._schema))
+
+    def _rows_of_last_tier(self) -> int:
+        return sum(file.rows for file in self.files[len(self.files) - self._tiers[-1] :])
+
+    def _take_last_tier(self) -> list[_Part]:
+        """Drop the files of the last tier; return what is live in them."""
+        parts = list[_Part]()
+        for _ in range(self._tiers.pop()):
+            at = len(self.files) - 1
+            parts.insert(0, self._live(at))
+            self._readers.pop(at, None)
+            self._dead.pop(at, None)
+            self.files, size = self.files[:at], self._written.pop().memory
+            memory, on_disk = (0, size) if self._is_mapped.pop() else (size, 0)
+            self.memory, self.on_disk = self.memory - memory, self.on_disk - on_disk
+            self.room.free(memory, on_disk)
+        return parts
 
     def _sorted(self, table: pa.Table) -> pa.Table:
         """Return records in the order of the table's files."""
@@ -176,6 +297,12 @@ def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
         return full[0]
     every = RecordPositions.concat(full)
     return every.at(np.argsort(every.hashes, kind="stable"))
+
+
+def _live_rows(file: IndexedFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a file that are not dead."""
+    table = pa.Table.from_batches([file.batch]).cast(schema)
+    yield table.take(pa.array(live_in(dead, 0, table.num_rows))) if dead else table
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

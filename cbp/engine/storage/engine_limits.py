@@ -46,9 +46,12 @@ class EngineLimits:
             for some copies of the records.
         call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
             the limit.
-        whole_run_bytes: Bytes of the records that the one call of a whole run reads and puts, or
-            that a loop of messages holds; its task needs about eight times as much memory. A run of
-            more is refused. A quarter of it may stay in memory between runs.
+        whole_run_bytes: Bytes in memory of the records that the one call of a whole run reads and
+            puts, or that a loop of messages holds; its task needs about eight times as much. Beyond
+            half of it, records go to mapped temporary files (`cbp.engine.storage.held_records`). A
+            quarter of it may stay in memory between runs.
+        whole_run_spill: How many times `whole_run_bytes` such files of a run may have; a run of
+            more is refused. 0: nothing goes to files, so a run of more than `whole_run_bytes` is.
         superstep_log_ms: Milliseconds between two snapshots of a loop within a run, at least
             (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
@@ -92,8 +95,8 @@ class EngineLimits:
         file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
             as much.
         beside_bytes: Bytes of a file of state from which on a whole run writes it in a thread,
-            while it finds the records of the next; and of records that it puts into a state, from
-            which on it settles the halves of the state's buckets beside each other.
+            while it finds the records of the next. From eight times as many that it puts into a
+            state on, the halves of the state's buckets are settled beside each other.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
@@ -125,6 +128,7 @@ class EngineLimits:
     call_rows: int = 524_288
     call_bytes: int = 256 << 20
     whole_run_bytes: int = 2 << 30
+    whole_run_spill: int = 32
     superstep_log_ms: int = 2_000
     jvm_batch_bytes: int = 64 << 20
     settings_rows: int = 65_536

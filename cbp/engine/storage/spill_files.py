@@ -66,7 +66,8 @@ class BatchFile:
                 if not map_is_refused(exc):
                     raise
                 return self.reader().read_all()
-            return pa.ipc.open_file(source).read_all()
+            with source:  # what was read keeps the map, which needs no open file
+                return pa.ipc.open_file(source).read_all()
         except MemoryError as exc:
             raise AddressSpaceError(self._bytes) from exc
 

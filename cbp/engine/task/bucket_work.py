@@ -134,7 +134,13 @@ def count_arrived(plan: TaskPlan, spool: Spool, counts: dict[str, float]) -> Non
     """Count the records of every flow, and the records that a combiner merged into others."""
     for i, flow in enumerate(spool.layout.flows):
         counts[f"records_in.{flow.name}"] = spool.records(i)
-        if plan.spec.inputs[i].combine is not None:
+    count_combined(plan, spool, counts)
+
+
+def count_combined(plan: TaskPlan, spool: Spool, counts: dict[str, float]) -> None:
+    """Count the records that combiners merged into others."""
+    for i, input_ in enumerate(plan.spec.inputs):
+        if input_.combine is not None:
             counts["records_combined"] += spool.records(i) - spool.arrived(i)
 
 

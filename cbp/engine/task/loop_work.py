@@ -19,8 +19,9 @@ A message is read by the next superstep; if none follows, it is written. What be
 of views is written at the end: what is left of all their changes. State of another key is seen by
 the next superstep. Any other output is written at once, superstep after superstep.
 
-What a loop holds has a bound (`EngineLimits.whole_run_bytes`): messages, records of states that it
-wrote, and changes of views. A loop that would hold more is refused while there is still memory.
+What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
+temporary files beyond (`cbp.engine.storage.held_records`): messages, records of states that it
+wrote, and changes of views. A loop for which files have no room either is refused.
 """
 
 from __future__ import annotations
@@ -30,30 +31,27 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import conform
-from cbp.engine.columnar.file_slices import file_columns
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
-from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.kernel.arrow.reached_state import Room
 from cbp.engine.kernel.arrow.type_check import narrow
-from cbp.engine.kernel.view_changes import ViewChanges
+from cbp.engine.kernel.net_changes import NetChanges
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
-from cbp.engine.storage.external_sort import order_by_columns
+from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.engine.task.bucket_work import (
     Lookups,
     author_work,
     count_arrived,
+    count_combined,
     deliveries_of,
     flow_runs,
     looked_up,
@@ -61,9 +59,7 @@ from cbp.engine.task.bucket_work import (
 )
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.writers import TaskWriters, count_look_ups
-from cbp.model.dataflow.stage import OutputSpec, StateSpec
-from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN
-from cbp.model.flow.schema import Schema
+from cbp.model.dataflow.stage import OutputSpec
 
 
 @dataclass
@@ -111,7 +107,12 @@ class LoopWork:
                 buckets,
                 {
                     state.name: LoopState(
-                        plan.states[state.name], cache, buckets, plan.buckets, spec=state
+                        plan.states[state.name],
+                        cache,
+                        buckets,
+                        plan.buckets,
+                        spec=state,
+                        room=self.writers.room,
                     )
                     for state in plan.spec.states
                 },
@@ -136,7 +137,7 @@ class LoopWork:
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
         while number < most and (number == 0 or left):
             writers.plan.faults("superstep.before")
-            writers.room.taken, writers.room.superstep = self._bytes(left), number + 1
+            writers.room.superstep = number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
             left, number = writers.take_messages(), number + 1
             self._turn()
@@ -155,8 +156,10 @@ class LoopWork:
         writers.state.write_deletes()
 
     def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
-        """Put a snapshot, if it is time."""
-        if self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
+        """Put a snapshot, if it is time; it is made in memory, so there must be room for it."""
+        room = self.writers.room
+        fits = room.taken + room.on_disk <= room.most
+        if fits and self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
             self._log.put(partial(self._snapshot, number, left))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
@@ -184,7 +187,10 @@ class LoopWork:
         self.writers.go_on_from(snapshot.facts, tables)
         self.writers.counts["supersteps_before"] = snapshot.supersteps
         names = (one.name for one in self.writers.plan.spec.loopbacks)
-        return {name: tables[key] for name in names if (key := f"left/{name}") in tables}
+        for name in names:
+            if (key := f"left/{name}") in tables:
+                self.writers.hold(name, tables[key])
+        return self.writers.take_messages()
 
     def _superstep(self, batches: Iterable[pa.RecordBatch], *, first: bool) -> None:
         plan, counts = self.writers.plan, self.writers.counts
@@ -199,6 +205,7 @@ class LoopWork:
                 counts["messages"] = counts.get("messages", 0) + sum(
                     spool.arrived(flow) for flow in range(len(plan.layout.flows))
                 )
+                count_combined(plan, spool, counts)
             for half in self._halves:
                 self._call(half, spool, shared)
             counts.update(shared.counts() if shared else {})
@@ -215,7 +222,7 @@ class LoopWork:
             plan.spec,
             runs,
             {**half.states},
-            partial(_add, half.states, writers.room),
+            partial(_add, half.states),
             deliveries_of(plan, half.buckets, runs, shared),
             half.lookups,
         )
@@ -238,9 +245,8 @@ class LoopWork:
         assert plan.layout is not None
         for flow, input_ in enumerate(plan.spec.inputs):
             if input_.name in messages:
-                table = conform(messages[input_.name], file_columns(input_))
-                yield from arrange_messages(
-                    table,
+                for table in arrange_messages(
+                    messages[input_.name],
                     plan.spec,
                     plan.layout,
                     flow,
@@ -248,7 +254,9 @@ class LoopWork:
                     buckets=plan.buckets,
                     hash_mask=plan.hash_mask,
                     limits=plan.limits,
-                ).to_batches()
+                    scarce=self.writers.room.on_disk > 0,
+                ):
+                    yield from table.to_batches()
 
     def _finish(self, half: _Half) -> set[int]:
         """Write what the loop left in the states of some buckets; return those that changed."""
@@ -268,7 +276,8 @@ class LoopWork:
         files = {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
         dead = set(gone.file.tolist())
         touched = {b for b in buckets if not dead.isdisjoint(final.places(b))}
-        for rows in narrow(state.born(), state_file_schema(plan.spec.state(name))):
+        schema = state_file_schema(plan.spec.state(name))
+        for rows in chain.from_iterable(narrow(part, schema) for part in state.born()):
             writers.note_records(name, rows)
             hashes = rows.column("_hash").to_numpy()
             for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets):
@@ -278,13 +287,8 @@ class LoopWork:
         return touched
 
 
-def _add(states: Mapping[str, LoopState], room: Room, name: str, rows: pa.Table) -> None:
-    states[name].add(room.take(rows))
-
-
-Int64s = npt.NDArray[np.int64]
-
-_HASH = "_hash"
+def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
+    states[name].add(rows)
 
 
 @dataclass
@@ -297,10 +301,11 @@ class LoopWriters(TaskWriters):
 
     room: Room = field(init=False)
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
-    _held: dict[str, list[pa.Table]] = field(init=False)
+    _held: dict[str, HeldRecords] = field(init=False)
+    _read: list[HeldRecords] = field(init=False, default_factory=list)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
-    _remote: dict[str, list[pa.Table]] = field(init=False)
-    _bytes_held: Counter[str] = field(init=False, default_factory=Counter)
+    _remote: dict[str, HeldRecords] = field(init=False)
+    _net: Mapping[str, NetChanges] = field(init=False)
     _bytes_net: Counter[str] = field(init=False, default_factory=Counter)
     _bytes_written: int = field(init=False, default=0)
     _numbers: dict[str, array[float]] = field(init=False)
@@ -309,13 +314,18 @@ class LoopWriters(TaskWriters):
         super().__post_init__()
         spec = self.plan.spec
         self._go_on_with({one.name: None for one in spec.aggregates}, first=True)
-        self.room = Room(self.plan.stage, self.plan.limits.whole_run_bytes)
+        self.room = Room.of(self.plan.stage, self.plan.limits)
         held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
         self._outputs_of = {one.name: one for one in spec.outputs}
-        self._held = {name: [] for name in sorted(held)}
+        self._held = {name: HeldRecords(self.room) for name in sorted(held)}
         others = self._outputs_of.keys() - held if self.plan.depends_on else ()
         self._written_now = {name: [] for name in sorted(others)}
-        self._remote = {state.name: [] for state in spec.states}
+        self._remote = {state.name: HeldRecords(self.room) for state in spec.states}
+        mask = self.plan.hash_mask
+        self._net = {
+            view.changes: NetChanges(view, spec.key_of(view), mask, self.room)
+            for view in spec.views
+        }
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Take records of an output; write them at once unless they are held."""
@@ -325,7 +335,7 @@ class LoopWriters(TaskWriters):
         names = self._outputs_of[name].schema.names
         records = pa.Table.from_arrays(columns, names=list(names))
         if name in self._held:
-            self._hold(name, self.room.take(records))
+            self._held[name].add(records)
             return
         super().write_output(name, columns)
         if self.can_be_saved:
@@ -341,7 +351,7 @@ class LoopWriters(TaskWriters):
         keys = [columns[spec.schema.index(name)] for name in key.names]
         hashes = hash_columns(keys, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
         records = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
-        self._remote[state].append(self.room.take(records))
+        self._remote[state].add(records)
         self.counts["state_remote"] += len(hashes)
 
     @property
@@ -352,11 +362,12 @@ class LoopWriters(TaskWriters):
     @property
     def bytes_held(self) -> int:
         """About how many bytes the tables of `saved` have."""
-        return self._bytes_held.total() + (self._bytes_written if self._written_now else 0)
+        held = sum(one.nbytes for one in self._held.values())
+        return held + (self._bytes_written if self._written_now else 0)
 
-    def _hold(self, name: str, records: pa.Table) -> None:
-        self._held[name].append(records)
-        self._bytes_held[name] += int(records.nbytes)
+    def hold(self, name: str, records: pa.Table) -> None:
+        """Hold messages of a loopback, or changes of a view, behind the others."""
+        self._held[name].add(records)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Return what was counted, and what was written or is held, for another try of the run."""
@@ -370,11 +381,13 @@ class LoopWriters(TaskWriters):
             "aggregates": aggregates,
         }
         saved = {}
-        for kind, flows in (("held", self._held), ("output", self._written_now)):
-            for name in (name for name, tables in flows.items() if tables):
-                # Every window of every superstep left a table: the next snapshot finds one.
-                flows[name] = [pa.concat_tables(flows[name]).combine_chunks()]
-                saved[f"{kind}/{name}"] = flows[name][0]
+        # Every window of every superstep left a table: the next snapshot finds one.
+        for name in (name for name, held in self._held.items() if held.tables):
+            saved[f"held/{name}"] = table = pa.concat_tables(self._held[name].take())
+            self.hold(name, table.combine_chunks())
+        for name in (name for name, tables in self._written_now.items() if tables):
+            saved[f"output/{name}"] = pa.concat_tables(self._written_now[name]).combine_chunks()
+            self._written_now[name] = [saved[f"output/{name}"]]
         return facts, saved
 
     def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
@@ -386,22 +399,22 @@ class LoopWriters(TaskWriters):
         for key, table in tables.items():
             kind, _, name = key.partition("/")
             if kind == "held":
-                self._hold(name, table)
+                self.hold(name, table)
             elif kind == "output":
                 for part in table.to_batches():
                     self.write_output(name, part.columns)
 
     def take_messages(self) -> dict[str, pa.Table]:
         """Return the messages of the superstep that ended, in the order of their emission."""
-        return {
-            loopback.name: pa.concat_tables(tables)
-            for loopback in self.plan.spec.loopbacks
-            if (tables := self._take(self._held, loopback.name))
-        }
+        for one in self._read:
+            one.take()
+        read = {one.name: self._held[one.name].move() for one in self.plan.spec.loopbacks}
+        self._read = [*read.values()]
+        return {name: pa.concat_tables(one.tables) for name, one in read.items() if one.tables}
 
     def take_remote(self, state: str) -> list[pa.Table]:
         """Return the records of a state that groups emitted for other keys in this superstep."""
-        return self._take(self._remote, state)
+        return self._remote[state].take()
 
     def go_on(self) -> bool:
         """End a superstep; return whether an aggregate ends the loop with it."""
@@ -424,92 +437,16 @@ class LoopWriters(TaskWriters):
         So they take the room of what the loop changed, whatever the number of its supersteps.
         """
         for name in (view.changes for view in self.plan.spec.views):
-            if self._bytes_held[name] <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
+            held = self._held[name]
+            if held.nbytes <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
                 continue
-            changes = pa.concat_tables(self._take(self._held, name))
-            self._hold(name, changes.take(pa.array(_rows_that_count(changes))))
-            self._bytes_net[name] = self._bytes_held[name]
+            self._net[name].drop_cancelled(held)
+            self._bytes_net[name] = held.nbytes
 
     def release(self, left: Mapping[str, pa.Table]) -> None:
         """Write the messages that no superstep reads, and what became of the views."""
         for name, table in left.items():
             for part in table.to_batches():
                 super().write_output(name, part.columns)
-        for view in self.plan.spec.views:
-            if tables := self._take(self._held, view.changes):
-                self._release_view(view, pa.concat_tables(tables))
-
-    def _release_view(self, view: StateSpec, changes: pa.Table) -> None:
-        records = changes.select(list(view.schema.names))
-        signs = changes.column(SIGN).to_numpy().astype(np.int64)
-        (codes,) = row_codes([records])
-        sums = np.bincount(codes, weights=signs).astype(np.int64)
-        died, born = _rows_left(codes, signs, -sums), _rows_left(codes, -signs, sums)
-        rows = np.concatenate([died, born])
-        if not len(rows):
-            return
-        left = records.take(pa.array(rows))
-        groups = self._visits(left, self.plan.spec.key_of(view))
-        gone, came = left.slice(0, len(died)), left.slice(len(died))
-        write = ViewChanges(view, super().write_output).write
-        write(gone, groups[: len(died)], came, groups[len(died) :])
-
-    def _visits(self, records: pa.Table, key: Schema) -> Int64s:
-        """Return a number for the group of each record, ascending in visiting order."""
-        keys = records.select(list(key.names)).combine_chunks()
-        arrays = [column.chunk(0) for column in keys.columns]
-        hashes = hash_columns(arrays, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
-        keys = keys.append_column(_HASH, pa.array(hashes.view(np.uint64)))
-        order = order_by_columns(keys, [_HASH, *key.names])
-        (codes,) = row_codes([keys])
-        numbers = np.empty(len(order), np.int64)
-        numbers[order] = np.cumsum(np.diff(codes[order], prepend=codes[order[:1]]) != 0)
-        return numbers
-
-    def _take(self, held: dict[str, list[pa.Table]], name: str) -> list[pa.Table]:
-        if held is self._held:
-            self._bytes_held[name] = 0
-        tables, held[name] = held[name], []
-        return tables
-
-
-def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
-    """Return a row for each record that is left, as often as `counts` says.
-
-    Args:
-        codes: A number for the record of each row.
-        signs: Rows whose sign is below zero stand for the record.
-        counts: By code; none for a record that is not positive.
-    """
-    rows = np.flatnonzero(signs < 0)
-    names, firsts = np.unique(codes[rows], return_index=True)
-    times = np.maximum(counts[names], 0)
-    left: Int64s = np.repeat(rows[firsts], times)
-    return left
-
-
-def _rows_that_count(changes: pa.Table) -> Int64s:
-    """Return rows, ascending, that lead where all changes of a view lead, with later ones or not.
-
-    A record that came and went is left out. One that went first was there before the loop: if it
-    came again, both rows stay, since its first spelling counts (0.0 and -0.0 are equal).
-    """
-    (codes,) = row_codes(
-        [changes.select([n for n in changes.column_names if n not in CHANGE_COLUMNS])]
-    )
-    signs = changes.column(SIGN).to_numpy().astype(np.int64)
-    sums = np.bincount(codes, weights=signs).astype(np.int64)
-    went, came = (_first_rows(codes, rows, len(sums)) for rows in (signs < 0, signs > 0))
-    both = (went < came) & (came < len(codes))
-    rows = [
-        np.repeat(went, np.maximum(-sums, 0) + both),
-        np.repeat(came, np.maximum(sums, 0) + both),
-    ]
-    return np.sort(np.concatenate(rows))
-
-
-def _first_rows(codes: Int64s, chosen: npt.NDArray[np.bool_], many: int) -> Int64s:
-    """Return the first chosen row of each code; behind all rows if there is none."""
-    first, rows = np.full(many, len(codes)), np.flatnonzero(chosen)[::-1]
-    first[codes[rows]] = rows
-    return first
+        for name, net in self._net.items():
+            net.write(self._held[name], super().write_output)

@@ -9,20 +9,22 @@ says what a key is, records are read as they lie in their files: none is hashed,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import chain
 
 import pyarrow as pa
 
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
-from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState, Room
+from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState
 from cbp.engine.kernel.arrow.remembered import remembered, version_after, version_of
 from cbp.engine.kernel.arrow.whole_run import Called, Notes, call_once
 from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
+from cbp.engine.storage.held_records import Room
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
 from cbp.engine.task.reports import DroppedFile, MergedFile, NewStateFile
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
@@ -47,6 +49,10 @@ class RunWork:
     """All work of the task; `run` is called once."""
 
     writers: TaskWriters
+    _room: Room = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = Room.of(self.writers.plan.stage, self.writers.plan.limits)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Call the author if any record arrived, and write the changes."""
@@ -64,9 +70,10 @@ class RunWork:
         for spec in plan.spec.inputs:
             schema = author_schema(spec.schema)
             files = plan.inputs.get(spec.name, ())
-            came = read_input(files, spec) if files else schema.empty_table()
-            tables[spec.name] = came.select(schema.names).cast(schema).combine_chunks()
-            self.writers.counts[f"records_in.{spec.name}"] = came.num_rows
+            came = (read_input([file], spec).select(schema.names).cast(schema) for file in files)
+            table = self._room.keep(chain([schema.empty_table()], came))
+            tables[spec.name] = table if self._room.on_disk else table.combine_chunks()
+            self.writers.counts[f"records_in.{spec.name}"] = table.num_rows
         self._work(tables)
 
     def _work(self, inputs: dict[str, pa.Table]) -> None:
@@ -81,7 +88,8 @@ class RunWork:
     def _table(self, run: FlowRun) -> pa.Table:
         """Return all records of an input as its author sees them."""
         schema = author_schema(self.writers.plan.spec.input(run.name).schema)
-        return run.part(0, run.table.num_rows).rename_columns(schema.names).cast(schema)
+        part = run.part(0, run.table.num_rows).rename_columns(schema.names)
+        return self._room.keep([part.cast(schema)])
 
     def _call(self, inputs: dict[str, pa.Table]) -> tuple[set[int], Callable[[], None]]:
         """Call the author, and settle all states.
@@ -89,8 +97,7 @@ class RunWork:
         Returns:
             The buckets of which records changed; what keeps in memory what the author remembers.
         """
-        plan = self.writers.plan
-        room = Room(plan.stage, plan.limits.whole_run_bytes)
+        plan, room = self.writers.plan, self._room
         states = {
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
             for spec in plan.spec.kept

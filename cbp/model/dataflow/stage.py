@@ -66,17 +66,20 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class CombineSpec:
-    """A combiner: the author's function that reduces records of one group to fewer records.
+    """A combiner: the author's function that reduces records of one group to fewer, or columns.
 
     Attributes:
         function: `records -> records` of the same schema and key. For every sub-multiset of a
             group's records of one input, replacing it by the result must not change the result
             of `translate` for the group.
         place: `file.py:12` of the function.
+        columns: Instead of a function: columns, and `sum`, `min` or `max`. Records that are equal
+            in all others become one.
     """
 
-    function: Callable[[list[Any]], Iterable[Any]]
+    function: Callable[[list[Any]], Iterable[Any]] | None
     place: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,9 @@ def _loop(spec: TranslatorSpec, limits: PhysicalLimits) -> str:
             "the next run reads messages that are left"
         )
         where = "in one task, which holds in memory its messages and the records that it changes"
-    words.append(f"{where}: {limits.loop_bytes:,} bytes at most" if limits.loop_bytes else where)
+    if limits.loop_bytes:
+        where += f": {limits.loop_bytes:,} bytes at most, and the rest in temporary files"
+    words.append(where)
     return "; ".join(words)
 
 
@@ -360,7 +362,8 @@ def _input(
     if computed == "python" and way in ("by_size", "shuffled"):
         words.append("its key or order is computed in Python before the shuffle")
     if spec.combine is not None:
-        words.append("combined before the shuffle")
+        columns = ", ".join(f"{how} of {column}" for column, how in spec.combine.columns)
+        words.append(f"combined before the shuffle{columns and f' ({columns})'}")
     if broadcast:
         words.append("a record for ALL or for an address reaches each task as one copy")
     if spec.frame_by is not None:

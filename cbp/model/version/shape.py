@@ -18,7 +18,7 @@ from typing import Any
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
-from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
+from cbp.model.dataflow.stage import CombineSpec, Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
 RULE = "runnable"
@@ -223,12 +223,18 @@ def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:
         "route_by": _rule(input_.route_by),
         "order_by": _rule(input_.order_by),
         "frame_by": "" if input_.frame_by is None else input_.frame_by.column or "function",
-        "combine": "function" if input_.combine else "",
+        "combine": _combine(input_.combine),
         "changes": input_.changes,
     }
     rule_texts = {name: text for name, text in rules.items() if text}
     code = UNKNOWN_CODE if input_.frame_by is None else input_.frame_by.code
     return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, rule_texts, code)
+
+
+def _combine(combine: CombineSpec | None) -> str:
+    if combine is None:
+        return ""
+    return ", ".join(f"{how} of {name}" for name, how in combine.columns) or "function"
 
 
 def _rule(rule: tuple[str, ...] | Computed | None) -> str:

@@ -178,9 +178,9 @@ def gone_hint(files: Sequence[GoneFile]) -> str:
         else "all of them before they were moved out of `incoming`"
     )
     return (
-        f"{many} removed after being claimed ({kind}), such as {files[0].name!r}: not taken in; "
-        "drop it again if it is data (this warning is shown for a day, or until a file of this "
-        "name arrives)"
+        f"{many} removed after being claimed ({kind}), such as {files[0].name!r}, so their "
+        "content is not taken in. Drop data files again (this warning is shown for a day, or "
+        "until a file of this name arrives)"
     )
 
 

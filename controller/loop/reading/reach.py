@@ -68,5 +68,5 @@ def reach_of(
         first = oldest[0].increment.index if oldest else end
         sources.append(SourceReach(source, first, oldest[0].created_at if oldest else None, end))
     position = open_log(record.folder).oldest_position()
-    oldest = max(catalog.first_position(record), 0 if position is None else position.number)
-    return Reach(tuple(sources), oldest or None)
+    number = max(catalog.first_position(record), 0 if position is None else position.number)
+    return Reach(tuple(sources), number or None)

@@ -22,4 +22,8 @@ def small_limits(*, pending_rows: int = 4) -> EngineLimits:
         named_rows=3,
         timers_ahead=2,
         beside_bytes=1,
+        whole_run_bytes=4_000,
+        whole_run_spill=1 << 20,
+        message_sort_bytes=800,
+        message_group_rows_max=5,
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,9 +29,9 @@ from cbp.engine.kernel.arrow.kept_state import KeptCall, KeptOperations
 from cbp.engine.kernel.arrow.run import run_file_rows
 from cbp.engine.kernel.arrow.state_diff import take_rows
 from cbp.engine.kernel.view_changes import ViewChanges
-from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.storage.external_sort import order_by_columns
-from cbp.errors import RunTooLargeError
+from cbp.engine.storage.held_records import Room
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 Halves = tuple[BucketState, BucketState]
@@ -40,40 +41,14 @@ _T = TypeVar("_T")
 
 _HASH = "_hash"
 
+_SETTLED_SHARE = 8
+"""If the room is scarce, puts of this part (an eighth) of it are settled at a time."""
+
+_FILES = 8
+"""From records for this many files on that are written in threads, all else is done in two, too."""
+
 _FEW = 8
 """Some groups of up to this many times as many are put in order by their places among all."""
-
-
-@dataclass
-class Room:
-    """The memory of one call, or of a loop: the bytes of the records that it holds.
-
-    Attributes:
-        stage: The stage, for the error.
-        most: How many it may take.
-        taken: How many it took so far.
-        superstep: The superstep of a loop, from 1, for the error; `None` for one call.
-    """
-
-    stage: str
-    most: int
-    taken: int = 0
-    superstep: int | None = None
-
-    def take(self, records: pa.Table) -> pa.Table:
-        """Return the records, once there is room for them.
-
-        Raises:
-            RunTooLargeError: There is not.
-        """
-        self.hold(records.nbytes)
-        return records
-
-    def hold(self, size: int) -> None:
-        """Count this many more bytes; see `take`."""
-        self.taken += size
-        if self.taken > self.most:
-            raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,25 +94,33 @@ class ReachedState:
         tables, places = [self._empty], [np.empty(0, np.int64)]
         for call, rows in self._calls(keys.select(range(many))):
             found, positions = call.locate(np.arange(len(rows)), second.take(pa.array(rows)))
-            tables.append(self.room.take(call.take(positions)))
+            tables.append(self._kept(call, positions))
             places.append(rows[found])
         rows = np.concatenate(places)
         self.reads.update(keys=keys.num_rows, records=len(rows))
-        order = stable_order(rows)
-        return rows[order], pa.concat_tables(tables).take(pa.array(order))
+        order, table = stable_order(rows), pa.concat_tables(tables)
+        if table.nbytes <= self.room.piece_bytes or not self.room.on_disk:
+            return rows[order], table.take(pa.array(order))
+        many = max(1, self.room.piece_bytes * len(order) // table.nbytes)
+        pieces = (table.take(pa.array(order[at : at + many])) for at in range(0, len(order), many))
+        return rows[order], self.room.keep(pieces)
 
     def of(self, keys: pa.Table) -> pa.Table:
         """Return all records with these keys of the stage, in any order."""
         tables = [self._empty]
         for call, rows in self._calls(keys):
-            found = call.take(call.found(np.arange(len(rows)))[1])
-            tables.append(self.room.take(found))
+            tables.append(self._kept(call, call.found(np.arange(len(rows)))[1]))
         self.reads.update(keys=keys.num_rows, records=sum(map(len, tables)))
         return pa.concat_tables(tables)
 
     def all(self) -> pa.Table:
         """Return all records, file by file."""
-        tables, names = [self._empty], list(self.spec.schema.names)
+        table = self.room.keep(chain([self._empty], self._of_files()))
+        self.reads.update(whole=1, records=table.num_rows)
+        return table
+
+    def _of_files(self) -> Iterator[pa.Table]:
+        names = list(self.spec.schema.names)
         for state in self.halves:
             for at, file in enumerate(state.files):
                 state.lookups["scan"] += 1
@@ -145,13 +128,19 @@ class ReachedState:
                 if len(rows):
                     table = state.whole(at).take(rows, names).cast(self._empty.schema)
                     state.bytes_read += table.nbytes
-                    tables.append(self.room.take(table))
-        self.reads.update(whole=1, records=sum(map(len, tables)))
-        return pa.concat_tables(tables)
+                    yield table
+
+    def _kept(self, call: KeptCall, positions: RecordPositions) -> pa.Table:
+        """Return records that were found; in pieces, and mapped, if the room is scarce."""
+        rows = many = max(1, len(positions.position))
+        if not self.room.has(many * call.state.row_bytes):
+            rows = max(1, self.room.piece_bytes // max(1, call.state.row_bytes))
+        starts = range(0, many, rows)
+        return self.room.keep(call.take(positions.part(at, at + rows)) for at in starts)
 
     def begin(self, operation: ReachedOperation) -> None:
         """Put many records in order while their author goes on; only a hint, for `settle`."""
-        if not self._ahead and self._is_much([operation]):
+        if not self._ahead and not self.room.on_disk and self._is_much([operation]):
             self._ahead[operation] = _threads().submit(self._ordered, [operation])
 
     def settle(
@@ -167,6 +156,9 @@ class ReachedState:
         """
         operations = [one for one in operations if one.keys.num_rows]
         if not operations:
+            return
+        if self.room.on_disk:
+            self._settle_in_pieces(operations, write_output, write_state)
             return
         ahead = self._ahead.pop(operations[0], None) if len(operations) == 1 else None
         keys, hashes, parts = ahead.result() if ahead else self._ordered(operations)
@@ -186,11 +178,39 @@ class ReachedState:
             for name, columns in outputs:
                 write_output(name, columns)
 
+    def _settle_in_pieces(
+        self,
+        operations: Sequence[ReachedOperation],
+        write_output: Callable[[str, list[pa.Array]], None],
+        write_state: Callable[[str, pa.Table], None],
+    ) -> None:
+        """Settle some groups after the other, so that memory holds few records at a time."""
+        self._ahead.clear()
+        names = list(self.translator.key_of(self.spec).names)
+        given = pa.concat_tables([one.keys.select(names) for one in operations])
+        keys, hashes, groups = self._in_visiting_order(given)
+        numbers = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
+        orders = [stable_order(mine) for mine in numbers]
+        parts = list(zip(operations, numbers, orders, strict=True))
+        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
+        size = sum(one.keys.nbytes if one.puts is None else one.puts.nbytes for one in operations)
+        pieces = -(-size // max(1, self.room.most // _SETTLED_SHARE))
+        for state, first, last in ((self.halves[0], 0, low), (self.halves[1], low, len(hashes))):
+            for start, stop in pairwise(_cuts(first, last, pieces)):
+                mine = keys.slice(start, stop - start)
+                call = KeptCall(
+                    self.spec, self.translator, state, keys=mine, hashes=hashes[start:stop]
+                )
+                second = self.spec.second_key
+                some = [_piece_of(*part, second, start, stop) for part in parts]
+                for name, columns in self._settle(call, some, write_state):
+                    write_output(name, columns)
+
     def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
         """Return whether operations are worth a thread for each half of the buckets."""
         given = (one.keys if one.puts is None else one.puts for one in operations)
-        most = self.halves[0].cache.limits.beside_bytes
-        return bool(sum(table.nbytes for table in given) >= most)
+        least = _FILES * self.halves[0].cache.limits.beside_bytes
+        return bool(sum(table.nbytes for table in given) >= least)
 
     def _ordered(
         self, operations: Sequence[ReachedOperation]
@@ -313,6 +333,14 @@ def _begins(keys: pa.Table) -> Int64s:
     return np.flatnonzero(np.append(True, differs))
 
 
+def _cuts(first: int, last: int, pieces: int) -> list[int]:
+    """Return where pieces of a range begin, and where the last one ends; none for no groups."""
+    if last == first:
+        return []
+    cuts: list[int] = np.unique(np.linspace(first, last, pieces + 1).astype(np.int64)).tolist()
+    return cuts
+
+
 def _by_group(
     operation: ReachedOperation, groups: Int64s, many: int
 ) -> tuple[ReachedOperation, Int64s]:
@@ -344,3 +372,34 @@ def _part_of(
     puts = None if operation.puts is None else operation.puts.slice(first, last - first)
     own = groups[first:last]
     return KeptOperations(second, own - start if start else own, puts)
+
+
+def _piece_of(
+    operation: ReachedOperation,
+    groups: Int64s,
+    order: Int64s,
+    second_key: Sequence[str],
+    start: int,
+    stop: int,
+) -> KeptOperations:
+    """Return the part of an operation on the groups `start` to `stop`, in their order.
+
+    Args:
+        groups: The group of each of its rows.
+        order: Its rows by group, and in the order in which they came otherwise.
+    """
+    first, last = np.searchsorted(groups, [start, stop], sorter=order).tolist()
+    rows = order[first:last]
+    own = groups[rows]
+    puts = None if operation.puts is None else _some_rows(operation.puts, rows)
+    names = list(second_key)
+    second = _some_rows(operation.keys.select(names), rows) if puts is None else puts.select(names)
+    return KeptOperations(second, own - start if start else own, puts)
+
+
+def _some_rows(table: pa.Table, rows: Int64s) -> pa.Table:
+    """Return some rows; a view if they follow each other."""
+    many = len(rows)
+    if many and rows[-1] - rows[0] == many - 1 and np.all(np.diff(rows) == 1):
+        return table.slice(int(rows[0]), many)
+    return table.take(pa.array(rows))

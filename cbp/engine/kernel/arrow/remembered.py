@@ -102,7 +102,7 @@ class Remembered:
         return kept.value, kept.bytes
 
     def put(self, name: str, value: Any, size: int, version: Version, *, most: int) -> None:
-        """Keep a value; the oldest ones go, until all together take at most `most` bytes."""
+        """Keep a value; drop the oldest ones until all take at most `most` bytes together."""
         with self._lock:
             old = self._kept.pop(name, None)
             self.bytes -= old.bytes if old else 0

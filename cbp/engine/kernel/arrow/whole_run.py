@@ -20,8 +20,9 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.kernel.arrow.emission import conformed_copy
 from cbp.engine.kernel.arrow.groups import Outputs, as_table, first_rows
 from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
-from cbp.engine.kernel.arrow.reached_state import ReachedOperation, Room
+from cbp.engine.kernel.arrow.reached_state import ReachedOperation
 from cbp.engine.kernel.arrow.remembered import NOTHING
+from cbp.engine.storage.held_records import Room
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext, hidden
@@ -112,7 +113,7 @@ class _Puts:
 
     def __call__(self, table: Any) -> None:
         """Put records, in place of those with their keys."""
-        records = self.room.take(conformed_copy(self.state.name, table, self.state.schema))
+        records = self.room.keep([conformed_copy(self.state.name, table, self.state.schema)])
         names = kept_key(self.spec, self.state).names
         operation = ReachedOperation(records.select(list(names)), records)
         if not any(one.keys.num_rows for one in self.taken):
@@ -154,7 +155,7 @@ def call_once(
     Args:
         inputs: The records of each input, in the types that authors see.
         readers: Find the records of each kept state.
-        room: Where the records that are read and put have place.
+        room: Where the records that are read and put have place; it has the inputs already.
         notes: What its author noted, and notes.
         recall: Returns what the run before remembered of all states as they are, and its bytes.
         begin: Called with the first records that are put into a state, while the author goes on.
@@ -163,8 +164,6 @@ def call_once(
         AuthorCodeError: The author's code failed.
         RunTooLargeError: There is no room for all records.
     """
-    for table in inputs.values():
-        room.take(table)
     called = Called({state.name: [] for state in spec.kept})
 
     def recalled() -> Any:

@@ -6,6 +6,7 @@ A combiner changes no result, wherever its input is cut, and loses no record unn
 from __future__ import annotations
 
 import math
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from cbp import (
     Translate,
     TranslateArrow,
     TranslateRecords,
+    by,
     route,
 )
 from cbp.engine.columnar.arrow_types import arrow_schema
@@ -32,6 +34,7 @@ from cbp.engine.reference.stage import ReferenceStage
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.combine import combined
 from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.engine.shuffle.merged_records import merge_records
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import check_split, run_epochs
 from tests import chains
@@ -109,8 +112,28 @@ def test_a_broken_promise_names_the_combiner(function: Any) -> None:
         Input("k INT, n INT", route_by="k", order_by="n", combine=list),
         Input("k INT, n INT", route_by=route(lambda r: [r.k], "INT"), combine=list),
         Input("k INT, n INT", route_by="k", combine="sum"),  # type: ignore[arg-type]
+        Input("k INT, n INT", route_by="k", combine={}),
+        Input("k INT, n INT", route_by="k", combine={"m": "sum"}),
+        Input("k INT, n INT", route_by="k", combine={"k": "min"}),
+        Input("k INT, n INT", route_by="k", combine={"n": "mean"}),  # type: ignore[dict-item]
+        Input("k INT, n INT", route_by=by(lambda r: r.k, "INT"), combine={"n": "sum"}),
+        Input("k INT, n DOUBLE", route_by="k", combine={"n": "sum"}),
+        Input("k INT, n STRING", route_by="k", combine={"n": "max"}),
+        Input("k INT, n INT, at ARRAY<INT>", route_by="k", combine={"n": "sum"}),
     ],
-    ids=["order", "several groups", "no function"],
+    ids=[
+        "order",
+        "several groups",
+        "no function",
+        "no column",
+        "unknown column",
+        "the key",
+        "unknown rule",
+        "computed key",
+        "sum of floats",
+        "no order",
+        "nested",
+    ],
 )
 def test_what_cannot_be_combined_is_refused(declared: Input) -> None:
     """An order, several destinations, or no function: a coded mistake at definition."""
@@ -225,6 +248,93 @@ def test_messages_are_combined_too(translator: Any, engine: str, tmp_path: Path)
     assert len(heard) > 4
     assert all(row["one"] for row in heard)
     assert sum(figures.get("records_combined", 0) for figures in driver.figures) > 10
+
+
+SCHEMA = (
+    "k BIGINT, w DOUBLE, s STRING, big BIGINT, small TINYINT, least DOUBLE, most FLOAT, day DATE"
+)
+
+
+class Merges(Translate):
+    """Records are merged by columns of all types."""
+
+    items = Input(
+        SCHEMA,
+        route_by="k",
+        combine={
+            "big": "sum",
+            "small": "sum",
+            "least": "min",
+            "most": "max",
+            "day": "max",
+        },
+    )
+    out = Output("k BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.out(key.k)
+
+
+_floats = st.sampled_from([0.0, -0.0, math.nan, 1.5, -2.0, math.inf, None])
+_records = st.tuples(
+    st.sampled_from([1, 2, None]),
+    st.sampled_from([0.0, -0.0, math.nan, 1.5, None]),
+    st.sampled_from(["a", "", None]),
+    st.sampled_from([0, 1, -1, 2**61, -(2**61), 2**63 - 1, None]),
+    st.sampled_from([0, 1, -1, 100, -100, None]),
+    _floats,
+    _floats,
+    st.sampled_from([date(2024, 1, 1), date(1969, 1, 1), None]),
+)
+
+
+@settings(deadline=None)
+@given(rows=st.lists(_records, max_size=12))
+def test_columns_are_merged_as_records_are(rows: list[Row]) -> None:
+    """Same records in the same order as the rule in Python gives; none is lost from the counts."""
+    spec = Merges().spec()
+    (input_,) = spec.inputs
+    groups: dict[Any, list[int]] = {}
+    for at, row in enumerate(rows):
+        groups.setdefault(row[0], []).append(at)
+    expected = [merge_records([rows[at] for at in places], input_) for places in groups.values()]
+    actual, _, counts = combine(rows, spec)
+    by_key = [[row for row in actual if row[0] == key] for key in groups]
+    assert repr(by_key) == repr(expected)
+    assert sum(counts) == len(rows)
+    assert len(counts) == len(actual)
+
+
+@settings(deadline=None)
+@given(rows=st.lists(_records, max_size=12), dice=st.randoms(use_true_random=False))
+def test_the_order_of_merging_changes_no_sum(rows: list[Row], dice: Any) -> None:
+    """Merged at once, or part by part in any order: sums, least and greatest values are equal."""
+    (input_,) = Merges().spec().inputs
+
+    whole = merge_records(rows, input_)
+    mixed = [*rows]
+    dice.shuffle(mixed)
+    cut = len(mixed) // 2
+    parts = [*merge_records(mixed[:cut], input_), *merge_records(mixed[cut:], input_)]
+    for records in (whole, parts, merge_records(parts, input_)):
+        assert sums_of(records) == sums_of(rows)
+
+
+def sums_of(records: list[Row]) -> list[Any]:
+    """Return what merging keeps: exact sums, and the least or greatest number."""
+    if not records:
+        return []
+    columns = [
+        [value for value in column if value is not None and value == value]
+        for column in zip(*records, strict=True)
+    ]
+    return [
+        sum(columns[3]),
+        sum(columns[4]),
+        min(columns[5], default=None),
+        max(columns[6], default=None),
+        max(columns[7], default=None),
+    ]
 
 
 def test_a_combiner_of_messages_that_loses_some_is_found() -> None:

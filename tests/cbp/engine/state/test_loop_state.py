@@ -115,7 +115,7 @@ def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState
         rows = pq.read_table(folder / file.path)
         alive = [row for row in range(file.rows) if row not in deaths.get(at, ())]
         left.append(rows.take(pa.array(alive, pa.int64())))
-    born = state.born()
+    born = pa.concat_tables(state.born())
     hashes = born.column("_hash").to_pylist()
     assert hashes == sorted(hashes)
     if table.order:

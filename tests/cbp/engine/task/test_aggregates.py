@@ -160,7 +160,9 @@ def test_changes_of_a_view_do_not_add_up_over_supersteps(tmp_path: Path) -> None
     dataflow = loop_of(Ranks(), links="src BIGINT, dst BIGINT")
     links = [{"src": n, "dst": dst % 12} for n in range(12) for dst in (n + 1, n * n + 2)]
     for spool, fits in ((500, True), (DEFAULT_LIMITS.spool_bytes, False)):
-        limits = replace(DEFAULT_LIMITS, spool_bytes=spool, whole_run_bytes=15_000)
+        limits = replace(
+            DEFAULT_LIMITS, spool_bytes=spool, whole_run_bytes=15_000, whole_run_spill=0
+        )
         folder = tmp_path / str(spool)
         driver = Driver(LocalEngine(cache=str(folder / "c"), limits=limits), dataflow, folder / "t")
         driver.feed("s_links", links)

@@ -28,10 +28,12 @@ from tests.loops import (
     Components,
     ComponentsByEpochs,
     Fails,
+    Gains,
     Ripples,
     Swells,
     Tides,
     Waves,
+    WavesMerged,
     least_labels,
     loop_of,
 )
@@ -68,6 +70,23 @@ CASES: dict[str, tuple[type, str, str, st.SearchStrategy[Any]]] = {
         ),
     ),
     "waves": (Waves, "edges", "src BIGINT, dst BIGINT", _links),
+    "merged": (WavesMerged, "edges", "src BIGINT, dst BIGINT", _links),
+    "gains": (
+        Gains,
+        "items",
+        "k BIGINT, n BIGINT, at DOUBLE, note STRING",
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "k": st.integers(0, 4),
+                    "n": st.integers(-20_000, 20_000),
+                    "at": st.sampled_from(NUMBERS),
+                    "note": st.sampled_from(["a", "b", None]),
+                }
+            ),
+            max_size=6,
+        ),
+    ),
 }
 
 
@@ -294,13 +313,17 @@ def test_a_snapshot_waits_until_it_is_worth_its_cost(tmp_path: Path) -> None:
     assert SuperstepLog(cast(Any, plan)).newest() is None
 
 
+@pytest.mark.parametrize("spill", [0, 1], ids=["memory", "disk"])
 @pytest.mark.parametrize("case", ["messages", "state"])
-def test_a_loop_without_room_is_refused_and_changes_nothing(case: str, tmp_path: Path) -> None:
+def test_a_loop_without_room_is_refused_and_changes_nothing(
+    case: str, spill: int, tmp_path: Path
+) -> None:
     """Before memory is gone: with its stage, superstep and bytes; with room, the same run ends."""
     many = case == "messages"
     dataflow = loop_of(Swells(), items="k BIGINT, n BIGINT") if many else None
     dataflow = dataflow or loop_of(Components(), links="src BIGINT, dst BIGINT")
-    small = replace(DEFAULT_LIMITS, whole_run_bytes=100_000 if many else 3_000)
+    most = 100_000 if many else 3_000
+    small = replace(DEFAULT_LIMITS, whole_run_bytes=most, whole_run_spill=spill)
     driver = Driver(LocalEngine(cache=f"{tmp_path}/c", limits=small), dataflow, tmp_path / "t")
     path = [{"src": node, "dst": node + 1} for node in range(40)]
     driver.feed(*("s_items", [{"k": 1, "n": 12}]) if many else ("s_links", path))
@@ -308,11 +331,38 @@ def test_a_loop_without_room_is_refused_and_changes_nothing(case: str, tmp_path:
         driver.run_until_idle()
     details = caught.value.details
     assert details["bytes"] > details["bytes_max"] == small.whole_run_bytes
-    assert (details["stage"], details["superstep"]) == ("stage", 10 if many else 1)
+    assert (details["stage"], details["on_disk"]) == ("stage", bool(spill))
+    if not spill:
+        assert details["superstep"] == (10 if many else 1)
     driver.engine = LocalEngine(cache=f"{tmp_path}/c")
     driver.run_until_idle()
     (figures,) = driver.figures
     assert figures["supersteps"] > 10
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_loop_larger_than_its_memory_ends_as_one_that_fits(case: str, tmp_path: Path) -> None:
+    """Refused without temporary files; with them, states, views and outputs are the reference's."""
+    translator, name, schema, _ = CASES[case]
+    dataflow = loop_of(translator(), **{name: schema})
+    rows: dict[str, list[dict[str, Any]]] = {
+        "links": [{"src": node, "dst": node + 1} for node in range(30)],
+        "edges": [{"src": node, "dst": node + 1} for node in range(30)],
+        "orders": [{"k": k, "to": "a", "verb": "put", "n": n} for k in "abc" for n in range(7)],
+        "items": [{"x": float(n), "k": n % 5, "n": n, "at": n / 2, "note": "a"} for n in range(40)],
+    }
+    names = {field.partition(" ")[0] for field in schema.split(", ")}
+    epochs = [
+        {name: [{k: v for k, v in row.items() if k in names} for row in rows[name]]} for _ in "ab"
+    ]
+    small = replace(small_limits(), whole_run_bytes=500, whole_run_spill=0)
+    refused = Driver(LocalEngine(cache=f"{tmp_path}/r", limits=small), dataflow, tmp_path / "r")
+    refused.feed(f"s_{name}", epochs[0][name])
+    with pytest.raises(RunTooLargeError):
+        refused.run_until_idle()
+    limits = replace(small, whole_run_spill=1 << 20)
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/c", limits=limits), dataflow, tmp_path / "t")
+    assert_same(dataflow, driver, epochs)
 
 
 def test_a_failed_loop_leaves_nothing(tmp_path: Path) -> None:

@@ -85,17 +85,17 @@ def test_a_foreign_object_is_not_sent():
 
 def test_reports_are_sorted_by_kind():
     """Each kind has its place; what the next phase reports is kept for that, but its failure."""
-    reported = Reported.of([one for one in SENT if not isinstance(one, Failed | MessageMisplaced)])
+    reported = Reported([one for one in SENT if not isinstance(one, Failed | MessageMisplaced)])
     assert not reported.misplaced
     assert reported.groups == 3
     assert reported.next_phase == [NewStateFile(*_FILE), Counts({"groups": 1})]
-    placed = [one for many in vars(reported).values() if isinstance(many, list) for one in many]
-    assert len(placed) == len(SENT) - 3 + 2
+    placed = [one for kind in {*map(type, SENT)} for one in reported.all(kind)]
+    assert len(placed) == len(SENT) - 3
     raise_first_error(reported)
     behind = NextPhase((_FAILED, MessageMisplaced()))
-    reported = Reported.of([Counts({"groups": 3}), behind])
+    reported = Reported([Counts({"groups": 3}), behind])
     assert reported.misplaced
-    assert reported.failed == [_FAILED]
+    assert reported.all(Failed) == [_FAILED]
 
 
 def test_the_error_that_is_raised_is_always_the_same():
@@ -105,5 +105,5 @@ def test_the_error_that_is_raised_is_always_the_same():
     expected = min((one.error() for one in failed), key=lambda error: error.message)
     for order in (sent, sent[::-1]):
         with pytest.raises(type(expected)) as caught:
-            raise_first_error(Reported.of(order))
+            raise_first_error(Reported(order))
         assert caught.value.as_dict() == json.loads(json.dumps(expected.as_dict()))

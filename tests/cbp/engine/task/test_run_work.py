@@ -178,7 +178,7 @@ def test_a_call_without_room_is_refused_and_changes_nothing(epochs: int, tmp_pat
         if epoch < epochs - 1:
             driver.run_until_idle()
     before = len(driver.state("stage", "held"))
-    small = EngineLimits(whole_run_bytes=15_000)
+    small = EngineLimits(whole_run_bytes=15_000, whole_run_spill=0)
     with_room, driver.engine = driver.engine, LocalEngine(cache=f"{tmp_path}/c", limits=small)
     with pytest.raises(RunTooLargeError, match="CBP_WHOLE_RUN_BYTES_MAX"):
         driver.run_until_idle()

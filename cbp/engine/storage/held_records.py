@@ -1,0 +1,237 @@
+"""What a run holds until it ends: in memory while there is room, in mapped temporary files beyond.
+
+    records -> HeldRecords -> Room: more than half of the memory is taken?
+                                '-> the largest holders -> temporary files -> mapped again
+
+A `Room` counts the bytes that one call of a whole run, or a loop, holds. Once more than half of the
+bytes that it may hold in memory are taken, its largest holders write their records to temporary
+files, and from then on hold a memory map of these: the same records in the same order, whose pages
+the system may drop. So only what cannot be mapped counts against the bound of the memory. The files
+have a bound of their own, many times as large.
+
+Guaranteed: where a record is held changes no result. The files have no name
+(`cbp.engine.storage.spill_files`), so none is left behind, however the process ends; the space of
+one is free once nobody holds its records any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.spill_files import BatchFile
+from cbp.errors import RunTooLargeError
+
+_MEMORY_SHARE = 2
+"""Holders are asked to use files once more than this part (a half) of the memory is taken."""
+
+_LEAST_BYTES, _LEAST_SHARE = 1 << 20, 64
+"""A file has at least so many bytes, or this part of the memory if that is less."""
+
+_PIECE_BYTES, _PIECE_SHARE, _PIECE_LEAST = 16 << 20, 64, 1 << 10
+"""While room is scarce, at most so many bytes, this part of the memory, at least so many bytes are
+made at a time."""
+
+_BATCH_BYTES = 4 << 20
+"""Small tables are written together, in batches of about so many bytes."""
+
+
+class Holder(Protocol):
+    """Holds records for a room."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it holds in memory, and could hold in a file."""
+        ...
+
+    def spill(self) -> None:
+        """Hold these in a file, and count that (`Room.moved`)."""
+        ...
+
+
+@dataclass
+class Room:
+    """The bytes that one call, or a loop, holds, in memory and in temporary files.
+
+    Attributes:
+        stage: The stage, for the error.
+        most: How many bytes it may hold in memory.
+        most_on_disk: How many it may hold in temporary files; with 0, it has no such files.
+        taken: Bytes in memory now.
+        on_disk: Bytes in temporary files now.
+        superstep: The superstep of a loop, from 1, for the error; `None` for one call.
+        holders: Hold records that can go to a file.
+    """
+
+    stage: str
+    most: int
+    most_on_disk: int = 0
+    taken: int = 0
+    on_disk: int = 0
+    superstep: int | None = None
+    holders: list[Holder] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, stage: str, limits: EngineLimits) -> Room:
+        """Return the room of a run of a stage."""
+        return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
+
+    def take(self, records: pa.Table) -> pa.Table:
+        """Return the records, once there is room for them in memory.
+
+        Raises:
+            RunTooLargeError: There is not.
+            DiskFullError: What holders have does not fit in the folder of temporary files.
+        """
+        self.hold(records.nbytes)
+        return records
+
+    def hold(self, size: int) -> None:
+        """Count this many more bytes in memory; see `take`."""
+        self.taken += size
+        least = min(_LEAST_BYTES, self.most // _LEAST_SHARE)
+        while self.holders and not self.has(0):
+            largest = max(self.holders, key=lambda one: one.memory)
+            if largest.memory <= least:
+                break
+            largest.spill()
+        if self.taken > self.most:
+            raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)
+
+    def has(self, size: int) -> bool:
+        """Return whether this many more bytes can stay in memory, or must."""
+        return not self.most_on_disk or self.taken + size <= self.most // _MEMORY_SHARE
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of records to make at a time if there is no room for all."""
+        return min(_PIECE_BYTES, max(_PIECE_LEAST, self.most // _PIECE_SHARE))
+
+    def moved(self, size: int) -> None:
+        """Count this many bytes as those of a file, no longer as those in memory."""
+        self.taken -= size
+        self.hold_on_disk(size)
+
+    def hold_on_disk(self, size: int) -> None:
+        """Count this many more bytes in files.
+
+        Raises:
+            RunTooLargeError: Files would have too many.
+        """
+        self.on_disk += size
+        if self.on_disk > self.most_on_disk:
+            raise RunTooLargeError(
+                self.stage, self.most_on_disk, self.on_disk, self.superstep, on_disk=True
+            )
+
+    def free(self, memory: int, on_disk: int = 0) -> None:
+        """Count that bytes are no longer held."""
+        self.taken -= memory
+        self.on_disk -= on_disk
+
+    def keep(self, pieces: Iterable[pa.Table]) -> pa.Table:
+        """Return pieces, of which there is one at least, as one table that is held from now on.
+
+        Each piece is asked for once there is room for those before it, so a table of any size can
+        be made of pieces that fit in memory.
+
+        Raises:
+            RunTooLargeError: There is no room.
+            DiskFullError: The folder of temporary files is full.
+        """
+        held = HeldRecords(self)
+        try:
+            for piece in pieces:
+                held.add(piece)
+            return pa.concat_tables(held.tables)
+        finally:
+            self.holders.remove(held)
+
+
+class HeldRecords:
+    """Records of one schema in the order in which they came.
+
+    Attributes:
+        tables: Them, as they came, or several of them together.
+        memory: Bytes of them in memory.
+        on_disk: Bytes of them in files.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self.tables: list[pa.Table] = []
+        self._mapped = 0
+        self.memory = self.on_disk = 0
+        room.holders.append(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return self.memory + self.on_disk
+
+    def add(self, records: pa.Table) -> None:
+        """Hold records behind the others. Raises as `Room.take`."""
+        self.tables.append(records)
+        size = int(records.nbytes)
+        self.memory += size
+        self._room.hold(size)
+
+    def spill(self) -> None:
+        """Hold all in files; see `Holder`."""
+        size, self.memory = self.memory, 0
+        self.on_disk += size
+        self.tables[self._mapped :] = [mapped(self.tables[self._mapped :])]
+        self._mapped = len(self.tables)
+        self._room.moved(size)
+
+    def take(self) -> list[pa.Table]:
+        """Return all, and hold nothing any more."""
+        tables, self.tables, self._mapped = self.tables, [], 0
+        self._room.free(self.memory, self.on_disk)
+        self.memory = self.on_disk = 0
+        return tables
+
+    def move(self) -> HeldRecords:
+        """Return a holder of all, which leaves them where they are; this one holds nothing."""
+        other = HeldRecords(self._room)
+        self._room.holders.remove(other)
+        other.memory, other.on_disk = self.memory, self.on_disk
+        self.memory = self.on_disk = 0
+        other.tables = self.take()
+        return other
+
+
+def mapped(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables of one schema as one that is a view of a temporary file.
+
+    Raises:
+        DiskFullError: The file does not fit.
+        AddressSpaceError: It can neither be mapped nor read.
+    """
+    file = BatchFile(tables[0].schema)
+    try:
+        for table in _together(tables):
+            file.write(table)
+        return file.whole()
+    finally:
+        file.close()
+
+
+def _together(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables; small neighbours as one batch."""
+    some, size = list[pa.Table](), 0
+    for table in tables:
+        if some and size + table.nbytes > _BATCH_BYTES:
+            yield pa.concat_tables(some).combine_chunks()
+            some, size = [], 0
+        some.append(table)
+        size += table.nbytes
+        if size > _BATCH_BYTES:
+            yield table if len(some) == 1 else pa.concat_tables(some).combine_chunks()
+            some, size = [], 0
+    if some:
+        yield pa.concat_tables(some).combine_chunks()

@@ -1,0 +1,49 @@
+"""Runs that hold more than their memory: the same results, in a bounded anonymous memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fresh import REPOSITORY
+
+ROOM_MB = 8
+
+
+def run(what: str, megabytes: int, folder: Path) -> dict[str, Any]:
+    """Return what a process of its own prints; its temporary files are below the folder."""
+    temporary = folder / "temporary"
+    temporary.mkdir(parents=True)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spilled_runs", what, str(megabytes), str(folder)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not list(temporary.iterdir()), "no file has a name"
+    step: dict[str, Any] = json.loads(done.stdout)
+    assert step["records"] == step["expected"]
+    return step
+
+
+@pytest.mark.parametrize("what", ["loop", "whole"])
+def test_anonymous_memory_stays_bounded(what: str, tmp_path: Path) -> None:
+    """Messages, state and changes of a view of a loop, or reads and puts of a whole run.
+
+    Much less than the same run takes that has room for all.
+    """
+    small = run(what, ROOM_MB, tmp_path / "small")
+    large = run(what, 2_048, tmp_path / "large")
+    print(what, small, large)
+    assert small["anonymous_bytes"] < large["anonymous_bytes"] / 2
+    assert small["anonymous_bytes"] < 16 * ROOM_MB << 20
