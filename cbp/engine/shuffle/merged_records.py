@@ -186,4 +186,5 @@ def _largest(column: pa.Array) -> int:
     if not len(column):
         return 0
     ends = pc.min_max(column)
-    return max(abs(ends["min"].as_py()), abs(ends["max"].as_py()))
+    largest: int = max(abs(ends["min"].as_py()), abs(ends["max"].as_py()))
+    return largest
