@@ -145,7 +145,7 @@ def _grouped(
 def _with_values(
     table: pa.Table, name: str, values: pa.Array, is_merged: npt.NDArray[np.bool_], order: Rows
 ) -> pa.Table:
-    """Return a table whose column has what is kept of groups, where a row stands for several.
+    """Return a table whose column has what is kept of groups, where one row represents several.
 
     Args:
         values: Those of the groups; rows that were left apart lie behind them.
@@ -186,4 +186,5 @@ def _largest(column: pa.Array) -> int:
     if not len(column):
         return 0
     ends = pc.min_max(column)
-    return max(abs(ends["min"].as_py()), abs(ends["max"].as_py()))
+    largest: int = max(abs(ends["min"].as_py()), abs(ends["max"].as_py()))
+    return largest
