@@ -39,7 +39,7 @@ from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
-from cbp.engine.task.reports import GroupFailed, ProcessChanged, SetAside, TaskReport
+from cbp.engine.task.reports import Counts, GroupFailed, ProcessChanged, SetAside, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError, DefinitionError, Mistake
 from cbp.model.dataflow.stage import Form
@@ -303,7 +303,7 @@ def _tasks(jobs: Sequence[TaskPlan], reported: Reported) -> dict[str, float]:
     """Return how many tasks ran, and how many a loop would have had if slots had been free."""
     if not jobs or jobs[0].spec.supersteps == 1:
         return {"tasks": max((job.tasks for job in jobs), default=0)}
-    (job,), ran = jobs, len(reported.counts)  # an executor may give it fewer
+    (job,), ran = jobs, len(reported.all(Counts))  # an executor may give it fewer
     return {"tasks": ran, **({LOOP_WORTH: job.worth} if job.worth > ran else {})}
 
 
