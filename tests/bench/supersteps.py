@@ -5,7 +5,6 @@
     python -m tests.bench.supersteps --columns 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --room 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --tasks 5        # one task and two
-    python -m tests.bench.supersteps --tasks 5 --engine spark        # the same in barrier jobs
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
@@ -52,7 +51,7 @@ from cbp import (
     TranslateArrow,
     View,
 )
-from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.workers.executor import WorkerExecutor
@@ -301,21 +300,8 @@ def log_costs(rounds: int) -> None:
     print(f"writing the log took {100 * statistics.median(shares):.1f} % of the loop's time")
 
 
-def engine_of(kind: str, tasks: int) -> DirectEngine:
-    """Return an engine whose loops have so many tasks, from two records on."""
-    limits = replace(DEFAULT_LIMITS, rows_per_loop_task=1, rows_per_barrier_task=1)
-    cache = tempfile.mkdtemp(dir=PLACE.name)
-    if kind == "local":
-        workers = WorkerExecutor(free_max=tasks, loop_tasks_max=tasks)
-        return LocalEngine(cache=cache, executor=workers, limits=limits)
-    from cbp.engine.spark import SparkEngine, SparkSettings
-
-    settings = SparkSettings(master="local[2]", resident_workers=0)
-    return SparkEngine(settings, cache=cache, limits=limits)
-
-
 def timed(
-    engine: DirectEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
+    engine: LocalEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
 ) -> tuple[float, int]:
     """Return the seconds of a run by the clock, and the number of its supersteps."""
     flow = DataflowBuilder("loop")
@@ -331,13 +317,15 @@ def timed(
     return seconds, int(figures["supersteps"])
 
 
-def in_tasks(kind: str, rounds: int) -> None:
+def in_tasks(rounds: int) -> None:
     """Print what an exchange costs, and what a second task gains."""
     edges = real_graphs.power_law(4_000, 16_000)
     both = np.concatenate([edges, edges[:, ::-1]])
     links = [{"src": src, "dst": dst} for src, dst in both.tolist()]
     empty, heavy = "k BIGINT, n BIGINT", "src BIGINT, dst BIGINT"
-    engine = engine_of(kind, 2)
+    limits = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
+    cache, workers = tempfile.mkdtemp(dir=PLACE.name), WorkerExecutor(free_max=2, loop_tasks_max=2)
+    engine = LocalEngine(cache=cache, executor=workers, limits=limits)
     print("| tasks | an almost empty superstep, ms | a bulk loop of 20 rounds, s |")
     print("| --- " * 3 + "|", flush=True)
     took: dict[int, tuple[list[float], list[float]]] = {1: ([], []), 2: ([], [])}
@@ -359,7 +347,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     for way in ("--log", "--columns", "--room", "--tasks"):
         parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
-    parser.add_argument("--engine", choices=["local", "spark"], default="local")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the graph on columns")
     chosen = parser.parse_args()
@@ -367,7 +354,7 @@ def main() -> None:
         log_costs(chosen.log)
         return
     if chosen.tasks:
-        in_tasks(chosen.engine, chosen.tasks)
+        in_tasks(chosen.tasks)
         return
     if chosen.columns or chosen.room:
         edges = real_graphs.power_law(chosen.nodes, chosen.edges)

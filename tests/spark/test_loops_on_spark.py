@@ -20,9 +20,7 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark.jobs import BarrierJobs, NoSlotsError
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.dataflow import Dataflow
 from stages.translators.clustering_arrow import ClusteringArrow
 from stages.translators.components import Components
@@ -32,8 +30,8 @@ from stages.translators.strong_components_arrow import StrongComponentsArrow
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.fresh import REPOSITORY, run_fresh
-from tests.limited import limits_of, with_limits
-from tests.loops import Fails, Ranks, Waves, loop_of
+from tests.limited import limits_of
+from tests.loops import Ranks, Waves, loop_of
 from tests.spark.killed_workers import KillOnce
 from tests.stages.test_gather import Katz, flow_of
 from tests.stages.test_loops_on_arrays import loop_of as on_arrays
@@ -109,62 +107,6 @@ def test_every_epoch_equals_the_reference(
     assert any(figures["jobs_spark"] for figures in driver.figures)
 
 
-@pytest.mark.part(every=2)
-@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
-@pytest.mark.parametrize("case", ["delta", "bulk", "columns"])
-def test_a_barrier_job_gives_the_reference(
-    case: str, shuffled: bool, spark: Any, tmp_path: Path
-) -> None:
-    """Two tasks exchange messages, whichever way the records came."""
-    make, epochs, source = CASES[case]
-    limits = limits_of(shuffled=shuffled, rows_per_barrier_task=2)
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
-    driver = Driver(engine, make(), tmp_path / "t")
-    assert_same(make(), driver, epochs(3)[:2], source=source)
-    assert [figures["tasks"] for figures in driver.figures] == [2, 2]
-    assert all(figures["jobs_spark"] for figures in driver.figures)
-
-
-def test_an_authors_error_in_a_barrier_job_is_that_of_a_single_task(
-    spark: Any, tmp_path: Path
-) -> None:
-    """It is reported, not tried again."""
-    messages = []
-    for rows in (2, 1000):
-        engine = DirectEngine(
-            SparkExecutor(spark),
-            cache=str(tmp_path / "cache"),
-            limits=limits_of(shuffled=False, rows_per_barrier_task=rows),
-        )
-        dataflow = loop_of(Fails(), items="k BIGINT, n BIGINT")
-        driver = Driver(engine, dataflow, tmp_path / str(rows))
-        driver.feed("s_items", [{"k": k, "n": 9} for k in range(0, 60, 5)])
-        with pytest.raises(AuthorCodeError) as caught:
-            driver.run_until_idle()
-        messages.append(caught.value.message)
-    assert messages[0] == messages[1]
-
-
-class Refusing(BarrierJobs):
-    """Barrier jobs that get no slots."""
-
-    def run(self, *_: Any) -> list[str]:
-        """Raise."""
-        raise NoSlotsError
-
-
-def test_a_loop_without_its_slots_has_one_task(spark: Any, tmp_path: Path) -> None:
-    """And its run says so."""
-    make, epochs, source = CASES["columns"]
-    executor = SparkExecutor(spark)
-    executor._barriers = Refusing(spark.sparkContext, 1)
-    limits = limits_of(shuffled=False, rows_per_barrier_task=2)
-    engine = DirectEngine(executor, cache=str(tmp_path / "cache"), limits=limits)
-    driver = Driver(engine, make(), tmp_path / "t")
-    assert_same(make(), driver, epochs(3)[:1], source=source)
-    assert [(one["tasks"], one["loop_worth"]) for one in driver.figures] == [(1, 2)]
-
-
 @dataclass(frozen=True)
 class KillExecutor(KillOnce):
     """Kills the executor of its own process, and itself, at the first passage of a point."""
@@ -213,13 +155,6 @@ def run_on_cluster(folder: Path, whole: bool) -> None:
         driver = Driver(engine, make(), folder / case)
         assert_same(make(), driver, epochs(5), source=source)
         print(case, flush=True)
-    # Tasks of a barrier job are counted each by itself, so one dies in the same superstep.
-    together = EngineLimits(superstep_log_ms=0, rows_per_barrier_task=2)
-    for killer in (KillOnce, KillExecutor):
-        if whole or killer is KillOnce:
-            place = folder / f"together-{killer.__name__}"
-            other = with_limits(engine, together)
-            assert_goes_on(other, place, killer, "bulk", "supersteps_before")
     for case, figure in (("bulk", "supersteps_before"), ("gather", "notes_before")):
         for killer in (KillOnce, KillExecutor):
             if whole or (case == "bulk") == (killer is KillOnce):

@@ -142,16 +142,11 @@ def run_together(
     part: int,
     attempt: str,
     gather: Gather,
-    *,
-    host: str = "",
-    work: Callable[[StageTask], list[TaskReport]] = lambda task: task.run_arranged(),
 ) -> list[TaskReport]:
     """Run one of several tasks that exchange messages; return its reports.
 
     Args:
         gather: Gives a text to all tasks and returns those of all; called once.
-        host: An address of this machine at which all others reach it; `""` means loopback.
-        work: What the task does; by default it reads its part of the increment itself.
 
     Returns:
         The reports; none if another task has failed, which has the error.
@@ -160,11 +155,11 @@ def run_together(
         PeerGoneError: The process of another task is gone.
     """
     # Imported here: most workers never run a loop in several tasks.
-    from cbp.engine.shuffle.flight_exchange import LOOPBACK, connected
+    from cbp.engine.shuffle.flight_exchange import connected
 
     try:
-        with connected(part, task.tasks, gather, host=host or LOOPBACK) as exchange:
-            return work(kind(task, part, attempt, exchange))
+        with connected(part, task.tasks, gather) as exchange:
+            return kind(task, part, attempt, exchange).run_arranged()
     except PeerGoneError as gone:
         if gone.broken:
             raise

@@ -78,7 +78,7 @@ class Preparer:
             bypass,
             limits.whole_run_bytes,
             self.executor.loop_tasks_max,
-            limits.rows_per_task_of_loop(on_spark=bypass is not None),
+            limits.rows_per_loop_task,
         )
 
     def maintains_outputs(self, epoch: int) -> bool:

@@ -188,8 +188,8 @@ class Planner:
     def _loop_tasks(self, plan: RunPlan, records: int, states: Mapping[str, StateTable]) -> int:
         """Return how many tasks a loop is worth."""
         most = plan.slots_of(self.executor.loop_tasks_max)
-        each = self.limits.rows_per_task_of_loop(on_spark=self.executor.bypass is not None)
-        worth = -(-_loop_rows(plan, records, states, self.limits) // each)
+        rows = _loop_rows(plan, records, states, self.limits)
+        worth = -(-rows // self.limits.rows_per_loop_task)
         return max(1, min(most, worth, plan.node.buckets))
 
     def _looked_up(self, stage: str, spec: LookupSpec, one: LookedUp) -> LookupTable:

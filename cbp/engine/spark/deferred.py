@@ -38,6 +38,7 @@ class DeferredExecutor:
     """
 
     shuffles = True
+    loop_tasks_max = 1
 
     def __init__(
         self,
@@ -49,7 +50,6 @@ class DeferredExecutor:
     ) -> None:
         self._seconds = seconds
         self._make, self.slots, self.bypass = make, slots, bypass
-        self.loop_tasks_max = slots
         self._changed = threading.Condition()
         self._executor: Executor | None = None
         self._error: CbpError | None = None
@@ -101,8 +101,8 @@ class DeferredExecutor:
             executor.cancel(run)
 
     def loop_slots(self) -> int:
-        """Return how many tasks of a loop could run now; 1 until Spark has started."""
-        return self._executor.loop_slots() if self._executor is not None else 1
+        """Return 1: a loop has one task on Spark."""
+        return 1
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that wait for a slot; none before the start."""

@@ -10,9 +10,6 @@ shuffle and all planning: such a job is a plain RDD of task numbers, which costs
 empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
 run its tasks (`cbp.model.plan.lanes`).
 
-A large loop within a run has several tasks, in one barrier job, which exchange its messages
-(`cbp.engine.spark.jobs`).
-
 State is never shuffled: a task opens its buckets' files itself. Tasks return reports of the
 files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
 the files of a retried or speculated twin.
@@ -31,17 +28,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.run.executor import joined_reports
 from cbp.engine.shuffle.routing_keys import computes
-from cbp.engine.spark.jobs import (
-    CLUSTER_TRIES,
-    BarrierJobs,
-    NoSlotsError,
-    WorkerVariables,
-    is_unreadable,
-    jobs_of,
-    starved,
-)
+from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
@@ -54,12 +42,10 @@ from cbp.engine.spark.tasks import (
     arranged,
     as_task,
     group_task,
-    loop_task,
     nothing,
     nothing_in_arrow,
     numbered,
     shared_out,
-    shuffled_loop_task,
 )
 from cbp.engine.spark.worker_pool import WorkerPool
 from cbp.engine.task.record_task import record_shares
@@ -107,6 +93,7 @@ class SparkExecutor:
     """
 
     shuffles = True
+    loop_tasks_max = 1
 
     def __init__(
         self,
@@ -125,9 +112,6 @@ class SparkExecutor:
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
         self.residents = WorkerPool(most, _environment(spark))
-        tries = 1 if self._placement.is_local else CLUSTER_TRIES
-        self._barriers = BarrierJobs(spark.sparkContext, tries)
-        self.loop_tasks_max = self._barriers.tasks_max(self.slots)
         self._variables = WorkerVariables.of(spark.sparkContext)
         self._expressions, self._queries = SqlKeys(spark), Queries(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
@@ -139,8 +123,8 @@ class SparkExecutor:
         return self.spark.sparkContext.defaultParallelism
 
     def loop_slots(self) -> int:
-        """Return how many slots are free at this moment; at least 1."""
-        return max(1, min(self.loop_tasks_max, self._barriers.slots_free()))
+        """Return 1: a loop has one task on Spark."""
+        return 1
 
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.
@@ -191,47 +175,11 @@ class SparkExecutor:
             bodies = job.bodies(partial(self._require_going, plan.run))
             return [*bodies, encode([JobLane(Lane.SQL)])]
         task = self._placed(plan, task)
-        if task.spec.supersteps > 1 and task.tasks > 1:
-            try:
-                return self._together(plan, task)
-            except NoSlotsError:
-                task = replace(task, tasks=1)
         if not self._shuffles(plan, task):
             own = partial(arranged, task, self._kind)
             return self._without_shuffle(plan, task, task.tasks, own)
         frame = shuffled(self.spark, plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [*(row.body for row in frame.collect()), encode([JobLane(Lane.SPARK)])]
-
-    def _together(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        """Run the tasks of a loop at the same time, in a barrier job.
-
-        Raises:
-            NoSlotsError: It did not get its slots.
-        """
-        texts = self._barriers.run(
-            f"{plan.run}-together",
-            task.tasks,
-            partial(self._barrier_job, plan, task),
-            partial(self._is_lost, plan),
-        )
-        reports = joined_reports([decode(text) for text in texts])
-        return [encode([*reports, JobLane(Lane.SPARK)])]
-
-    def _barrier_job(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        self._require_going(plan.run)
-        if self._shuffles(plan, task):
-            run = shuffled_loop_task(task, self._kind)
-            frame = shuffled(self.spark, plan, task).mapInArrow(run, RESULT, barrier=True)
-            return [row.body for row in frame.collect()]
-        numbers = self.spark.sparkContext.parallelize(range(task.tasks), task.tasks)
-        work = partial(loop_task, task, self._kind)
-        return numbers.barrier().mapPartitions(work).collect()
-
-    def _is_lost(self, plan: RunPlan, exc: Exception) -> bool:
-        """Return whether a task of a job was lost, so that another try may succeed."""
-        return not isinstance(self._coded(exc, plan), SparkLostError | RunCancelledError) and (
-            carried_error(str(exc)) is None
-        )
 
     def _require_going(self, run: str) -> None:
         if run in self._cancelled:

@@ -70,10 +70,6 @@ _SETTINGS = {
         "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
     ),
     "spark.scheduler.mode": "FAIR",
-    # A barrier job for which there are too few slots fails soon, and its loop has one task. By
-    # default Spark looks every 15 s, for ten minutes.
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "10",
     # Index copies are worth a short wait for the executor that has them, not the default of 3 s.
     "spark.locality.wait": "100ms",
     # Wrong records would be worse than a failed run: never skip a file.

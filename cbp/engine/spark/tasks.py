@@ -4,7 +4,6 @@
     group_task      after it: a task's records, in order
     arranged        without a shuffle: a task reads the increment itself
     shared_out      the files of a record-wise stage
-    loop_task, shuffled_loop_task     a task of a loop of several, in a barrier job
 
 Resident workers run the last two as well (`cbp.engine.spark.worker_pool`).
 
@@ -21,16 +20,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import BarrierTaskContext, TaskContext
+from pyspark import TaskContext
 
-from cbp.clock import MACHINE
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.columnar.key_hash import first_bucket
-from cbp.engine.run.executor import run_together
 from cbp.engine.shuffle.combine import combined
 from cbp.engine.shuffle.destinations import copies
-from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
@@ -43,9 +39,6 @@ from cbp.model.author.decimals import author_decimals
 RESULT = "body string"
 PLACE = "_place"
 """Column of a record that several groups share: the first bucket of the task that gets it."""
-
-LOSS_SECONDS = 5.0
-"""How long Spark has to notice that a task of a barrier job is lost, before another one says so."""
 
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 Work = Callable[[int, str], list[str]]
@@ -82,43 +75,6 @@ def numbered(work: _Numbered, number: Iterable[int]) -> list[str]:
     # new one.
     deque(number, maxlen=0)
     return work()
-
-
-def loop_task(plan: TaskPlan, kind: type[StageTask], numbers: Iterable[int]) -> Iterator[str]:
-    """Run a task of a loop in a barrier job; it reads its part of the increment itself."""
-    deque(numbers, maxlen=0)
-    yield encode(_exchanging(plan, kind, lambda task: task.run_arranged()))
-
-
-def shuffled_loop_task(plan: TaskPlan, kind: type[StageTask]) -> _Task:
-    """Return the function that runs a task of a loop in a barrier job, on its shuffled records."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from reported(_exchanging(plan, kind, lambda task: task.run(batches)))
-
-    return run
-
-
-def _exchanging(
-    plan: TaskPlan,
-    kind: type[StageTask],
-    work: Callable[[StageTask], list[TaskReport]],
-    wait: Callable[[float], None] = MACHINE.wait,
-) -> list[TaskReport]:
-    """Run one of the tasks of a barrier job, connected with the others.
-
-    It listens at the address by which Spark reaches its executor; at loopback if all tasks are on
-    one machine. If another task is lost, it waits a while, so that the job fails by that one.
-    """
-    context = BarrierTaskContext.get()
-    part, attempt = task_identity()
-    hosts = [one.address.rsplit(":", 1)[0] for one in context.getTaskInfos()]
-    host = hosts[part].strip("[]") if len(set(hosts)) > 1 else ""
-    try:
-        return run_together(kind, plan, part, attempt, context.allGather, host=host, work=work)
-    except PeerGoneError:
-        wait(LOSS_SECONDS)
-        raise
 
 
 def nothing() -> list[str]:

@@ -25,8 +25,6 @@ class EngineLimits:
         rows_per_record_task: Records of a record-wise stage that justify another task.
         rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
             that justify another task. Each superstep costs it an exchange, half a millisecond.
-        rows_per_barrier_task: The same on Spark, where the start of tasks that exchange messages
-            costs more than a second.
         loop_reach: Records of the states that a record which arrives is taken to reach, at most.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
             of it. For more, a job of several tasks saves more time than its start costs.
@@ -123,7 +121,6 @@ class EngineLimits:
     rows_per_task_sql: int = 50_000
     rows_per_record_task: int = 20_000
     rows_per_loop_task: int = 20_000
-    rows_per_barrier_task: int = 200_000
     loop_reach: int = 16
     then_rows: int = 4_000
     arranged_reads: int = 4_000_000
@@ -176,10 +173,6 @@ class EngineLimits:
     def rows_per_task_of(self, form: str) -> int:
         """Return how many records justify another task of a translator of this form."""
         return self.rows_per_task_sql if form == "sql" else self.rows_per_task
-
-    def rows_per_task_of_loop(self, *, on_spark: bool) -> int:
-        """Return how many records that a loop can reach justify another task."""
-        return self.rows_per_barrier_task if on_spark else self.rows_per_loop_task
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only values that differ from the defaults, since each task carries the limits."""
