@@ -1,4 +1,4 @@
-"""Secrets beside the settings that hold them, so that they can be masked.
+"""Secrets beside the settings that hold them: checked, created, and found so that they are masked.
 
 The path of a secret address is one, since messages quote paths alone. And botocore reads the
 environment and a file of credentials where no setting names a key:
@@ -12,8 +12,15 @@ Absent on purpose: secrets that a role of a machine gets over the network; they 
 from __future__ import annotations
 
 import configparser
+import os
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+TOKEN_BYTES = 32
 
 _NAMES = ("aws_secret_access_key", "aws_session_token")
 _FILE, _DEFAULT_FILE = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
@@ -41,3 +48,44 @@ def cloud_secrets(environment: Mapping[str, str]) -> Iterator[str]:
         return  # there is none, or none that botocore could read
     for profile in profiles.values():
         yield from (profile[name] for name in _NAMES if profile.get(name))
+
+
+def require_address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
+    """Return an address; raise `ValueError`, which does not repeat it, for any other text.
+
+    Args:
+        value: The address, or `None` if there is none.
+        schemes: Schemes that are allowed, such as `https`.
+    """
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(value.get_secret_value())
+        valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        begins = " or ".join(f"{one}://" for one in schemes)
+        message = f"is not a valid address; expected one that begins with {begins}"
+        raise ValueError(message)
+    return value
+
+
+def create_token_file(path: Path) -> None:
+    """Write a new token, unless the file exists by then; only its owner may read it.
+
+    Two processes may do so at the same time: one of the two tokens wins.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import secrets
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
@@ -37,12 +36,16 @@ from cbp.errors.masks import (
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.plan.lanes import JOB_START_SECONDS
 from cbp.model.source.bucket_prefix import BucketPrefix
-from controller.secret_values import address_paths, cloud_secrets
+from controller.secret_values import (
+    address_paths,
+    cloud_secrets,
+    create_token_file,
+    require_address,
+)
 
 __all__ = ["MASK", "Settings", "load_settings"]
 
 DELAY_SECONDS_MAX = 24 * 3600
-TOKEN_BYTES = 32
 SECRET_PART_LENGTH_MIN = 6
 """In characters; a shorter password or path is found in ordinary words."""
 
@@ -55,19 +58,20 @@ class Settings(BaseSettings):
         tables: Folder of the tables of all dataflows.
         drop_root: Folder of the drop folders of all sources.
         cache: Folder of index copies, on this machine's own disk; the copies can be removed at any
-        time.
+            time.
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
         host: Address on which the service listens, and which `cbp` connects to.
         port: Port on which the service listens, and which `cbp` connects to.
         engine: `spark`, or `local`: the same files without Spark, on this machine.
         worker_processes: Whether `engine=local` runs translators in processes of their own. Without
-        them, a translator that crashes, calls `os._exit` or uses all memory ends the service.
+            them, a translator that crashes, calls `os._exit` or uses all memory ends the service.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
         whole_run_bytes_max: Bytes of memory that a loop in a run may hold; it needs 8 times as much
-        memory, and may hold 32 times as much in temporary files.
+            memory, and may hold 32 times as much in temporary files.
         superstep_log_seconds: Shortest time between two notes on the progress of a loop within a
-        run; after a kill, the next attempt continues from the last note. 0: after each superstep.
+            run; after a kill, the next attempt continues from the last note. 0: after each
+            superstep.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -75,28 +79,29 @@ class Settings(BaseSettings):
         resident_workers: Processes beside a local Spark that do small runs without a job, at most
             one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
         job_start_seconds: Time that the start of a Spark job takes. A run without a shuffle uses
-        resident workers if this time is more than a tenth of the run's estimated time; 0: no run
-        does.
+            resident workers if this time is more than a tenth of the run's estimated time; 0: no
+            run does.
         plan_optimisations: Whether the service optimises plans in SQL beyond Spark's own rules.
-        `off` gives the same results more slowly; use it to find out whether an error comes from the
-        optimisation.
+            `off` gives the same results more slowly; use it to find out whether an error comes from
+            the optimisation.
         parallel_runs_max: Concurrent runs over all dataflows.
         slow_run_seconds: A run, or the framing of an increment, that takes longer no longer counts
-        for `parallel_runs_max`, so other runs start beside it. If other runs still have no slot,
-        the slow run is cancelled and runs again later. 0 turns off both.
+            for `parallel_runs_max`, so other runs start beside it. If other runs still have no
+            slot, the slow run is cancelled and runs again later. 0 turns off both.
         slow_runs_max: Concurrent runs that do not count for `parallel_runs_max`.
         run_seconds_max: Time limit of one run, and of framing one increment; 0 means no limit. A
             stage may have its own.
         runnable_seconds_max: Time limit of one answer of an author's Runnable; 0 means no limit.
         failures_max: Attempts of one run before its stage stops. Operating failures (a full disk,
-        an unreachable database, a lost Spark) do not count: the run is retried until they are over.
+            an unreachable database, a lost Spark) do not count: the run is retried until they are
+            over.
         retry_delays_seconds: Pause after the first, second... failed attempt; the last value
-        repeats.
+            repeats.
         retry_seconds_max: Limit up to which the pause doubles for operating failures.
         lease_seconds: If the leader does not renew its lease for this time, another controller on
-        the same PostgreSQL database becomes the leader.
+            the same PostgreSQL database becomes the leader.
         advertise_url: URL at which other machines reach this service; by default made from host and
-        port.
+            port.
         tick_seconds: Longest time between two ticks of the loop.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
         scan_seconds: Time between two listings of a drop folder that sends no events, such as one
@@ -107,11 +112,11 @@ class Settings(BaseSettings):
         keep_versions_max: How many versions of a table stay readable at most, whatever their age.
         keep_hours: How long a version stays readable after a newer one has replaced it.
         keep_inputs_hours: How long an increment of a source is kept after all stages have read it;
-        a dataflow may override this, and `keep_inputs_bytes`, for a source.
+            a dataflow may override this, and `keep_inputs_bytes`, for a source.
         keep_inputs_bytes: Most bytes that the increments of one source may take, whatever their
-        age; 0 means no limit.
+            age; 0 means no limit.
         keep_inputs_increments: Most increments of one source that are kept, whatever their age; 0
-        means no limit.
+            means no limit.
         keep_finished_hours: How long a dropped file that was taken in stays in `finished`.
         keep_finished_bytes: Most bytes that such files of one source may take; 0 means no limit.
         keep_runs: Number of runs of a stage that stay listed, with the increments that they wrote.
@@ -119,28 +124,28 @@ class Settings(BaseSettings):
         keep_log_hours: How long log lines of runs are kept.
         keep_log_bytes: Bytes that log lines of runs may take in all.
         dataflows_max: Most dataflows that can be registered, since each has folders that the
-        service lists. Further dataflows that a restart or `cbp recover` finds continue to run.
+            service lists. Further dataflows that a restart or `cbp recover` finds continue to run.
         rebuild_share: Share of the time in which a rebuild beside works, and share of the slots
-        that it uses.
+            that it uses.
         attempt_hours: Longest time for which a task may write; garbage collection leaves younger
-        files alone.
+            files alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
         translators: Python files, and folders, whose translators may be named in a document too;
             see `controller.registry.translator_files`.
         sink_roots: Folders below which sinks may write; by default `<root>/sinks`.
         source_roots: Folders below which sources may read Delta tables; by default
-        `<root>/sources`.
+            `<root>/sources`.
         sink_secrets: Folder of the secrets that sign webhooks of sinks; by default
             `<root>/secrets`.
         source_locations: Prefixes of buckets, such as `s3://bucket/orders/`, from which sources may
-        take in objects; none by default.
+            take in objects; none by default.
         source_list_seconds: Time between two listings of such a location.
         s3_endpoint: Address of the service that hosts the buckets; by default AWS. Locations need
-        `cbp[s3]`.
+            `cbp[s3]`.
         s3_access_key_id, s3_secret_access_key: The key for the buckets. By default botocore finds
-        one in `AWS_ACCESS_KEY_ID` and similar variables, in the file `AWS_SHARED_CREDENTIALS_FILE`,
-        or by the machine's role.
+            one in `AWS_ACCESS_KEY_ID` and similar variables, in the file
+            `AWS_SHARED_CREDENTIALS_FILE`, or by the machine's role.
         token: Bearer token of the API; by default the content of `token_file`.
         body_bytes_max: Size of the largest request, except uploads.
         upload_bytes_max: Size of the largest uploaded file.
@@ -149,34 +154,34 @@ class Settings(BaseSettings):
         event_streams_max: Clients that may follow the events of one instance at a time.
         events_max: How many events are kept at most.
         events_hours: How long events are kept; a client that was away for longer must read
-        everything again.
+            everything again.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
         file_bytes_max: Size of the largest dropped file, compressed if it is.
         decompressed_bytes_max: Size of the largest dropped file, decompressed.
         line_bytes_max: Size of the longest line, or record of a CSV file.
         decompression_ratio_max: Largest ratio of decompressed to compressed bytes of one dropped
-        file.
+            file.
         file_seconds_max: Processor time for one dropped file, in addition to a second for each MiB
             of it that was read or decoded.
         file_memory_bytes_max: Memory of the process that reads one dropped file.
         readers: Processes that answer reads over REST, besides the service's own. By default one
-        less than the number of cores, at least 1 and at most 4, started once clients send many
-        requests.
+            less than the number of cores, at least 1 and at most 4, started once clients send many
+            requests.
         reader_processes: Whether dropped files are read in separate processes. Without them, a file
-        that cannot be read in finite time or memory can hang or end the service.
+            that cannot be read in finite time or memory can hang or end the service.
         query_seconds, query_memory_bytes: Limits of time and memory of one SQL query; beyond them
-        it is stopped.
+            it is stopped.
         query_rows_max: Most rows of an answer; the answer says whether there were more.
         queries_max: Number of SQL queries at a time.
         page_size_default: Items in one page of a list over REST, if the client gives no limit.
         page_size_max: Most items in one page of a list over REST.
         alert_webhook_url: Address to which alerts are sent as JSON by POST; its path can contain
-        secrets.
+            secrets.
         alert_email_to: Addresses to which alerts are sent by e-mail; needs `smtp_url`.
         alert_email_from: The sender of these e-mails.
         smtp_url: `smtp://user:password@host:587` or `smtps://...`, the server that sends them.
         alert_lag_seconds: A dataflow is late if its oldest waiting increment is older than this; 0:
-        never.
+            never.
         alert_repeat_hours: Time after which an alert that persists is sent again; 0 means never.
         otlp_endpoint: Base URL of an OTLP/HTTP receiver that gets a trace of each run, such as
             `http://127.0.0.1:4318`; needs `cbp[telemetry]`.
@@ -188,28 +193,28 @@ class Settings(BaseSettings):
         tls_cert, tls_key: Certificate chain and private key, as PEM files. With them the service
             speaks HTTPS only; they are read again when they are replaced.
         ca: PEM file of certificate authorities that the commands trust; if it is set, they use
-        HTTPS. By default they trust the authorities of the system, and `tls_cert` itself.
+            HTTPS. By default they trust the authorities of the system, and `tls_cert` itself.
         oidc_issuer: Address of an OpenID Connect provider whose tokens are accepted, too.
         oidc_audience: Audience (`aud`) that such a token must have.
         oidc_scope_claim: The claim with the roles of the token's subject, such as
-        `realm_access.roles`.
+            `realm_access.roles`.
         oidc_scopes: Maps roles to scopes (`viewer`, `operator`, `admin`).
         oidc_dataflows_claim: The claim with the dataflows that the token may access; empty: all of
-        them.
+            them.
         oidc_subject_claim: The claim that gives the subject's name in the audit log.
         outbound_hosts: Host names, addresses and networks of your own network to which the service
-        may send requests.
+            may send requests.
         secure_cookies: Whether the session cookie is sent by TLS only. This is automatic if a
-        request came by https; set it behind a proxy that terminates TLS without telling the
-        service.
+            request came by https; set it behind a proxy that terminates TLS without telling the
+            service.
         keep_audit_days: How long entries of the audit log stay.
         audit_rows_max: How many entries of the audit log stay at most.
         umask: Permissions that new files of `cbp serve` and its workers do not get, in octal. Use
-        `007` if the workers of a cluster run as different users of one group.
+            `007` if the workers of a cluster run as different users of one group.
         log_format: Format of the lines of the log.
         log_level: Lowest level of lines that are written to the log.
         token_file: File with the admin's token; created at the first start, with 256 random bits,
-        readable by its owner only.
+            readable by its owner only.
     """
 
     model_config = SettingsConfigDict(env_prefix="CBP_", extra="forbid", validate_default=True)
@@ -379,12 +384,12 @@ class Settings(BaseSettings):
     @field_validator("alert_webhook_url")
     @classmethod
     def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return _address(value, ("http", "https"))
+        return require_address(value, ("http", "https"))
 
     @field_validator("smtp_url")
     @classmethod
     def _mail_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return _address(value, ("smtp", "smtps"))
+        return require_address(value, ("smtp", "smtps"))
 
     @field_validator("spark_conf")
     @classmethod
@@ -537,19 +542,7 @@ class Settings(BaseSettings):
         token = self.read_token()
         if token is not None:
             return token
-        self.token_file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.token_file.with_name(f".{self.token_file.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, self.token_file)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        create_token_file(self.token_file)
         made = self.read_token()
         assert made is not None
         return made
@@ -578,22 +571,6 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         where = _name(error.errors()[0]["loc"])
         message = "; ".join(lines).removeprefix(f"{where}: ")
         raise _wrong(message, rule="settings_invalid", where=where) from None
-
-
-def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
-    """Refuse text that is no address of these schemes; the message does not repeat it."""
-    if value is None:
-        return None
-    try:
-        parts = urlsplit(value.get_secret_value())
-        valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        begins = " or ".join(f"{one}://" for one in schemes)
-        message = f"is not a valid address; expected one that begins with {begins}"
-        raise ValueError(message)
-    return value
 
 
 def _is_secret(annotation: object) -> bool:

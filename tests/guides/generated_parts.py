@@ -145,7 +145,7 @@ def _options() -> str:
 
 def _damages() -> str:
     return "\n\n".join(
-        f"## {one.what}\n\n- shows: {one.shows}\n- lost: {one.lost}\n- mends: {one.mends}"
+        f"## {one.what}\n\n- symptom: {one.shows}\n- loss: {one.lost}\n- repair: {one.mends}"
         for one in DAMAGES
     )
 

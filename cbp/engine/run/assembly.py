@@ -53,10 +53,10 @@ def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
     return {key: Increment(flow, plan.epoch, plan.epoch) for key, flow in flows.items()}
 
 
-_OF_BOTH_PHASES: tuple[type[TaskReport], ...] = (Failed, ProcessChanged, MessageMisplaced)
+_OF_BOTH_PHASES = (Failed, ProcessChanged, MessageMisplaced)
 """What a task that also runs the next phase reports of both."""
 
-T = TypeVar("T", bound=TaskReport)
+T = TypeVar("T")
 
 
 class Reported:
@@ -67,14 +67,14 @@ class Reported:
     """
 
     def __init__(self, reports: Iterable[TaskReport]) -> None:
-        self._by_kind: dict[type[TaskReport], list[Any]] = defaultdict(list)
+        self._by_kind: dict[type, list[Any]] = defaultdict(list)
         self.next_phase: list[TaskReport] = []
         for report in reports:
             if isinstance(report, NextPhase):
                 self.next_phase += report.reports
                 behind = Reported(report.reports)
                 for kind in _OF_BOTH_PHASES:
-                    self._by_kind[kind] += behind.all(kind)
+                    self._by_kind[kind] += behind._by_kind[kind]
             else:
                 self._by_kind[type(report)].append(report)
 
@@ -188,8 +188,13 @@ def _count_dead_letters(figures: dict[str, float]) -> None:
 
 def _bytes_written(reported: Reported) -> int:
     """Return the bytes of all files, without data that is stored inside the intention."""
-    kinds = (OutputFile, BindingsFile, NewStateFile, MergedFile)
-    files = sum(file.size for kind in kinds for file in reported.all(kind))
+    kinds = (
+        reported.all(OutputFile),
+        reported.all(BindingsFile),
+        reported.all(NewStateFile),
+        reported.all(MergedFile),
+    )
+    files = sum(file.size for files in kinds for file in files)
     return files + sum(rows.deletes.size for rows in reported.all(DeletedRows))
 
 

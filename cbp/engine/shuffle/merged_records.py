@@ -145,7 +145,7 @@ def _grouped(
 def _with_values(
     table: pa.Table, name: str, values: pa.Array, is_merged: npt.NDArray[np.bool_], order: Rows
 ) -> pa.Table:
-    """Return a table whose column has what is kept of groups, where a row stands for several.
+    """Return a table whose column has what is kept of groups, where one row represents several.
 
     Args:
         values: Those of the groups; rows that were left apart lie behind them.

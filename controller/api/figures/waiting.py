@@ -11,7 +11,7 @@ from typing import Any
 
 from cbp.model.flow.connector import Connector
 from cbp.model.schedule.waiting import Wait
-from controller.api.answers.schemas import FrameOut, InputWaitOut, WaitOut, Waits
+from controller.api.answers.waits import FrameOut, InputWaitOut, WaitOut, Waits
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, StageRecord, Store
 

@@ -1,7 +1,11 @@
 """The pace of a build beside: it works a share of the time, and gives way to its dataflow.
 
-    works for t seconds -> rests for t * (1 - share) / share, and then while a run of its dataflow
-                           is under way, four times as long at most
+    works for t seconds -> rests for t * (1 - share) / share, and then until no run of its dataflow
+                           was under way for a moment, four times as long at most
+
+Between the runs of updates that follow each other a file is read, or a result published. A build
+that began a unit there would be in the way of the next run, and of every other one at a share of
+one half. So it waits for a pause of `QUIET_SECONDS`.
 
 A build is worked off in small units (a run, a batch that is compared), and rests between two of
 them. So an update waits for the rest of one unit at most, and a build beside a dataflow
@@ -15,6 +19,7 @@ of the engine's slots.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +28,9 @@ from cbp.clock import MACHINE, Clock
 
 GIVES_WAY_MAX = 4
 """The longest that a build gives way, in rests."""
+
+QUIET_SECONDS = 0.1
+"""Runs with shorter pauses follow each other: it gives way in the pauses, too."""
 
 UNIT_SECONDS_MIN = 0.02
 """Less than this is added to the next unit: waiting is not exact."""
@@ -47,6 +55,7 @@ class Pace:
     rested: float = field(init=False, default=0.0)
     _since: float = field(init=False, default=0.0)
     _hurries: bool = field(init=False, default=False)
+    _seen_busy: float = field(init=False, default=-math.inf)
 
     def begin(self) -> None:
         """Begin to count: what was before is no work."""
@@ -74,7 +83,11 @@ class Pace:
             return
         least = began + worked * (1 - self.share) / self.share
         most = least + GIVES_WAY_MAX * (least - began)
-        while (now := self.clock.seconds()) < least or (now < most and self.busy()):
+        while (now := self.clock.seconds()) < most:
+            if self.busy():
+                self._seen_busy = now
+            elif now >= max(least, self._seen_busy + QUIET_SECONDS):
+                break
             check()
             left = (least if now < least else most) - now
             self.clock.wait(min(LOOK_SECONDS, max(left, LEAST_SECONDS)))

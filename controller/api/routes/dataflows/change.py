@@ -19,8 +19,8 @@ from controller.registry.text_positions import TextPositions
 
 _STAGES_MAX = 500
 _BESIDE = (
-    "All tables are built beside the present ones, which go on and are read, until all new ones "
-    "are swapped in at one time."
+    "All tables are rebuilt beside the present ones, which are updated and read until all new "
+    "ones are swapped in at one time."
 )
 Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 

@@ -29,8 +29,8 @@ from controller.api.answers.schemas import (
     Page,
     PageQuery,
     Validation,
-    Waits,
 )
+from controller.api.answers.waits import Waits
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import waits
 from controller.api.requests.documents import Document, parsed, read_document_body

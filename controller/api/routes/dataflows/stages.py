@@ -13,7 +13,8 @@ from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.run.intention import RunStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.schemas import Model, Page, PageQuery, StageOut, WaitOut
+from controller.api.answers.schemas import Model, Page, PageQuery, StageOut
+from controller.api.answers.waits import WaitOut
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.waiting import waits
 from controller.api.routing.cursors import CursorsDep

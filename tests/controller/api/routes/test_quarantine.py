@@ -132,6 +132,17 @@ def test_a_mended_file_counts_once(shop: Shop) -> None:
     assert (decision["by"], decision["why"], decision["mended"]) == ("me", "text", True)
 
 
+def test_a_refused_file_is_a_download_whatever_it_holds(shop: Shop) -> None:
+    """A browser never takes it for a page, and its own name is in no header."""
+    page = b"<!doctype html><script>alert(1)</script>\n"
+    claim = shop.drop(page, name='a"><script>.html')
+    answer = shop.client.get(f"{AT}/quarantine/{claim}/content")
+    assert answer.content == page
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{claim}.jsonl"'
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 def test_who_decides_is_the_caller_unless_it_is_said(shop: Shop) -> None:
     """The name of the token, or that it was the token file."""
     claim = shop.drop()

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from controller.loop.beside.build_beside import Build
-from controller.loop.beside.pace import GIVES_WAY_MAX, UNIT_SECONDS_MIN, Pace
+from controller.loop.beside.pace import (
+    GIVES_WAY_MAX,
+    LOOK_SECONDS,
+    QUIET_SECONDS,
+    UNIT_SECONDS_MIN,
+    Pace,
+)
 from controller.loop.beside.rebuild_job import JobCancelledError
 from tests.controller.loop.beside.beside_world import Beside, arrive, document
 from tests.simulated_time import ManualClock
@@ -59,6 +65,20 @@ def test_it_gives_way_to_runs_and_goes_on_in_the_end() -> None:
     clock.move(seconds=1)
     pace.rest(nothing)
     assert pace.rested == pytest.approx(2 + GIVES_WAY_MAX, rel=1e-2)
+
+
+def test_runs_that_follow_each_other_are_given_way_to_in_their_pauses() -> None:
+    """A unit begun in such a pause would be in the way of the next run; a longer pause ends it."""
+    clock = ManualClock()
+    pause = QUIET_SECONDS / 2
+    pace = Pace(0.5, lambda: clock.seconds() < 3 and clock.seconds() % (2 * pause) < pause, clock)
+    pace.begin()
+    clock.move(seconds=1)
+    pace.rest(nothing)
+    assert clock.seconds() == pytest.approx(3 - pause + QUIET_SECONDS, abs=2 * LOOK_SECONDS)
+    clock.move(seconds=1)
+    pace.rest(nothing)
+    assert clock.seconds() == pytest.approx(5 - pause + QUIET_SECONDS, abs=3 * LOOK_SECONDS)
 
 
 def test_all_of_the_time_is_no_rest() -> None:
