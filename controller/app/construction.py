@@ -212,10 +212,8 @@ def engine_for(
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor
 
-        most = settings.parallel_runs_max + 2  # two for the express places
         workers = WorkerExecutor(
-            free_max=most,
-            ready=most,
+            free_max=settings.parallel_runs_max + 2,  # two for the express places
             memory_bytes_max=settings.worker_memory_bytes_max,
         )
         executor = workers if settings.worker_processes else None

@@ -60,7 +60,7 @@ from controller.settings import Settings
 from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
-WARM_SECONDS = 5.0
+WARM_SECONDS = 30.0
 """How often it is checked that a reader and a worker are ready."""
 
 ITSELF, ADDED = "service", "columns_add"

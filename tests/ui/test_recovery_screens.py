@@ -232,7 +232,9 @@ def test_a_verification_is_cancelled(clicks: Served, viewer: Viewer) -> None:
         page.get_by_role("button", name="Verify", exact=True).click()
     assert begun.value.ok
     cancel = page.get_by_role("button", name="Cancel")
-    ended = page.get_by_text("A second recomputation gave the same result").or_(page.get_by_text("cancelled"))
+    ended = page.get_by_text("A second recomputation gave the same result").or_(
+        page.get_by_text("cancelled")
+    )
     expect(cancel.or_(ended).first).to_be_visible()
     if cancel.is_visible():
         cancel.click()
