@@ -10,8 +10,8 @@ service's own process it would end every dataflow, again after each restart. Her
 The run is tried again as after any error of an author, and its stage is paused after
 `failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
 
-A large loop within a run has as many tasks as processors are free, each in a worker of its own;
-they exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
+A large loop within a run can have a task for each free processor, each in a worker of its own; they
+exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
 
 A new worker takes seconds to begin. So one is ready for each run that can go on at a time: `warm`,
 which a service calls from time to time, starts one after the other, also while others work. A
@@ -106,7 +106,8 @@ class WorkerExecutor(LocalExecutor):
         free_max: Maximum number of idle workers that are kept.
         ready: Number of workers, with those that work, which `warm` starts before runs need them.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
-        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor.
+        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor. A
+            service has one.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class WorkerExecutor(LocalExecutor):
         free_max: int = 2,
         ready: int = 1,
         memory_bytes_max: int = 0,
-        loop_tasks_max: int = 0,
+        loop_tasks_max: int = 1,
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         super().__init__()
