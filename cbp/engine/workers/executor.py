@@ -10,8 +10,8 @@ service's own process it would end every dataflow, again after each restart. Her
 The run is tried again as after any error of an author, and its stage is paused after
 `failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
 
-A large loop within a run has as many tasks as processors are free, each in a worker of its own;
-they exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
+A large loop within a run can have a task for each free processor, each in a worker of its own; they
+exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
 
 One worker is kept for whichever run comes next, since a new one takes seconds to begin; the others
 end once they were idle for `IDLE_SECONDS` (`warm`, which a service calls from time to time).
@@ -101,7 +101,8 @@ class WorkerExecutor(LocalExecutor):
     Args:
         free_max: Maximum number of idle workers that are kept.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
-        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor.
+        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor. A
+            service has one.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class WorkerExecutor(LocalExecutor):
         *,
         free_max: int = 2,
         memory_bytes_max: int = 0,
-        loop_tasks_max: int = 0,
+        loop_tasks_max: int = 1,
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         super().__init__()
