@@ -29,7 +29,7 @@ def record_wise_mistakes(
             "record_wise_shape",
             (
                 "needs exactly one Input, without route_by. For several inputs derive from "
-                "Translate, where a record of an input without route_by is also a group of its own"
+                "Translate, where each record of an input without route_by also forms its own group"
             ),
         )
     if any(isinstance(declared, State) for declared in declarations.values()):

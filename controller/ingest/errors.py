@@ -67,7 +67,7 @@ class UploadTooLargeError(OperatingError):
 
 
 class FileRetractedError(OperatingError):
-    """A file that was taken back is to be replaced, or taken back again."""
+    """A request replaces or retracts a file that was already retracted."""
 
     code = "file_retracted"
     retryable = False

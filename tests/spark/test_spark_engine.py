@@ -167,7 +167,7 @@ def test_keys_in_sql_equal_their_functions(engine: DirectEngine, tmp_path: Path)
     [
         ("lower(url", "is refused by Spark"),
         ("lower(uri)", "is refused by Spark"),
-        ("length(url)", "is INT, declared STRING"),
+        ("length(url)", "has type INT, but is declared as STRING"),
         ("max(url)", "one value for each record"),
         ("explode(split(url, ''))", "one value for each record"),
         ("first(url) over (order by at)", "one value for each record"),

@@ -85,7 +85,7 @@ def test_a_full_or_read_only_disk_is_said_by_an_idle_service(disk: Path, tmp_pat
         work.drop()
         work.wait_until_idle()
         ballast = fill_disk(disk)
-        assert_said(service, "is full", "make room")
+        assert_said(service, "is full", "free some space")
         ballast.unlink()
         with read_only(disk):
             assert_said(service, "nothing can be written at", "mount the disk writable")

@@ -278,7 +278,7 @@ def test_a_failed_cell_is_tried_again_from_the_page(served: Served, viewer: View
     screenshot(page, "increments-failed")
     served.post("/dataflows/failing/stages/count/pause")
     page.reload()
-    expect(page.get_by_text("and is not tried again before it is resumed")).to_be_visible()
+    expect(page.get_by_text("and is not retried until you resume it")).to_be_visible()
     expect(page.get_by_role("button", name="Retry failed")).to_have_count(0)
     page.get_by_role("button", name="Resume count").click()
     until(lambda: failures() > 0, "the run fails again")

@@ -143,7 +143,7 @@ def test_a_killed_service_is_told_and_followed_again(
         clicks.drop("clicks", "urls", f"away-{day}.jsonl", '{"url": "/page-0"}\n')
     notice = page.get_by_role("alert").filter(has_text="The service does not answer")
     expect(notice).to_contain_text("service_unreachable")
-    expect(state).to_contain_text("Not known now")
+    expect(state).to_contain_text("Currently unknown")
     expect(page.get_by_role("button", name="Reconnecting: pause updates")).to_be_visible()
     assert_accessible(page)
     screenshot(page, "lost")

@@ -58,8 +58,8 @@ def test_a_roll_back_shows_what_it_undoes_and_leads_to_the_state_of_then(
     page = viewer.open("/dataflows/back/recovery")
     moments = section(page, "Roll back")
     expect(moments.get_by_role("row")).to_have_count(5)
-    expect(section(page, "Open intentions")).to_contain_text("Nothing is open")
-    expect(section(page, "Last recoveries")).to_contain_text("Nothing was left to do")
+    expect(section(page, "Open intentions")).to_contain_text("The tables show every committed run")
+    expect(section(page, "Last recoveries")).to_contain_text("No work was left to do")
     expect(section(page, "Snapshot")).to_contain_text("state/count.counts")
     assert_accessible(page)
     screenshot(page, "recovery")
@@ -232,7 +232,7 @@ def test_a_verification_is_cancelled(clicks: Served, viewer: Viewer) -> None:
         page.get_by_role("button", name="Verify", exact=True).click()
     assert begun.value.ok
     cancel = page.get_by_role("button", name="Cancel")
-    ended = page.get_by_text("Recomputing again gave the same").or_(page.get_by_text("cancelled"))
+    ended = page.get_by_text("A second recomputation gave the same result").or_(page.get_by_text("cancelled"))
     expect(cancel.or_(ended).first).to_be_visible()
     if cancel.is_visible():
         cancel.click()
@@ -256,7 +256,7 @@ def test_a_planted_damage_is_shown_with_what_mends_it(
     # The idle scrubber's result may be shown before: the damage is planted behind this reading.
     until(lambda: clicks.get("/dataflows/clicks/scrub")["status"] == "whole", "it does not end")
     assert clicks.get("/dataflows/clicks/scrub")["by"] == "request"
-    expect(section(page, "Scrub")).to_contain_text("Everything is as it was written")
+    expect(section(page, "Scrub")).to_contain_text("No file is damaged")
     target = sorted((folder / "flows" / "count.totals").rglob("*.parquet"))[0]
     flip(target)
     read.click()
@@ -281,7 +281,7 @@ def test_garbage_is_looked_at_and_collected(
     before = clicks.get("/dataflows/clicks/garbage")["last"]
     page = viewer.open("/dataflows/clicks/housekeeping")
     garbage = section(page, "Garbage collection and compaction")
-    garbage.get_by_role("button", name="Show also what stays, and why").click()
+    garbage.get_by_role("button", name="Also show files that are kept, and why").click()
     because = clicks.get("/dataflows/clicks/garbage")["items"][0]["because"]
     expect(garbage).to_contain_text(because)
     garbage.get_by_role("button", name="Look again").click()

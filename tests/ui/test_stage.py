@@ -170,7 +170,7 @@ def test_a_failing_stage_is_seen_understood_and_repaired_through_the_page(
     expect(error).to_contain_text("cannot weigh 'poison'")
     expect(error).to_contain_text(place)
     expect(error).to_contain_text("translate")
-    expect(error).to_contain_text("repair the line above, register the dataflow again")
+    expect(error).to_contain_text("fix the line above, register the dataflow again")
     assert_accessible(page)
     screenshot(page, "run-failed")
     page.get_by_role("navigation", name="Where you are").get_by_role("link", name="keep").click()

@@ -141,7 +141,7 @@ def what_failed_since_when_in_which_line(operator: Operator) -> None:
 
 
 def what_does_it_cost(operator: Operator) -> None:
-    operator.click(operator.figure("visits", "What each run took"))
+    operator.click(operator.figure("visits", "Duration, input and output of each run"))
     run = operator.served.get("/runs", dataflow="visits", status="COMMITTED")["items"][0]
     operator.click(operator.page.locator(f"tr[data-row='{run['id']}'] a").first)
     groups = int(run["figures"]["groups"])

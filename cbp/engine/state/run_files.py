@@ -27,7 +27,7 @@ from cbp.model.dataflow.stage import StateSpec
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Return this process's threads that write while the task goes on; each holds one file."""
+    """Return the threads of this process that write files beside the task, one file each."""
     return ThreadPoolExecutor(max_workers=2, thread_name_prefix="cbp-write")
 
 

@@ -30,9 +30,9 @@ from cbp.model.dataflow.runnable import RunAll
 from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
 
 TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
-"""So much Parquet is read in one run at most: a million short records or so, as many as one
-increment of a source has by default. Longer runs would keep the places of the dataflow from its
-other stages."""
+"""The most increments, and bytes of Parquet, that one run reads. These bytes hold about a million
+short records, as many as one increment of a source by default. Longer runs would keep the slots
+of the dataflow from its other stages."""
 
 
 def stages_together(

@@ -1,1 +1,1 @@
-"""How a dataflow is executed: which stages run together, in which lane; drawn; pure."""
+"""How a dataflow is executed: which stages run together, in which lane, and as a drawing; pure."""

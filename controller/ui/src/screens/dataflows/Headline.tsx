@@ -35,7 +35,7 @@ export function Headline({
   return (
     <StatusBox
       tone={lost === null ? tone : "quiet"}
-      title={lost === null ? title : `Currently unknown. Last known:  ${title}`}
+      title={lost === null ? title : `Currently unknown. Last known: ${title}`}
       label="State of all dataflows"
     >
       <TroubleList troubles={troubles} />
