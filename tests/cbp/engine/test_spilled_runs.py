@@ -13,6 +13,8 @@ import pytest
 
 from tests.fresh import REPOSITORY
 
+pytestmark = pytest.mark.soak
+
 ROOM_MB = 8
 
 
@@ -38,12 +40,15 @@ def run(what: str, megabytes: int, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", ["loop", "whole"])
 def test_anonymous_memory_stays_bounded(what: str, tmp_path: Path) -> None:
-    """Messages, state and changes of a view of a loop, or reads and puts of a whole run.
-
-    Much less than the same run takes that has room for all.
-    """
-    small = run(what, ROOM_MB, tmp_path / "small")
-    large = run(what, 2_048, tmp_path / "large")
-    print(what, small, large)
-    assert small["anonymous_bytes"] < large["anonymous_bytes"] / 2
+    """Messages, state and changes of a view of a loop, or reads and puts of a whole run."""
+    small = run(what, ROOM_MB, tmp_path)
+    print(what, small)
     assert small["anonymous_bytes"] < 16 * ROOM_MB << 20
+
+
+@pytest.mark.parametrize("what", ["loop", "whole"])
+def test_a_run_with_room_for_all_takes_more(what: str, tmp_path: Path) -> None:
+    """So the bound of the test above is not met because the run is small."""
+    large = run(what, 2_048, tmp_path)
+    print(what, large)
+    assert large["anonymous_bytes"] > 24 * ROOM_MB << 20
