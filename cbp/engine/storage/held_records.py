@@ -29,7 +29,7 @@ from cbp.errors import RunTooLargeError
 _MEMORY_SHARE = 2
 """Holders are asked to use files once more than this part (a half) of the memory is taken."""
 
-_LEAST_BYTES, _LEAST_SHARE = 1 << 20, 64
+_LEAST_BYTES, _LEAST_SHARE = 1 << 20, 16
 """Least bytes of a file, or this share of the memory if that is less."""
 
 _PIECE_BYTES, _PIECE_SHARE, _PIECE_LEAST = 16 << 20, 64, 1 << 10

@@ -285,7 +285,13 @@ def test_a_snapshot_waits_until_it_is_worth_its_cost(tmp_path: Path) -> None:
     """At most one part in twenty of a loop's time, however fast or slow files are."""
     folder = str(tmp_path)
     plan = SimpleNamespace(
-        folder=folder, stage="s", epoch=3, depends_on="ab", faults=NO_FAULTS, limits=DEFAULT_LIMITS
+        folder=folder,
+        stage="s",
+        epoch=3,
+        depends_on="ab",
+        tasks=1,
+        faults=NO_FAULTS,
+        limits=DEFAULT_LIMITS,
     )
     now = [0.0]
     log = SuperstepLog(cast(Any, plan), seconds=lambda: now[0])
@@ -355,7 +361,9 @@ def test_a_loop_larger_than_its_memory_ends_as_one_that_fits(case: str, tmp_path
     epochs = [
         {name: [{k: v for k, v in row.items() if k in names} for row in rows[name]]} for _ in "ab"
     ]
-    small = replace(small_limits(), whole_run_bytes=500, whole_run_spill=0)
+    small = replace(
+        DEFAULT_LIMITS, whole_run_bytes=500, whole_run_spill=0, message_sort_bytes=4_000
+    )
     refused = Driver(LocalEngine(cache=f"{tmp_path}/r", limits=small), dataflow, tmp_path / "r")
     refused.feed(f"s_{name}", epochs[0][name])
     with pytest.raises(RunTooLargeError):
