@@ -122,7 +122,7 @@ class DataflowFreshness(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness(Answer):
-    """Whether every file is applied by every stage; `service`: such as that its disk is full."""
+    """Whether every stage applied every file; `service` has its state, such as a full disk."""
 
     state: str
     dataflows: list[DataflowFreshness]

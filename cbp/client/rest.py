@@ -90,7 +90,7 @@ class FileContent:
 
 
 _REPEATABLE = bytes | FileContent | None
-"""Bodies that can be sent again: another stream is over once it was read."""
+"""Bodies that can be sent again; any other stream can be read only once."""
 
 
 def body_of(

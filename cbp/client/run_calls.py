@@ -366,7 +366,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Look at a rebuild, such as one that `change` began, until it has ended or is ready."""
+        """Watch a rebuild, such as one that `change` began, until it has ended or is ready."""
         path = ("dataflows", name, "rebuilds", rebuild)
         while True:
             job = answer_of(RebuildJob, self.rest.get(*path))

@@ -24,7 +24,7 @@ from cbp.errors.message_limits import shortened
 
 
 def is_authors(exc: BaseException) -> bool:
-    """Return whether the author's code raised an exception, and so is at fault.
+    """Return whether the author's code raised an exception.
 
     A `KeyboardInterrupt` is the author's only if a Python statement raised it, other than one of
     the process's handler of SIGINT (Spark's driver has one); otherwise a signal came from outside.

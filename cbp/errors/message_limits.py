@@ -10,7 +10,7 @@ Guaranteed: `shortened` returns at most `most` characters
 from __future__ import annotations
 
 MISTAKES_MAX = 100
-"""Mistakes that one error reports; a check stops once it has found one more."""
+"""Most mistakes that one error reports; a check stops at the next one."""
 
 _CUT = " [...] "
 _LISTED_MAX = 20

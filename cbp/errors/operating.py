@@ -338,7 +338,7 @@ class ReplacementUnfollowedError(OperatingError):
 
 
 class RecordsAbsentError(OperatingError):
-    """Records that a replacement takes back are not among those that are kept."""
+    """Records that a replacement removes are not among the kept records."""
 
     code = "records_absent"
     retryable = False
@@ -457,7 +457,7 @@ class AlreadyExistsError(OperatingError):
 
 
 class DataflowsTooManyError(OperatingError):
-    """The service has as many dataflows as it may have."""
+    """The service has the most dataflows that it may have."""
 
     code = "dataflows_too_many"
     retryable = False

@@ -107,7 +107,7 @@ class VersionGoneError(OperatingError):
 
 
 class LookupTooLargeError(OperatingError):
-    """A table of which every group is given all records has too many of them."""
+    """A table whose records all go to every group has too many records."""
 
     code = "lookup_too_large"
     retryable = False

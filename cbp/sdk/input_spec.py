@@ -22,7 +22,7 @@ _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIM
 _FLOATS = ("DOUBLE", "FLOAT")
 _SUMMED = ("BIGINT", "INT", "SMALLINT", "TINYINT")
 _ORDERED = (*_SUMMED, *_FLOATS, "DATE", "TIMESTAMP")
-"""Types of which a combiner keeps the sum; the least or the greatest."""
+"""Types whose sum a combiner keeps; types whose least or greatest value it keeps."""
 
 
 def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:

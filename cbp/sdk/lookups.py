@@ -23,7 +23,7 @@ CodedMessage = tuple[str, str]
 
 @dataclass(frozen=True)
 class Lookup:
-    """A view or a state of another stage, of which a called group is given its records.
+    """A view or a state of another stage, whose records of a group are given to its call.
 
         customers = Lookup("customer STRING, name STRING, country STRING", by="customer")
 

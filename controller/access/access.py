@@ -23,7 +23,7 @@ FLUSH_SECONDS = 60.0
 """Time between two entries of the audit log that count refused requests."""
 
 FORGET_SECONDS = 600.0
-"""Time between two removals of what has ended."""
+"""Time between two removals of expired credentials."""
 
 STORE_SECONDS = 15.0
 """Time between two attempts to store held sign-ins."""

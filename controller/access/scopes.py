@@ -1,4 +1,4 @@
-"""What a caller may do, as three scopes of which each includes the ones before it."""
+"""What a caller may do: three scopes; each includes those before it."""
 
 from __future__ import annotations
 

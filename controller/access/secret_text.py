@@ -16,7 +16,7 @@ from typing import Any
 from cbp.errors.masks import MASK
 
 TOKEN_START = "cbp_"
-"""How every named token begins; scanners for leaked secrets look for such beginnings."""
+"""Prefix of every named token, which scanners for leaked secrets look for."""
 
 MARK_LENGTH = 16
 _SECRET_BYTES = 32

@@ -16,7 +16,7 @@ from controller.store.base import Store
 from controller.store.records import Page
 
 TOKENS_MAX = 500
-"""Named tokens that may exist, those that were revoked lately included."""
+"""Most named tokens, including those that were revoked lately."""
 
 
 class Tokens:

@@ -24,7 +24,7 @@ from controller.loop.runs.threads import Threads
 from controller.settings import Settings
 
 FULL_BYTES = 32 << 20
-"""With less room than this a run of some size cannot write what it made."""
+"""Least free space in which a run of some size can write its result."""
 
 LOW_BYTES = 10**9
 """With less room than this somebody should make room before the tables grow."""

@@ -23,7 +23,7 @@ import controller
 from cbp.errors import NotFoundError
 
 BUNDLE = Path(controller.__file__).parent / "ui" / "bundle"
-"""Where the build puts the page; absent if it was not built."""
+"""The folder in which the build puts the page; absent before a build."""
 
 _PLACE = "/ui"
 _NONCE_MARK = "%STYLE_NONCE%"

@@ -64,7 +64,7 @@ WARM_SECONDS = 30.0
 """How often it is checked that a reader and a worker are ready."""
 
 ITSELF, ADDED = "service", "columns_add"
-"""Actor and action of entries of the audit log about what the service does without a request."""
+"""Actor and action in the audit log of changes that the service makes without a request."""
 
 _log = structlog.get_logger(__name__)
 

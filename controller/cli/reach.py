@@ -1,4 +1,4 @@
-"""How far back one can go with what is kept, as commands show it before they ask for something."""
+"""How far back a dataflow can be rolled back, as commands show it before they ask to confirm."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Translators = Annotated[
 
 
 def project_here(settings: Settings) -> dict[str, Any]:
-    """Return the project in whose folder the command is called, as a setting; else nothing.
+    """Return the project in the current folder, as a setting; nothing if there is none.
 
     Not if its package is installed and allowed: its names would then be there twice.
     """

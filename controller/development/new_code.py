@@ -119,7 +119,7 @@ def describe_change(answer: Mapping[str, Any], on_change: OnChange) -> Iterator[
 
 
 def _why(node: Mapping[str, Any]) -> str:
-    """Return why a stage is not as it was, where its code is."""
+    """Return why a stage changed, and the place of its code."""
     if node["columns"]:
         return "other columns"
     if node["kind"] == "added":

@@ -44,7 +44,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
     }
 )
-"""The names of the guides, which are those of their files, by what they are about."""
+"""The names of the guides (the names of their files), by subject."""
 
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 

@@ -41,18 +41,18 @@ def replacement_key(number: str) -> str:
 
 
 def retraction_key(number: str) -> str:
-    """Return the key of an empty upload that takes back the file of its name."""
+    """Return the key of an empty upload that retracts the file of its name."""
     return f"{_RETRACTION}{number}"
 
 
 def client_key(key: str) -> str:
-    """Return a client's key of an ordinary upload; it is never taken for one of those above."""
+    """Return the key of an ordinary upload by a client; it differs from all keys above."""
     ours = key.startswith((_ADDITION, _REPLACEMENT, _RETRACTION))
     return f"client:{key}" if ours else key
 
 
 def is_retraction(claim: ClaimRecord) -> bool:
-    """Return whether a claim takes back the file of its name."""
+    """Return whether a claim retracts the file of its name."""
     return claim.key.startswith(_RETRACTION)
 
 

@@ -62,7 +62,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The records that a new file adds to the one before it, and those that it lacks.
+    """The records that a new file adds to the previous file, and those that it lacks.
 
     Attributes:
         signed: Whether the readers of the source add up signs.
@@ -74,7 +74,7 @@ class Difference:
 
     @property
     def parts(self) -> tuple[pa.Table, pa.Table]:
-        """The records of the increment, and those that it takes back."""
+        """The records that the increment adds, and those that it retracts."""
         if not self.signed:
             return self.came, self.gone
         return pa.concat_tables([self.came, _turned(self.gone)]), self.gone.slice(0, 0)
@@ -236,7 +236,7 @@ def _turned(records: pa.Table) -> pa.Table:
 
 
 def _without_pairs(records: pa.Table) -> pa.Table:
-    """Return signed records without those that take each other back, one by one."""
+    """Return signed records without the pairs that cancel out."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
     more, less = subtract_rows(positive, _turned(negative))

@@ -64,7 +64,7 @@ EARLY_SHARE = 4
 """A pass ends after this part of its time if files were renamed into other sources meanwhile."""
 
 SETTLE_WITHIN = timedelta(seconds=1)
-"""No file that was read waits longer for those that are settled with it."""
+"""The longest that a read file waits for other files to be settled with."""
 
 
 class Tally:

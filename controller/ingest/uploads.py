@@ -199,7 +199,7 @@ class ReplacementRequests:
         author: Author,
         key: str = "",
     ) -> Uploaded:
-        """Receive a file that replaces the one of its name, or take that one back.
+        """Receive a file that replaces the file of its name, or retract the file of its name.
 
         The next scan makes an increment of the difference. The caller has made sure that the
         readers of the source can follow.

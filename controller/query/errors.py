@@ -53,7 +53,7 @@ class QueryTooLargeError(CbpError):
 
 
 class QueriesBusyError(OperatingError):
-    """As many queries run as may at a time."""
+    """The most queries that may run at a time are running."""
 
     code = "queries_busy"
 

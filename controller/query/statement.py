@@ -14,7 +14,7 @@ from typing import Any
 from controller.query.errors import QueryInvalidError, QueryRefusedError
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "range", "repeat", "unnest"})
-"""Functions that may be named in place of a table; all others read what is the engine's own."""
+"""Functions that may be named in place of a table; all others read internals of the engine."""
 
 _FUNCTIONS_REFUSED = frozenset(
     {

@@ -182,7 +182,7 @@ class _Folder:
         self._by_name: dict[str, tuple[str, Factory]] = {}
 
     def load(self, *, anew: bool = False) -> None:
-        """Load the modules if they are not; `anew`: also if the files have changed."""
+        """Load modules that are not loaded; with `anew`, also those whose files have changed."""
         if not anew and (self.sources is not None or self.problem is not None):
             return
         try:

@@ -76,7 +76,7 @@ def project_points(folder: Path) -> Mapping[str, str]:
 
 
 def project_name(folder: Path) -> str:
-    """Return the canonical name of the distribution that a folder is the source of; or `""`."""
+    """Return the canonical name of the distribution that is built from a folder; `""` if none."""
     try:
         values = tomllib.loads((folder / PROJECT).read_text(encoding="utf-8"))
         return canonical_name(str(values.get("project", {}).get("name", "")))

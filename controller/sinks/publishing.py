@@ -351,7 +351,7 @@ class SinkPublishing:
             work.note = note
 
     def _move(self, work: SinkWork, standing: Standing) -> None:
-        """Store how far the sink is; a choice is taken back once it was carried out."""
+        """Store the position of the sink; clear a choice after it was carried out."""
         note = work.note
         moved = replace(
             work.row, generation=note.generation, next=note.next, standing=standing.to_json()

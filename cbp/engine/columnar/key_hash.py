@@ -34,7 +34,7 @@ SEED = 42
 _MASK = (1 << 64) - 1
 _LONG_DIGITS = 18
 _FEW = 4
-"""Up to this many keys are hashed one by one: columns cost more to set up than that."""
+"""Most keys that are hashed one by one; with more, setting up columns costs less."""
 _ROWS_AT_ONCE = 16_384
 """Numbers that are hashed at a time, so that the columns of each step stay in the cache."""
 

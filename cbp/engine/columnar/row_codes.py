@@ -113,7 +113,7 @@ def stable_order(values: npt.NDArray[Any]) -> Int64s:
 
 
 def _order_of_runs(values: npt.NDArray[Any], starts: Int64s) -> Int64s:
-    """Return the stable order of numbers of which equal ones come in runs."""
+    """Return the stable order of numbers; equal numbers come in runs."""
     by_value = stable_order(values[starts])
     sizes = np.diff(starts, append=len(values))[by_value]
     order: Int64s = np.repeat(starts[by_value] - np.cumsum(sizes) + sizes, sizes)

@@ -39,7 +39,7 @@ def why_not_held(array: pa.Array) -> str:
 
 
 def inner_arrays(array: pa.Array) -> list[pa.Array]:
-    """Return the arrays of which a nested one consists, cut as it is; none for any other."""
+    """Return the arrays inside a nested array, cut like it; none for any other array."""
     type_ = array.type
     if pt.is_struct(type_):
         return list(array.flatten())

@@ -120,7 +120,7 @@ class IntentionLog:
 
     @property
     def generation(self) -> int:
-        """The number of the newest generation; 0 if it was never rolled back."""
+        """The number of the newest generation; 0 before the first roll-back."""
         return self.generations[-1].number if self.generations else 0
 
     def generation_before(self, version: int) -> int:

@@ -147,7 +147,7 @@ class TablePublisher(Protocol):
     def publish(
         self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
     ) -> Mapping[str, int]:
-        """Make the tables of one stage show what the stage recorded; idempotent redo.
+        """Make the tables of one stage show the recorded content; an idempotent redo.
 
         Args:
             intentions: Intentions of one stage, at least one, oldest first, without gaps from

@@ -444,7 +444,7 @@ class GroupwiseRun:
 
 
 def _emptied(window: Window, input_: str) -> npt.NDArray[np.bool_]:
-    """Return of which groups nothing stays: those with a record of this input."""
+    """Return the groups that keep no record: those with a record of this input."""
     (source,) = (one for one in window.inputs if one.name == input_)
     return source.sizes > 0
 

@@ -140,7 +140,7 @@ _SHOWN_ROWS = 3
 _FLOATS = ("DOUBLE", "FLOAT")
 
 _LOCATED_MAX = 65_536
-"""Records of a group that are remembered: what is read is mostly put after that."""
+"""Most records of a group that are remembered: a record is mostly written soon after its read."""
 
 
 class KeptSource:
@@ -205,7 +205,7 @@ class KeptSource:
         return group
 
     def release(self) -> None:
-        """Forget all records, once the window is done; no group is asked after that.
+        """Forget all records after the window, when no group is read any more.
 
         Groups and their source refer to each other, and automatic collection is off in a task: all
         windows would stay in memory until its end.
@@ -362,7 +362,7 @@ class KeptGroup:
             self._known.update(zip(seconds, records, strict=True))
 
     def release(self) -> None:
-        """Clear all references, so that none forms a cycle with the group."""
+        """Clear all references, to break the cycles with the group."""
         del self.get, self.locate, self._known, self._located
 
     @property

@@ -1,4 +1,4 @@
-"""What became of the records of a view in a loop: what is left of the changes of all supersteps.
+"""Net changes of the records of a view in a loop, over all supersteps.
 
     changes of supersteps -> those that cancelled out are dropped -> net changes, in visiting order
 
@@ -52,12 +52,12 @@ class NetChanges:
     room: Room
 
     def drop_cancelled(self, held: HeldRecords) -> None:
-        """Drop what cancelled out among the changes that are held."""
+        """Drop the held changes that cancel out."""
         for changes in self._parts(held):
             held.add(changes.take(pa.array(_rows_that_count(changes))))
 
     def write(self, held: HeldRecords, write_output: Callable[[str, list[pa.Array]], None]) -> None:
-        """Write what is left of all changes; they are held no longer."""
+        """Write the net changes, and hold none afterwards."""
         for changes in self._parts(held):
             self._write(changes, ViewChanges(self.view, write_output))
 

@@ -123,7 +123,7 @@ class StateSettlement:
     def _write_rows(
         self, spec: StateSpec, columns: list[pa.Array], groups: Int64s, window: Window
     ) -> None:
-        """Write new records, of which each has the key of its group."""
+        """Write new records; each has the key of its group."""
         hashes = pa.array(window.hashes[groups])
         table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
         self._write_file(spec.name, table)

@@ -27,7 +27,7 @@ from cbp.model.flow.retention import Expiry, Held, KeptFlow, expire
 from cbp.model.run.intention import TableChange
 
 PARTS = 8
-"""Merges are limited so that the kept records are in about this many files or more."""
+"""Merges leave the kept records in about this many files or more."""
 
 
 def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:

@@ -391,7 +391,7 @@ def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
 
 
 def _require_all(path: str, adds: Iterable[AddFile], snapshot: Snapshot) -> None:
-    """Raise `InvariantError` unless files have as many records as are live in a table."""
+    """Raise `InvariantError` if files do not have the number of live records of a table."""
     rows = sum(add.rows for add in adds)
     if rows != (read := sum(add.rows - add.dead for add in snapshot.live.values())):
         message = f"{path}: {rows} of {read} live records were written"

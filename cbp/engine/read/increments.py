@@ -156,7 +156,7 @@ def located(
 def _parts(
     folder: str, table: str, file: AddFile, wanted: Sequence[int]
 ) -> Iterator[tuple[int, DataFile]]:
-    """Yield the slice of a file for each epoch of which no row was deleted."""
+    """Yield the slices of a file by epoch, without the epochs that lost rows."""
     if not wanted:
         return
     path = f"{folder}/{table}/{file.path}"

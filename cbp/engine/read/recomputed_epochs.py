@@ -145,7 +145,7 @@ class RecomputedEpochs:
         self._unpublished[epoch.stage].append(replace(epoch, prepared_ms=self._last_ms))
 
     def is_due(self, stage: str) -> bool:
-        """Return whether a stage has so many epochs that they are to be published."""
+        """Return whether a stage has enough epochs to publish them."""
         return len(self._unpublished[stage]) >= PUBLISH_EPOCHS
 
     def publish(self, stage: str) -> None:

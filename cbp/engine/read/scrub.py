@@ -46,7 +46,7 @@ from cbp.errors.counts import format_count
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One file that is not as it was written."""
+    """One file whose content differs from what was written."""
 
     code: str
     path: str

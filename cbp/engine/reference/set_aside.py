@@ -50,7 +50,7 @@ class SetAside:
 
     @property
     def left_out(self) -> set[Key]:
-        """The groups that are not called, since earlier records of theirs wait."""
+        """The groups that are not called, since earlier records of these groups wait."""
         return {one.key for one in self.before if one.key is not None}
 
     def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:

@@ -72,7 +72,7 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 _ROWS = 1 << 18
-"""So many records are compared at a time with those that are gone, or as many as these are."""
+"""Records compared at a time with the removed records; more if more records were removed."""
 
 _SMALL_BYTES = 8 << 20
 """A file with more bytes, or with more than `_ROWS` records, is read one row group at a time."""
@@ -362,7 +362,7 @@ class _Recomputation:
 
 
 class _IndexWrongError(Exception):
-    """The index of a file, of which the path is given, does not fit its keys."""
+    """The index of the file at the given path does not fit its keys."""
 
 
 @dataclass(frozen=True, slots=True)

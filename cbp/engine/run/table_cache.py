@@ -71,7 +71,7 @@ class OpenTables:
         return self._state(table, snapshot, node, state, unpublished)
 
     def pinned(self, one: LookedUp) -> LookedUp:
-        """Return a looked-up table with the moment as of which it is read: by default, now."""
+        """Return a looked-up table with the moment at which to read it; by default, now."""
         if one.moment is not None:
             return one
         table = self.table(f"{one.folder}/{state_table(one.node.name, one.state)}")

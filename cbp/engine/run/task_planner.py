@@ -234,7 +234,7 @@ def _loop_rows(
 
 
 _LOG_FORMAT = 1
-"""Changes with what a snapshot of a loop has."""
+"""Format of a loop's snapshots; another number whenever their content changes."""
 
 
 def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> str:

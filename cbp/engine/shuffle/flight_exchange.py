@@ -274,7 +274,7 @@ def connected(
 ) -> Iterator[Exchange]:
     """Connect a task with all others of its run, until the block ends.
 
-    If the block raises, the other tasks are told that this one has failed.
+    If the block raises, the other tasks learn that this one has failed.
 
     Args:
         part: The number of this task.

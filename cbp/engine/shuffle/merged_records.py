@@ -26,7 +26,7 @@ from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import DataType
 
 SUM_BITS = 62
-"""Sums of more bits are left in parts, each of which is exact."""
+"""Most bits of a sum; a longer sum stays in parts, each exact."""
 
 _BITS: Mapping[str, int] = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
@@ -73,7 +73,7 @@ def _merged(group: Sequence[Row], input_: InputSpec, places: Mapping[str, int]) 
 
 
 def _bits(value: Any) -> Any:
-    """Return what only equal values share: zeros of two signs are two values, a NaN is one."""
+    """Return a value to compare by: zeros of two signs differ, and a NaN equals itself."""
     return struct.pack("<d", value) if isinstance(value, float) else value
 
 

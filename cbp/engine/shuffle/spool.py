@@ -186,7 +186,7 @@ class Spool:
         return sorted(self.sizes())
 
     def sizes(self) -> dict[int, int]:
-        """Return the number of such records in each of these buckets."""
+        """Return the number of records, other than shared ones, by bucket."""
         size_by_bucket: Counter[int] = Counter()
         for run in self._runs[: len(self.layout.flows)]:
             size_by_bucket.update(run.sizes)

@@ -103,7 +103,7 @@ _LAST_LINES_SECONDS = 5.0
 """How long the last lines of a JVM that ended are waited for."""
 
 _LOCKS: list[int] = []
-"""Locks of scratch folders; open while this process lives, so that no other removes them."""
+"""Locks of scratch folders; held open while this process lives, so no other removes the folders."""
 
 
 @dataclass(frozen=True, slots=True)

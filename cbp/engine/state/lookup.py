@@ -63,7 +63,7 @@ _GROUPS_SHARE_MAX = 0.25
 """Share of a file that all look-ups together may read directly before its copy is made."""
 
 _SCAN_FROM = 0.85
-"""Wanted hashes per row; from here on scanning the rows costs less than searching them."""
+"""Wanted hashes per row from which scanning the rows costs less than searching them."""
 
 
 def choose_rows(*, rows: int, touched: int, spent: int) -> RowsFrom:
@@ -315,7 +315,7 @@ class IndexedFile:
 
 
 class RowGroups:
-    """A Parquet file of which only some row groups are read; not thread-safe.
+    """A Parquet file that is read by row group; not thread-safe.
 
     Args:
         file: Open file; row groups without statistics of `_hash` are always read.

@@ -266,7 +266,7 @@ class LoopState(BucketState):
         return sum(file.rows for file in self.files[len(self.files) - self._tiers[-1] :])
 
     def _take_last_tier(self) -> list[_Part]:
-        """Drop the files of the last tier; return what is live in them."""
+        """Drop the files of the last tier; return their live records."""
         parts = list[_Part]()
         for _ in range(self._tiers.pop()):
             at = len(self.files) - 1
@@ -306,6 +306,6 @@ def _live_rows(file: IndexedFile, dead: BitMap64, schema: pa.Schema) -> Iterator
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return all rows, of which there is one at least, as one batch."""
+    """Return all rows, at least one, as one batch."""
     (batch,) = table.combine_chunks().to_batches()
     return batch

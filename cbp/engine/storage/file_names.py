@@ -7,7 +7,7 @@ import re
 import uuid
 
 INDEX_PREFIX = "_key_"
-"""Columns of a file whose names begin so are an index of its records, and no part of them."""
+"""Prefix of the columns that index a file's records; they are no part of the records."""
 
 
 def flow_file(index: int, part: int, run: str) -> str:

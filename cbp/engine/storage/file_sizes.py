@@ -65,7 +65,7 @@ def halves(table: pa.Table, *, rows_max: int, bytes_max: int) -> Iterator[pa.Tab
 
 
 def is_full(limits: EngineLimits, *, rows: int, size: int = 0, memory: int = 0) -> bool:
-    """Return whether a file is so large that merging does not improve it.
+    """Return whether a file is too large to gain from merging.
 
     Args:
         size: Its size in Parquet, in bytes.

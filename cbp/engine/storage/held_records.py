@@ -30,14 +30,14 @@ _MEMORY_SHARE = 2
 """Holders are asked to use files once more than this part (a half) of the memory is taken."""
 
 _LEAST_BYTES, _LEAST_SHARE = 1 << 20, 16
-"""A file has at least so many bytes, or this part of the memory if that is less."""
+"""Least bytes of a file, or this share of the memory if that is less."""
 
 _PIECE_BYTES, _PIECE_SHARE, _PIECE_LEAST = 16 << 20, 64, 1 << 10
 """While room is scarce, at most so many bytes, this part of the memory, at least so many bytes are
 made at a time."""
 
 _BATCH_BYTES = 4 << 20
-"""Small tables are written together, in batches of about so many bytes."""
+"""Bytes, about, of a batch of small tables that are written together."""
 
 
 class Holder(Protocol):
@@ -134,7 +134,7 @@ class Room:
         self.on_disk -= on_disk
 
     def keep(self, pieces: Iterable[pa.Table]) -> pa.Table:
-        """Return pieces, of which there is one at least, as one table that is held from now on.
+        """Return one or more pieces as one table, which is held from now on.
 
         Each piece is asked for once there is room for those before it, so a table of any size can
         be made of pieces that fit in memory.

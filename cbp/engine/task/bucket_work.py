@@ -65,7 +65,7 @@ class KernelWriters(Protocol):
 
     @property
     def whole_tables(self) -> Mapping[str, WholeTable]:
-        """The looked-up tables of which every group is given all records."""
+        """The looked-up tables whose records all go to every group."""
         ...
 
     @property
@@ -97,7 +97,7 @@ class BucketWork(Protocol):
     """Number of groups that were called."""
 
     def run(self) -> None:
-        """Do it; called once."""
+        """Do the work; called once."""
         ...
 
 
@@ -361,7 +361,7 @@ class AgingWork:
             self.write_state(name, rows)
 
     def _missing(self, timers: StateSpec) -> pa.Table:
-        """Return timers for the groups of a state that have none and are not called."""
+        """Return timers for those groups of a state that have no timer and are not called."""
         state = self.spec.state(timers.expires)
         records = self.states[state.name].find(None)
         hashes, first = np.unique(records.hashes, return_index=True)

@@ -220,7 +220,7 @@ class _TrialWriters:
 
     @property
     def whole_tables(self) -> dict[str, WholeTable]:
-        """The looked-up tables of which every group is given all records."""
+        """The looked-up tables whose records all go to every group."""
         return dict(self._writers.whole_tables)
 
     @property

@@ -94,7 +94,7 @@ class SuperstepLog:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the run can be known among all others, so that there is a log."""
+        """Whether the plan identifies the run among all runs; only then a log is kept."""
         return bool(self.plan.depends_on)
 
     @property

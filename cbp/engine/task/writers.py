@@ -231,7 +231,7 @@ class TaskWriters:
 
     @cached_property
     def whole_tables(self) -> Mapping[str, WholeTable]:
-        """The looked-up tables of which every group is given all records."""
+        """The looked-up tables whose records all go to every group."""
         plan, cache = self.plan, self.cache()
         return {
             spec.name: read_whole_records(spec, plan.lookups[spec.name], cache)

@@ -96,7 +96,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """What one of several workers of a run tells the others before they begin."""
+    """The message of one worker of a run to all others before they begin."""
 
     text: str
 

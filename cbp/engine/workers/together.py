@@ -3,7 +3,7 @@
     request to each worker -> Meeting of each -> all texts to each -> answer of each
 
 Guaranteed: if one ends without an answer, it is named at once, whatever the others do. If one
-answers before all have met, those that wait for it are told.
+answers before all have met, those that wait for it are notified.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> l
 def _introduce(
     workers: Sequence[WorkerProcess], met: dict[int, str], answers: Mapping[int, Answer]
 ) -> None:
-    """Tell workers that wait what all have told, or that one will not come; clears `met`."""
+    """Send waiting workers the texts of all, or that one will not come; clears `met`."""
     if len(met) == len(workers):
         told: list[str] | None = [met[part] for part in range(len(workers))]
     elif met and answers:

@@ -266,7 +266,7 @@ class _Walk:
         self._module(module, attributes | frozenset(names))
 
     def _values_of(self, module: str) -> Mapping[str, _Value]:
-        """Return the values of a module as of when it was first seen."""
+        """Return the values that a module had when it was first seen."""
         loaded = sys.modules.get(module)
         if loaded is None:
             return {}

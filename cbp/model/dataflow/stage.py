@@ -559,7 +559,7 @@ class TranslatorSpec:
 
     @property
     def replaced(self) -> tuple[StateSpec, ...]:
-        """States of which a called group keeps only the records that it emits."""
+        """States in which a called group keeps only the records that it emits."""
         return tuple(spec for spec in self.states if not spec.keep)
 
     @property
@@ -569,20 +569,20 @@ class TranslatorSpec:
 
     @property
     def looked_up(self) -> tuple[StateSpec, ...]:
-        """Looked-up tables of which a called group is given all of its records."""
+        """Looked-up tables that give a called group all records of the group."""
         whole = self.form != "groupwise"
         return tuple(s.records for s in self.lookups if s.by and (whole or not s.key))
 
     @property
     def looked_up_by_key(self) -> tuple[StateSpec, ...]:
-        """Looked-up tables of which a called group reads its records by their second key."""
+        """Looked-up tables in which a called group reads its records by their second key."""
         if self.form != "groupwise":
             return ()
         return tuple(spec.records for spec in self.lookups if spec.by and spec.key)
 
     @property
     def looked_up_whole(self) -> tuple[StateSpec, ...]:
-        """Looked-up tables of which every group is given all records."""
+        """Looked-up tables whose records all go to every group."""
         return tuple(spec.records for spec in self.lookups if not spec.by)
 
     def key_of(self, state: StateSpec) -> Schema:

@@ -26,7 +26,7 @@ _OF_THE_SYSTEM = frozenset(
 
 
 class RequestError(CbpError):
-    """A request cannot be served as it was sent."""
+    """A request is malformed or not permitted as it was sent."""
 
     code: ClassVar[str] = "request_refused"
 

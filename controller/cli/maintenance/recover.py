@@ -100,7 +100,7 @@ def _umask_of(settings: Settings) -> Iterator[None]:
 
 
 def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
-    """Make room for a new database where the old one is damaged."""
+    """Move a damaged database aside, so that a new one can be made."""
     from controller.store.database.damage import put_damaged_aside  # loads SQLAlchemy
 
     moved = put_damaged_aside(settings.database_url)

@@ -36,7 +36,7 @@ Rate = Annotated[
 
 @dataclass(slots=True)
 class ScrubTotals:
-    """How much was read, and what of it is damaged; `whole`: whether everything was read."""
+    """How much was read, and which files are damaged; `whole`: whether everything was read."""
 
     files: int = 0
     bytes: int = 0

@@ -121,7 +121,7 @@ def _wait_for_stages(applied: Applied, items: Sequence[Mapping[str, Any]], *, hi
 
 
 def _became(item: Mapping[str, Any], source: str) -> str:
-    """Return in words what a file is, and what became of it."""
+    """Return the state of a file in words."""
     same = item.get("same_as") or {}
     at = f" (increment {same['index']} of {source})" if same.get("index") is not None else ""
     earlier = f"the content of {same.get('file')}{at}"

@@ -76,7 +76,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Inode, size and times of a file, which show whether it was written to."""
+    """Inode, size and times of a file; they differ after a write."""
 
     inode: int
     bytes: int

@@ -130,7 +130,7 @@ class SourcePlace:
 
     @property
     def keys(self) -> tuple[GroupKey, ...]:
-        """The keys of which its files have an index; to be asked when a file is read."""
+        """The keys by which the files have an index; called when a file is read."""
         return () if self.graph is None else indexed_keys(self.source, self.graph)
 
     @property

@@ -149,7 +149,7 @@ class ClaimedContent:
 
     @property
     def size(self) -> int:
-        """Bytes of the file when it was opened."""
+        """Size of the file in bytes when it was opened."""
         return self._before[0]
 
     def close(self) -> None:

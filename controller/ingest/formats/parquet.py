@@ -321,7 +321,7 @@ Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 _BUFFER_BYTES = 1 << 20
 _WRONG = "\0wrong"
-"""Ends the names of columns that say what is wrong in another one; no declared column has it."""
+"""Suffix of a column that says what is wrong in another column; no declared column has it."""
 _INT96 = (
     "expected TIMESTAMP, got {} as INT96, which is outside of the years 1 to 9999 or has "
     "nanoseconds; write microseconds, in INT64"

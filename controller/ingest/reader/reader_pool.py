@@ -324,7 +324,7 @@ def _answer(
 
 
 def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
-    """Return that a file is refused, and with it all files that were to be taken in with it."""
+    """Return a refusal of a file and of all files that were to be taken in with it."""
     others = manifest_refused(request.files[position].file, error)
     return ReadResult(
         "",

@@ -49,7 +49,7 @@ BUSY_TICKS = 32
 
 _COLLECTED = "is collected"
 _MARGIN_SECONDS = 60.0
-"""The engine reads the clock later than what decides, by at most this much."""
+"""The engine reads the clock at most this much later than the decision."""
 
 _log = structlog.get_logger(__name__)
 

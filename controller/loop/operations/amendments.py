@@ -244,7 +244,7 @@ class Amendments:
     def _with_set_aside(
         self, name: str, stage: str, reason: str, tell: Tell
     ) -> Iterator[DataflowRecord]:
-        """Let a dataflow be quiet, with all that is set aside published."""
+        """Hold a dataflow without runs, after everything set aside was published."""
         self._corrections.check_give_back(name, stage)
         tell("waits for runs to end", 0, 0, "")
         with self._quiet(name, reason, cancel=False) as record:

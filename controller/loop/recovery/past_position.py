@@ -224,7 +224,7 @@ class Past:
         wiring: Mapping[str, Mapping[str, str]],
         point: RollbackPoint,
     ) -> None:
-        """Raise `RollbackImpossibleError` if frames of a position hold what came after a point."""
+        """Raise `RollbackImpossibleError` if frames of a position have later input than a point."""
         for name, stage in base.stages.items():
             for input_, connector in stage.connectors.items():
                 flow, framing = wiring[name][input_], connector.framing

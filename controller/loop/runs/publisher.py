@@ -155,7 +155,7 @@ class Publisher:
         return files_named(one for records in waiting.values() for one in records)
 
     def unpublished_dataflows(self) -> list[str]:
-        """Return the dataflows of which records are kept here."""
+        """Return the dataflows whose records are kept here."""
         with self._lock:
             kept = list(self._waiting_by_dataflow.items())
         return [name for name, one in kept if any(list(one.waiting.values()))]

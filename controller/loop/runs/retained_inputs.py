@@ -103,7 +103,7 @@ class RetainedInputs:
         }
 
     def _require_kept(self, record: DataflowRecord, node: StageNode, flow: str) -> None:
-        """Refuse a source of which increments are no longer kept."""
+        """Refuse a source that no longer has all its increments."""
         oldest = self.store.oldest_increments(record.name, flow, limit=1)
         if oldest and (first := oldest[0].increment.index):
             why = (

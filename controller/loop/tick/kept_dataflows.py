@@ -119,7 +119,7 @@ class KeptDataflows:
         return self._isolation.attempt(record.name, "loaded", load)
 
     def records(self, names: Iterable[str]) -> list[DataflowRecord]:
-        """Return the records of those that there are, by name."""
+        """Return the records of the dataflows that exist, by name."""
         return [self._kept[name].record for name in sorted(names) if name in self._kept]
 
     def names(self) -> list[str]:

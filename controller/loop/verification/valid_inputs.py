@@ -44,7 +44,7 @@ from controller.loop.verification.errors import InputNotRetainedError
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 FOLDER = "inputs"
-"""Where the files lie, in the folder of what reads them."""
+"""The place of the files, in the folder of their reader."""
 
 _BY = ("replaced", "retracted")
 """How an increment says that it takes the place of an earlier file."""

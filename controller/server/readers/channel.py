@@ -56,7 +56,7 @@ class Channel:
         return Channel(ours), theirs
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for messages."""
+        """Return the file descriptor on which messages arrive."""
         return self._end.fileno()
 
     def close(self) -> None:

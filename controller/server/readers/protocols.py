@@ -30,7 +30,7 @@ PENDING_BYTES_MAX = 256 * 1024
 _AGAIN_SECONDS = 0.01
 
 Pass = Callable[[int, bytes], bool]
-"""Passes a connection (its descriptor) with what was read of it; returns whether it was taken."""
+"""Passes a connection (its descriptor) and the bytes read from it; returns whether it was taken."""
 
 
 class ServiceProtocol(BoundedProtocol):

@@ -22,7 +22,7 @@ Values = dict[str, Any]
 
 
 _COLUMNS = {"index": "idx", "key": "request_key"}
-"""Columns that are not called as the field of their record."""
+"""Columns whose names differ from the fields of their records."""
 
 
 _NAMES: dict[type[Any], tuple[str, ...]] = {}
@@ -88,7 +88,7 @@ def increment_of(row: Row[Any]) -> Increment:
 
 
 def _beside(value: Values) -> Any:
-    """Return the column of the files that an increment has beside its records; null: none.
+    """Return the column that names the files beside an increment's records; null if it has none.
 
     Only messages have bindings, and only increments of sources have records that are gone.
     """

@@ -48,7 +48,7 @@ _FILES = 8
 """From records for this many files on that are written in threads, all else is done in two, too."""
 
 _FEW = 8
-"""Some groups of up to this many times as many are put in order by their places among all."""
+"""If all groups are at most this many times those wanted, the order comes from their places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -134,7 +134,7 @@ def _mask(values: pa.ChunkedArray) -> Mask:
 
 
 def _are_all(rows: Int64s) -> bool:
-    """Return whether rows are all of a table with as many rows, in order."""
+    """Return whether some rows are all rows of a table, in order."""
     if not len(rows):
         return True
     ends = int(rows[0]) == 0 and int(rows[-1]) == len(rows) - 1

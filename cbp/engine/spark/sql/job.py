@@ -368,7 +368,7 @@ class _Part:
         }
 
     def _whole_tables(self) -> dict[str, DataFrame]:
-        """Return the tables of which every group is given all records, by look-up."""
+        """Return, by look-up, the tables whose records all go to every group."""
         plan = self.task if self.part is None else None
         return {
             one.name: self._one_row().mapInArrow(whole_table_task(plan, one.name), ddl(one.schema))

@@ -1,1 +1,1 @@
-"""Routes about who may do what, and who did what."""
+"""Routes of access: links, sessions, tokens and the audit log."""

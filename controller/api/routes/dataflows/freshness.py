@@ -37,7 +37,7 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, kw_only=True)
 class FreshnessFigures:
-    """Judges dataflows; made for one request, whose common reads it does once.
+    """Judges the dataflows of one request; reads once what several of them need.
 
     Folders are looked at before queues, so that a file which is taken in meanwhile is seen in its
     queue. A dataflow that has nothing in its queues is judged without reading its position. No

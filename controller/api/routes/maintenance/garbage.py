@@ -85,7 +85,7 @@ class SourceReachOut(Model):
 
 
 class ReachOut(Model):
-    """How far back one can go with what is kept."""
+    """How far back a dataflow can be rolled back with the kept data."""
 
     dataflow: str
     sources: list[SourceReachOut]

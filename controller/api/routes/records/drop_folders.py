@@ -45,7 +45,7 @@ class SourceTroubleOut(Model):
 
 
 class BucketOut(Model):
-    """What a source's location in a bucket had when it was listed last."""
+    """The last listing of a source's location in a bucket."""
 
     location: str
     listed_at: datetime | None = Field(
