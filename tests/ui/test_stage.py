@@ -45,7 +45,7 @@ def test_a_stage_shows_its_queues_state_and_runs(served: Served, viewer: Viewer)
     """Its waits in the service's words; sizes, skew, index hits and run times as REST has them."""
     page = viewer.open("/dataflows/visits/stages/again")
     answer = detail(served, "again")
-    waits = page.get_by_role("region", name="Reason why the stage waits")
+    waits = page.get_by_role("region", name="Waiting for")
     expect(waits).to_contain_text(answer["stage"]["waiting"])
     (state,) = served.get("/dataflows/visits/stages/again/states")["items"]
     row = page.get_by_role("table", name="States").get_by_role("row").nth(1)

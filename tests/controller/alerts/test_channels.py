@@ -73,7 +73,7 @@ def test_a_webhook_that_is_not_there_is_an_error_without_the_address(webhook: Ht
     """Nobody listens on its port any more."""
     channel = WebhookChannel(webhook.url + HOOK, service_url=SERVICE)
     webhook.close()
-    with pytest.raises(OSError, match="not reached") as error:
+    with pytest.raises(OSError, match="could not be reached") as error:
         channel.send([NOTICE])
     assert "s3cret" not in repr(error.value)
 

@@ -356,7 +356,7 @@ def test_a_loop_larger_than_its_memory_ends_as_one_that_fits(case: str, tmp_path
         {name: [{k: v for k, v in row.items() if k in names} for row in rows[name]]} for _ in "ab"
     ]
     small = replace(
-        DEFAULT_LIMITS, whole_run_bytes=500, whole_run_spill=0, message_sort_bytes=4_000
+        DEFAULT_LIMITS, whole_run_bytes=800, whole_run_spill=0, message_sort_bytes=4_000
     )
     refused = Driver(LocalEngine(cache=f"{tmp_path}/r", limits=small), dataflow, tmp_path / "r")
     refused.feed(f"s_{name}", epochs[0][name])

@@ -174,7 +174,7 @@ def test_what_the_disk_refuses_is_no_mistake_of_the_service(
     with service.client() as client:
         answer = client.post("/api/v1/dataflows", json={"name": "x"})
     assert (answer.status_code, answer.json()["error_code"]) == (status, code)
-    assert ("bug report" in answer.text) == (code == "internal_error")
+    assert ("report the bug" in answer.text) == (code == "internal_error")
     assert ("/data/x" in answer.text) == (code != "internal_error")
 
 

@@ -166,7 +166,7 @@ function WaitText({ detail, dataflow }: { detail: Detail; dataflow: string }) {
       icon={<Icon name="clock" />}
       title="Waiting for"
       role="region"
-      aria-label="Reason why the stage waits"
+      aria-label="Waiting for"
       styles={{ message: { color: "var(--mantine-color-text)" }, title: { color: "var(--mantine-color-text)" } }}
     >
       <Text size="sm" style={{ overflowWrap: "anywhere" }}>
