@@ -111,7 +111,7 @@ def test_a_file_in_quarantine_is_told_once_it_has_held(
         (standing,) = client.get("/api/v1/alerts").json()["standing"]
     assert (standing["kind"], standing["dataflow"]) == ("quarantine", "urls")
     assert standing["sent_at"] is None
-    assert "1 file of the source visits" in standing["summary"]
+    assert "source visits of urls has 1 file in quarantine" in standing["summary"]
     clock.move(seconds=1)
     service.alerts.look()
     fired = clock.now
