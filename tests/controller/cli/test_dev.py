@@ -134,9 +134,8 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
     said = developer.save("dataflow.yaml", text.replace("inputs: {visits", "inputs: {vists"))
     assert "stages.count" in said
     assert "keeps running" in said
-    assert "version 2" in developer.save(
-        "dataflow.yaml", text.replace("visits}}", "visits}, buckets: 2}")
-    )
+    more = text.replace("any_order: true", "any_order: true, buckets: 2")
+    assert "version 2" in developer.save("dataflow.yaml", more)
 
 
 def test_a_refused_document_is_registered_once_the_code_is_mended(developer: Developer) -> None:
@@ -160,7 +159,8 @@ def test_a_promise_that_cannot_be_kept_is_named(developer: Developer) -> None:
     code = code.replace("    visits = Input", '    key = "page STRING"\n    visits = Input')
     developer.save(f"{NAME}/visits.py", code)
     text = (developer.project / "dataflow.yaml").read_text()
-    said = developer.save("dataflow.yaml", text.replace("visits}}", "visits}, any_order: true}"))
+    assert "any_order: true" in text
+    said = developer.save("dataflow.yaml", f"{text}\n")
     assert "no file of visits can be replaced or taken back: stages.count cannot follow" in said
     assert "is routed by a function" in said
     (source,) = developer.client.get("dataflows", NAME)["sources"]

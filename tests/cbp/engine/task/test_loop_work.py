@@ -346,10 +346,10 @@ def test_a_loop_larger_than_its_memory_ends_as_one_that_fits(case: str, tmp_path
     translator, name, schema, _ = CASES[case]
     dataflow = loop_of(translator(), **{name: schema})
     rows: dict[str, list[dict[str, Any]]] = {
-        "links": [{"src": node, "dst": node + 1} for node in range(30)],
-        "edges": [{"src": node, "dst": node + 1} for node in range(30)],
+        "links": [{"src": node, "dst": node + 1} for node in range(20)],
+        "edges": [{"src": node, "dst": node + 1} for node in range(20)],
         "orders": [{"k": k, "to": "a", "verb": "put", "n": n} for k in "abc" for n in range(7)],
-        "items": [{"x": float(n), "k": n % 5, "n": n, "at": n / 2, "note": "a"} for n in range(40)],
+        "items": [{"x": float(n), "k": n % 5, "n": n, "at": n / 2, "note": "a"} for n in range(12)],
     }
     names = {field.partition(" ")[0] for field in schema.split(", ")}
     epochs = [

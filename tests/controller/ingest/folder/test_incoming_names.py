@@ -38,7 +38,8 @@ def test_everything_that_stays_is_named_with_its_reason(tmp_path: Path):
         "link": "a symbolic link",
         "folder": "a folder",
         "fifo": "a FIFO",
-        ".x": "its name begins with a dot",
+        ".x": "its name begins with a dot, and hidden files are not taken in; rename the file when "
+        "it is complete",
         **dict.fromkeys(
             ("a.tmp", "b.part", "c~"),
             "its name marks it as incomplete; its producer must rename the file when it is "
