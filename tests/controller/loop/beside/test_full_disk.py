@@ -73,7 +73,10 @@ def later(world: Beside) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code", "said"),
-    [(errno.EROFS, "operating_failure", "Read-only"), (errno.ENOSPC, "disk_full", "free some space")],
+    [
+        (errno.EROFS, "operating_failure", "Read-only"),
+        (errno.ENOSPC, "disk_full", "free some space"),
+    ],
 )
 def test_it_waits_and_goes_on_with_what_it_had_built(
     world: Beside, tmp_path: Path, number: int, code: str, said: str
