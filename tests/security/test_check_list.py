@@ -24,6 +24,7 @@ API2: a provider's keys, floods of names       controller/access/test_oidc_keys.
 API3: fields that a body does not know         security/test_answers.py test_no_request_takes_what_it_does_not_know
 API3: answers with secrets                     security/test_answers.py test_only_a_new_token_shows_its_secret
 API3, API9: answers as the document says       controller/api/test_fuzz.py test_every_answer_is_one_that_the_document_names
+API3, API9: all checks of a tool, in full      controller/api/test_fuzz_in_full.py test_no_check_finds_anything
 API4: bodies at the limit and beyond           controller/api/security/test_guard.py test_every_route_has_a_bound_of_its_body
 API4: pages                                    controller/api/routes/test_runs.py test_an_operator_may_allow_smaller_pages_only
 API4: uploads                                  controller/ingest/test_upload.py test_upload_beyond_the_limit_leaves_nothing
@@ -75,6 +76,7 @@ traversal: folders that become links           controller/ingest/folder/test_nes
 traversal: links, devices                      controller/ingest/folder/test_strange_files.py test_no_kind_of_file_stops_its_source
 traversal: files of the page                   controller/api/test_page.py test_no_path_leads_out_of_the_bundle
 XSS: file names and lines on the page          ui/test_data_screens.py test_hostile_values_are_text_everywhere
+XSS: refused files are downloads               controller/api/routes/test_quarantine.py test_a_refused_file_is_a_download_whatever_it_holds
 XSS: drawings                                  cbp/model/graph/test_drawing.py test_a_name_never_becomes_markup
 secrets: every output                          security/test_canary.py test_no_secret_is_in_any_output
 secrets: refused requests                      controller/api/security/test_audited.py test_no_secret_is_in_any_output
