@@ -248,7 +248,7 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
         starve(world, "good")
     said = {name: words(world, name) for name in ("bad0", "bad1")}
     assert BESIDE in said["bad0"]
-    assert said["bad1"] == f"gave way once, {TURN}"
+    assert said["bad1"] == f"gave way to others once and {TURN}"
     world.engine.without_slots = set()
     world.clock.advance(2 * SLOW)
     world.controller.tick()
@@ -256,13 +256,13 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
     for _ in range(2):
         world.controller.tick()
     said = {name: words(world, name) for name in ("bad0", "bad1")}
-    assert said["bad0"] == f"gave way 2 times, {TURN}"
+    assert said["bad0"] == f"gave way to others 2 times and {TURN}"
     assert said["bad1"].endswith(f"{BESIDE}, after it gave way once")
     runs.waiting.clear()
     world.restart()
     world.controller.recover()
     world.controller.tick()
-    assert "gave way 2 times" in words(world, "bad0")
+    assert "gave way to others 2 times" in words(world, "bad0")
 
 
 def test_an_operators_cancel_wins(world: World, runs: Deferred) -> None:
