@@ -190,7 +190,7 @@ def test_the_command_tells_the_limit(
     """It names what there is too much of, and says that there are more mistakes than it shows."""
     file = tmp_path / "big.yaml"
     for bomb, said in [
-        ("stages", f"{STAGES_MAX + 1} stages; at most {STAGES_MAX}"),
+        ("stages", f"{STAGES_MAX + 1} stages; the limit is {STAGES_MAX}"),
         ("fields that are none", f"more than {MISTAKES_MAX} mistakes"),
     ]:
         file.write_text(BOMBS[bomb][0])

@@ -103,7 +103,7 @@ def test_an_entry_point_without_its_class_is_told(folder: Path) -> None:
     write(folder, {"pyproject.toml": PROJECT + 'filed_none = "filed_count:Missing"\n'})
     known = registry(folder)
     for _ in range(2):
-        assert "filed_count has no Missing" in refused(known, "filed_none").message
+        assert "filed_count does not define Missing" in refused(known, "filed_none").message
     assert compiled(known, "filed_sum")
 
 

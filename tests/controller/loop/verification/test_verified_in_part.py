@@ -123,7 +123,7 @@ def test_a_table_that_grew_meanwhile_is_no_difference(world: World):
         verification = verified(world, "diamond", request)
         assert (verification.status, verification.error) == ("undecided", None)
         assert [v.status for v in verification.tables] == ["undecided", "undecided"]
-        assert "`sum`: what StaticTable lets a run read" in verification.tables[0].because
+        assert "`sum`: the input that StaticTable gives to a run" in verification.tables[0].because
 
 
 def test_what_another_rule_let_a_stage_read_is_not_made_again(world: World):
