@@ -209,7 +209,7 @@ class Checker:
         if self.world.plan.inputs_seconds is not None and not all(map(os.path.exists, paths)):
             return
         actual = [row for path in paths for row in self._parquet(path)]
-        # Of equal records, any can be the one that the file before has, too.
+        # If several records are equal, the earlier file can have any one of them.
         same = multiset(actual) == multiset(rows) if takes_place(entry) else actual == rows
         require(same, f"P1: {entry.increment.name} has {actual}, not {rows}")
 

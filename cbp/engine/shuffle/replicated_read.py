@@ -54,7 +54,7 @@ _ARRANGED_SHARE = 8
 """If memory is scarce, messages of this part (an eighth) of it are arranged in it: four copies."""
 
 _PIECE_SHARE = 8
-"""Of more messages, this share (an eighth) of those sorted at a time is arranged at a time."""
+"""More messages are arranged in pieces of this share (an eighth) of `message_sort_bytes`."""
 
 
 def arrange(

@@ -113,7 +113,6 @@ class RunWork:
             room,
             self._notes(room),
             lambda: memory.take(name, lambda: version_of(halves)),
-            lambda state, operation: states[state].begin(operation),
         )
         self.writers.counts["groups"] = 1
         self._count_ways(called.way, states)

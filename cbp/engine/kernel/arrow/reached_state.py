@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,7 @@ _FEW = 8
 """If all groups are at most this many times those wanted, the order comes from their places."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class ReachedOperation:
     """Records that are put into a kept state, or keys of records that are deleted.
 
@@ -80,7 +80,6 @@ class ReachedState:
     hash_mask: int
     room: Room
     reads: Counter[str] = field(default_factory=Counter)
-    _ahead: dict[ReachedOperation, Future[Any]] = field(default_factory=dict, init=False)
 
     @property
     def size(self) -> int:
@@ -138,11 +137,6 @@ class ReachedState:
         starts = range(0, many, rows)
         return self.room.keep(call.take(positions.part(at, at + rows)) for at in starts)
 
-    def begin(self, operation: ReachedOperation) -> None:
-        """Put many records in order while their author goes on; only a hint, for `settle`."""
-        if not self._ahead and not self.room.on_disk and self._is_much([operation]):
-            self._ahead[operation] = _threads().submit(self._ordered, [operation])
-
     def settle(
         self,
         operations: Sequence[ReachedOperation],
@@ -160,9 +154,7 @@ class ReachedState:
         if self.room.on_disk:
             self._settle_in_pieces(operations, write_output, write_state)
             return
-        ahead = self._ahead.pop(operations[0], None) if len(operations) == 1 else None
-        keys, hashes, parts = ahead.result() if ahead else self._ordered(operations)
-        self._ahead.clear()
+        keys, hashes, parts = self._ordered(operations)
         low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
         ranges = zip(self.halves, ((0, low), (low, len(hashes))), strict=True)
 
@@ -185,7 +177,6 @@ class ReachedState:
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
         """Settle some groups after the other, so that memory holds few records at a time."""
-        self._ahead.clear()
         names = list(self.translator.key_of(self.spec).names)
         given = pa.concat_tables([one.keys.select(names) for one in operations])
         keys, hashes, groups = self._in_visiting_order(given)

@@ -109,16 +109,12 @@ class _Puts:
     state: StateSpec
     taken: list[ReachedOperation]
     room: Room
-    begin: Callable[[ReachedOperation], None]
 
     def __call__(self, table: Any) -> None:
         """Put records, in place of those with their keys."""
         records = self.room.keep([conformed_copy(self.state.name, table, self.state.schema)])
         names = kept_key(self.spec, self.state).names
-        operation = ReachedOperation(records.select(list(names)), records)
-        if not any(one.keys.num_rows for one in self.taken):
-            self.begin(operation)
-        self.taken.append(operation)
+        self.taken.append(ReachedOperation(records.select(list(names)), records))
 
     def delete(self, keys: Any) -> None:
         """Delete the records with these keys; nothing happens for one that is not there."""
@@ -148,7 +144,6 @@ def call_once(
     room: Room,
     notes: Notes = NO_NOTES,
     recall: Callable[[], tuple[Any, int]] = lambda: NOTHING,
-    begin: Callable[[str, ReachedOperation], None] = lambda state, operation: None,
 ) -> Called:
     """Call the author; return the puts, the deletions and the remembered values.
 
@@ -158,7 +153,6 @@ def call_once(
         room: Where the records that are read and put have place; it has the inputs already.
         notes: What its author noted, and notes.
         recall: Returns what the run before remembered of all states as they are, and its bytes.
-        begin: Called with the first records that are put into a state, while the author goes on.
 
     Raises:
         AuthorCodeError: The author's code failed.
@@ -178,10 +172,7 @@ def call_once(
     given: dict[str, Any] = {**ours, **inputs, **reached_tables(spec, readers)}
     if spec.gives_run:
         given["run"] = context
-    puts = {
-        one.name: _Puts(spec, one, called.operations[one.name], room, partial(begin, one.name))
-        for one in spec.kept
-    }
+    puts = {one.name: _Puts(spec, one, called.operations[one.name], room) for one in spec.kept}
     out = Outputs({"remember": called.remember, "note": notes.note, **puts})
     try:
         way = spec.translate(RunTables(given), out)

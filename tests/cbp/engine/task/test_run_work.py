@@ -329,7 +329,7 @@ class Twice(TranslateRun):
 
 @pytest.mark.parametrize("verb", ["once", "again", "delete"])
 def test_what_is_put_after_many_records_counts(verb: str, tmp_path: Path) -> None:
-    """Though these are put in order while their author goes on."""
+    """Also where the halves of a state are settled beside each other."""
     dataflow = dataflow_of(Twice(), {"items": "k BIGINT, verb STRING"})
     limits = replace(DEFAULT_LIMITS, beside_bytes=1)
     driver = Driver(LocalEngine(cache=f"{tmp_path}/c", limits=limits), dataflow, tmp_path / "t")
