@@ -6,7 +6,8 @@ A task of this process hands the messages over as they are. A Spark task or a re
 all of them as one JSON text: an array per message, of its tag and its fields.
 
 Guaranteed: `decode(encode(reports)) == reports` for every kind. `TaskReport` is the union of all
-kinds. Code that reads reports matches every kind, so mypy finds a kind that the code forgets.
+kinds: mypy finds one that is not encoded, and tests/cbp/engine/task/test_reports.py one that the
+driver does not read.
 Absent on purpose: the reports are not stored. Driver and tasks are always of one release, so the
 encoding may change with any release.
 """

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from cbp.engine.run import assembly
 from cbp.engine.run.assembly import Reported, raise_first_error
 from cbp.engine.state.pending_deletes import Deletes
 from cbp.engine.task.reports import (
@@ -96,6 +99,23 @@ def test_reports_are_sorted_by_kind():
     reported = Reported([Counts({"groups": 3}), behind])
     assert reported.misplaced
     assert reported.all(Failed) == [_FAILED]
+
+
+def test_the_driver_reads_every_kind():
+    """A kind that nobody asks for would be dropped without a word: a file that no record names."""
+    read = {
+        node.args[0].id
+        for path in Path(assembly.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "all"
+        and node.args
+        and isinstance(node.args[0], ast.Name)
+    }
+    # What the next phase reports is taken apart by `Reported` itself.
+    kinds = {kind.__name__ for kind in get_args(TaskReport)} - {NextPhase.__name__}
+    assert kinds - read == set()
 
 
 def test_the_error_that_is_raised_is_always_the_same():
