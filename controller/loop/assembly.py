@@ -75,14 +75,18 @@ from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.runner import Runner
 from controller.loop.runs.threads import Here
-from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
-from controller.loop.tick.input_framing import InputFraming
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunIds, RunStarts
 from controller.loop.tick.stage_views import StageViews
-from controller.loop.tick.ticker import Decisions, Ticker, TickSteps
-from controller.loop.tick.unfinished_runs import UnfinishedRuns
+from controller.loop.tick.ticker import (
+    Decisions,
+    Drains,
+    InputFraming,
+    TickSteps,
+    Ticker,
+    UnfinishedRuns,
+)
 from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store

@@ -8,7 +8,7 @@ The modules of a run, in the order in which it meets them:
       failures                        it failed: when its stage tries again, or stops
     finisher                          puts its intention: the commit point
       publisher                       publishes it, alone or with others
-      parked, tick/unfinished_runs    it could not be finished yet: finished later
+      parked, tick/ticker             it could not be finished yet: finished later
     recovery/redo                     after a crash: finishes what has an intention
 
 `dataflow_locks` keeps operations on the same dataflow apart; `output_retention` says which outputs
