@@ -55,9 +55,8 @@ from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
 from controller.loop.reading.rebuilding import Rebuilding
-from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.reading.stage_facts import StageFacts
+from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery.corrections import Corrections

@@ -23,7 +23,7 @@ from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.verification import Request, TableVerdict, Verification
 from cbp.model.version.version_change import Choice
 from controller.loop.reading import set_aside_counts
-from controller.loop.reading.set_aside_counts import SetAsideCounts
+from controller.loop.reading.stage_facts import SetAsideCounts
 from tests.controller.lost import lose_the_store
 from tests.controller.verified import verified, world_of
 from tests.controller.world import SCHEMA, Crash, Sum, World
