@@ -32,9 +32,13 @@ from controller.loop.assembly import Parts
 from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.version_change import Changed
 from controller.loop.operations.versions import rebuild_missing
-from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
-from controller.loop.reading.recovery_preview import RecoveryPreview, preview_recovery
+from controller.loop.reading.recovery_preview import (
+    OpenIntention,
+    RecoveryPreview,
+    open_intentions,
+    preview_recovery,
+)
 from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
