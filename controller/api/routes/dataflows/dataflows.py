@@ -24,9 +24,8 @@ from controller.api.answers.schemas import (
     PageQuery,
     Validation,
 )
-from controller.api.answers.waits import Waits
 from controller.api.figures.overview import Overview, OverviewDep
-from controller.api.figures.waiting import waits
+from controller.api.figures.waiting import Waits, waits
 from controller.api.requests.body import Document, parsed, read_document_body
 from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, change_out
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
