@@ -1,7 +1,7 @@
 """The audit log: who changed what, and how many requests were refused.
 
 Each request that changes something is one entry in the store and one line in the log. An entry is
-an `AuditRecord` (`controller.store.access`), made by `controller.api.security.auditing`. Refused
+an `AuditRecord` (`controller.store.access`), made by `controller.api.security.guard`. Refused
 requests are only counted, so that nobody can fill the store from outside: per minute one entry for
 each actor, address, action and error, at most `KINDS_MAX`. An entry has no body and no secret.
 """
