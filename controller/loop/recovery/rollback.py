@@ -50,7 +50,6 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.recovery.left_out_files import Unread, left_out, unread_of_sources
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.superseded import (
     coming_back,
@@ -60,7 +59,13 @@ from controller.loop.recovery.superseded import (
     superseded_in,
     without_increments,
 )
-from controller.loop.recovery.undone_inputs import UndoneInput, undone_inputs
+from controller.loop.recovery.undone_inputs import (
+    UndoneInput,
+    Unread,
+    left_out,
+    undone_inputs,
+    unread_of_sources,
+)
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
