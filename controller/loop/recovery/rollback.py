@@ -8,7 +8,7 @@
 A crash before the commit point leaves everything as it was. After a later crash, recovery
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
-files that an operator named (`left_out_files.py`). What an earlier roll-back took away stays away,
+files that an operator named (`undone_inputs.py`). What an earlier roll-back took away stays away,
 unless this one goes to a point before that one. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
@@ -151,7 +151,7 @@ class Rollbacks:
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
-            without: Files, or increments, that are not queued again; see `left_out_files.py`.
+            without: Files, or increments, that are not queued again; see `undone_inputs.py`.
             request: The idempotency key of the request.
 
         Raises:
@@ -358,7 +358,7 @@ class Rollbacks:
         without: Sequence[str],
         dropped: Mapping[str, int],
     ) -> dict[str, tuple[int, ...]]:
-        """Return source -> the increments that an operator named; see `left_out_files.py`."""
+        """Return source -> the increments that an operator named; see `undone_inputs.py`."""
         if not without:
             return {}
         unread = self._unread_of_sources(record, position)
