@@ -39,7 +39,6 @@ from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
-from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
@@ -72,6 +71,7 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import OutputRetention, SinkReads
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
+from controller.loop.runs.run_counts import RunCounts
 from controller.loop.runs.runner import Runner
 from controller.loop.runs.threads import Here
 from controller.loop.tick.holds import Holds

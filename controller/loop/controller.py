@@ -29,7 +29,6 @@ from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
-from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.version_change import Changed
 from controller.loop.operations.versions import rebuild_missing
 from controller.loop.reading.rebuilding import Rebuild
@@ -45,6 +44,7 @@ from controller.loop.recovery.redo import ignore
 from controller.loop.runs.finisher import PUBLISHED
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import RECOVERED, Trouble
+from controller.loop.runs.run_counts import Counts
 from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
 from controller.store.base import PAUSED_BY_HAND, DataflowRecord

@@ -12,5 +12,5 @@ The modules of a run, in the order in which it meets them:
     recovery/redo                     after a crash: finishes what has an intention
 
 `dataflow_locks` keeps operations on the same dataflow apart; `output_retention` says which outputs
-are kept. Counts for metrics are in `controller.loop.counts`.
+are kept. `run_counts` counts for metrics.
 """

@@ -21,7 +21,6 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.shape import shape_of
 from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
-from controller.loop.counts.run_counts import Counts, LaneCount
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.version_change import Changed
@@ -31,6 +30,7 @@ from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.runs.isolation import Trouble
+from controller.loop.runs.run_counts import Counts, LaneCount
 from controller.loop.runs.threads import Here
 from controller.store.base import DataflowRecord, StageRecord
 from tests.controller.api.clicks import NOON, registry
