@@ -72,11 +72,10 @@ from controller.loop.runs.output_retention import OutputRetention, SinkReads
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.run_counts import RunCounts
-from controller.loop.runs.runner import Runner
 from controller.loop.runs.threads import Here
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import RunIds, RunStarts
+from controller.loop.tick.run_starts import RunIds, RunStarts, Runner
 from controller.loop.tick.stage_views import StageViews
 from controller.loop.tick.ticker import (
     Decisions,

@@ -2,8 +2,8 @@
 
 The modules of a run, in the order in which it meets them:
 
-    tick/decisions, tick/run_starts   which run starts; its record and its plan
-    runner                            prepares it in a thread (`in_flight`, `run_phases`, `threads`)
+    tick/ticker                       which run starts
+    tick/run_starts                   its record and its plan; prepares it in a thread (`in_flight`)
       isolation                       beside other runs: which must wait
       failures                        it failed: when its stage tries again, or stops
     finisher                          puts its intention: the commit point
