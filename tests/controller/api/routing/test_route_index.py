@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from functools import cache
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from starlette.routing import BaseRoute, Match
 
 from controller.api.app import describe_api
-from controller.api.routing.route_index import IndexedRouter, RouteIndex
+from controller.api.routing.read_routes import IndexedRouter, RouteIndex
 from tests.controller.api.all_routes import filled_in, whole_app
 
 
