@@ -27,10 +27,9 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.kept_summaries import KeptSummaries
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
-from controller.api.requests.shared_answers import SharedAnswers
+from controller.api.requests.shared_answers import KeptSummaries, SharedAnswers
 from controller.api.routing.scopes import require_granted, require_touchable
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
