@@ -14,9 +14,8 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
-from cbp.engine.outputs.table_migration import Rewriter, alter, shown_again
+from cbp.engine.outputs.table_migration import Rewriter, ViewFilling, alter, shown_again
 from cbp.engine.outputs.table_specs import DeclaredTable, declared_set_aside, declared_tables
-from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
