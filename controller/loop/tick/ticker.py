@@ -117,10 +117,6 @@ class InputFraming:
     isolation: Isolation
     holds: Holds
 
-    def keep_time(self) -> None:
-        """Give up framings that take too long."""
-        self.framer.keep_time()
-
     def start(self, loaded: Sequence[LoadedDataflow]) -> set[str]:
         """Frame arrivals, except at stopped stages; return the dataflows that changed."""
         waiting: list[tuple[DataflowRecord, StageNode]] = []
@@ -211,10 +207,6 @@ class Decisions:
     places: Places
     turns_max: int
 
-    def keep_time(self) -> None:
-        """Give up Runnables that take too long."""
-        self.answers.keep_time()
-
     def decide(
         self, views: Mapping[StageId, ViewedStage], now: datetime, dataflows: Collection[str]
     ) -> Schedule:
@@ -296,8 +288,8 @@ class Ticker:
                 self._say(reason)
                 return Schedule((), self.waits)
             self._stopped_by = ""
-            self.steps.framing.keep_time()
-            self.steps.decisions.keep_time()
+            self.steps.framing.framer.keep_time()
+            self.steps.decisions.answers.keep_time()
             self.steps.unfinished.finish_parked()
             self.steps.recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The
