@@ -9,8 +9,9 @@ Guaranteed: the service is stopped and the folder removed whatever happens, with
 show why; `root` keeps the folder of a call that ended well, and `keep` the service too.
 
 `read_tables` reads the tables of a dataflow with other readers, and `first_difference` compares
-them with a result in memory: a difference of one record is found (tests/controller/demo/test_tables.py).
-Columns that the service keeps for itself (`_bucket`, `_hash`) are not compared.
+them with a result in memory: a difference of one record is found
+(tests/controller/demo/test_tables.py). Columns that the service keeps for itself (`_bucket`,
+`_hash`) are not compared.
 """
 
 from __future__ import annotations

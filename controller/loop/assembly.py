@@ -75,14 +75,14 @@ from controller.loop.runs.run_counts import RunCounts
 from controller.loop.runs.threads import Here
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import RunIds, RunStarts, Runner
+from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
 from controller.loop.tick.stage_views import StageViews
 from controller.loop.tick.ticker import (
     Decisions,
     Drains,
     InputFraming,
-    TickSteps,
     Ticker,
+    TickSteps,
     UnfinishedRuns,
 )
 from controller.loop.verification.verifications import Verifications

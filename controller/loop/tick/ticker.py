@@ -46,7 +46,7 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import RunStarts, Runner
+from controller.loop.tick.run_starts import Runner, RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
 from controller.store.base import DataflowRecord, Store
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import cache
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.routing import BaseRoute, Match
 
 from controller.api.app import describe_api
