@@ -23,8 +23,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
-from cbp.client.address import url_of
-from cbp.client.local_files import file_values, read_token_file
+from cbp.client.address import file_values, read_token_file, url_of
 from cbp.errors import DefinitionError, Mistake
 from cbp.errors.masks import (
     MASK,

@@ -1,7 +1,7 @@
 """The audit log: who changed what, and how many requests were refused.
 
 Each request that changes something is one entry in the store and one line in the log. An entry is
-an `AuditRecord` (`controller.store.access`), made by `controller.api.security.auditing`. Refused
+an `AuditRecord` (`controller.store.access`), made by `controller.api.security.guard`. Refused
 requests are only counted, so that nobody can fill the store from outside: per minute one entry for
 each actor, address, action and error, at most `KINDS_MAX`. An entry has no body and no secret.
 """
@@ -13,6 +13,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
 
 import structlog
 
@@ -27,6 +29,9 @@ KINDS_MAX = 100
 OTHERS = "(others)"
 """The address of refused requests beyond these."""
 
+_SAME = ("actor", "session", "scope", "action", "dataflow", "error_code", "status", "address")
+"""What refused requests have in common that are counted as one kind."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -39,7 +44,7 @@ class Audit:
         self._store, self.now = store, now
         self._keep, self._rows_max = keep, rows_max
         self._lock = threading.Lock()
-        self._refused: Counter[_Kind] = Counter()
+        self._refused: Counter[tuple[Any, ...]] = Counter()
         self._refusals: Counter[str] = Counter()
         self._unstored = 0
 
@@ -67,7 +72,7 @@ class Audit:
 
     def count_refusal(self, entry: AuditRecord) -> None:
         """Count a refused request; `flush` writes the counts."""
-        kind = _kind_of(entry)
+        kind = attrgetter(*_SAME)(entry)
         with self._lock:
             self._refusals[entry.error_code] += 1
             if kind not in self._refused and len(self._refused) >= KINDS_MAX:
@@ -101,37 +106,9 @@ class Audit:
         return self._store.forget_audit(self.now() - self._keep, rows_max=self._rows_max)
 
 
-_Kind = tuple[str, str, str, str, str, str, int, str]
-
-
-def _kind_of(entry: AuditRecord) -> _Kind:
-    return (
-        entry.actor,
-        entry.session,
-        entry.scope,
-        entry.action,
-        entry.dataflow,
-        entry.error_code,
-        entry.status,
-        entry.address,
-    )
-
-
-def _entry_of(kind: _Kind, count: int, at: datetime) -> AuditRecord:
-    actor, session, scope, action, dataflow, error_code, status, address = kind
-    return AuditRecord(
-        at=at,
-        actor=actor,
-        session=session,
-        scope=scope,
-        action=action,
-        dataflow=dataflow,
-        outcome="refused",
-        status=status,
-        error_code=error_code,
-        address=address,
-        count=count,
-    )
+def _entry_of(kind: tuple[Any, ...], count: int, at: datetime) -> AuditRecord:
+    same = dict(zip(_SAME, kind, strict=True))
+    return AuditRecord(at=at, outcome="refused", count=count, **same)
 
 
 def _write_line(entry: AuditRecord) -> None:

@@ -48,7 +48,7 @@ from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.requests.shared_answers import SharedAnswers
 from controller.api.routing.dependencies import Parts
-from controller.api.routing.route_index import IndexedRouter
+from controller.api.routing.read_routes import IndexedRouter
 from controller.api.routing.routers import PREFIX, router
 from controller.api.routing.scopes import operation_id, public
 from controller.api.security.guard import Guard

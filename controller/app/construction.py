@@ -35,7 +35,7 @@ from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
 from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
-from controller.sinks.mirroring import Mirrors
+from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
 

@@ -7,6 +7,11 @@ It uses the service as a user's program does: by `cbp.client`, and by readers of
 Guaranteed: the service is stopped and the folder removed whatever happens, with three exceptions
 (tests/controller/demo/test_run.py): after a failure the folder stays, since the log and the tables
 show why; `root` keeps the folder of a call that ended well, and `keep` the service too.
+
+`read_tables` reads the tables of a dataflow with other readers, and `first_difference` compares
+them with a result in memory: a difference of one record is found
+(tests/controller/demo/test_tables.py). Columns that the service keeps for itself (`_bucket`,
+`_hash`) are not compared.
 """
 
 from __future__ import annotations
@@ -20,19 +25,26 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NoReturn
+from urllib.parse import quote
 
+import polars as pl
+from deltalake import DeltaTable, QueryBuilder
 from rich.console import Console
 from rich.progress import track
 
 from cbp.client import Client, Run
+from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import CbpError, InvariantError, NotFoundError, OperatingError
 from cbp.errors.counts import format_count
-from cbp.testing import run_dataflow
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.equality import identity, view_difference
+from cbp.testing import Result, run_dataflow
 from controller.demo.pages import (
     Page,
     expected_touched,
@@ -42,10 +54,92 @@ from controller.demo.pages import (
     split,
     standard_library,
 )
-from controller.demo.tables import by_polars, first_difference, histories, read_tables, records_in
 from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, choose_port, settings_of
 from controller.terminal import print_json, print_table, print_text
+
+EPOCH = "_epoch"
+
+Frame = Callable[[str, Sequence[str]], pl.DataFrame]
+"""Reads columns of the table in a folder."""
+
+
+def by_delta_rs(path: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Read a table with delta-rs, by its own SQL."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    query = QueryBuilder().register("t", DeltaTable(path))
+    return pl.DataFrame(query.execute(f"SELECT {names} FROM t").read_all())
+
+
+def by_polars(path: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Read a table with Polars.
+
+    Polars (tried: 2.1) finds no files below a folder whose name needs percent-encoding (a space),
+    so it reads a copy of such a table.
+    """
+    if quote(path) == path:
+        return pl.scan_delta(path).select(columns).collect()
+    with tempfile.TemporaryDirectory(prefix="cbp-demo-copy-", dir="/tmp") as folder:
+        copy = shutil.copytree(path, Path(folder, "table"))
+        return pl.scan_delta(str(copy)).select(columns).collect()
+
+
+def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_delta_rs) -> Result:
+    """Return the contents of the tables in a folder, in the form of a test run's result.
+
+    Args:
+        like: A result with at least as many epochs as the tables should have.
+    """
+    state: dict[str, list[tuple[Any, ...]]] = {}
+    outputs: dict[str, list[list[tuple[Any, ...]]]] = {}
+    for stage, node in flow.stages.items():
+        for kept in node.translator.states:
+            path = f"{folder}/{state_table(stage, kept.name)}"
+            state[f"{stage}.{kept.name}"] = frame(path, kept.schema.names).rows()
+        for output in node.translator.outputs:
+            name, path = f"{stage}.{output.name}", f"{folder}/{flow_table(stage, output.name)}"
+            rows = frame(path, (EPOCH, *output.schema.names)).rows()
+            count = max([len(like.outputs[name]), *(row[0] + 1 for row in rows)])
+            outputs[name] = [[] for _ in range(count)]
+            for epoch, *values in rows:
+                outputs[name][epoch].append(tuple(values))
+    return replace(like, state=state, outputs=outputs)
+
+
+def first_difference(expected: Result, found: Result) -> str:
+    """Return a text with the first difference, record by record and epoch by epoch; `""`: none.
+
+    `Result.difference` compares less: what does not depend on how the input is split.
+    """
+    for name, rows in expected.state.items():
+        left, right = _by_epoch([rows, found.state[name]])
+        if said := view_difference(left, right):
+            return f"state {name}: {said}"
+    for name, epochs in expected.outputs.items():
+        if said := view_difference(_by_epoch(epochs), _by_epoch(found.outputs[name])):
+            return f"output {name}: {said}"
+    return ""
+
+
+def _by_epoch(epochs: Sequence[Sequence[Any]]) -> list[Counter[Hashable]]:
+    return [Counter(map(identity, epoch)) for epoch in epochs]
+
+
+def histories(flow: Dataflow) -> list[str]:
+    """Return the outputs whose epochs are their meaning, so that one run has others."""
+    return [
+        f"{stage}.{output.name}"
+        for stage, node in flow.stages.items()
+        for output in node.translator.outputs
+        if output.history
+    ]
+
+
+def records_in(result: Result) -> int:
+    """Return how many records a result has, in states and outputs."""
+    emitted = sum(len(epoch) for epochs in result.outputs.values() for epoch in epochs)
+    return emitted + sum(map(len, result.state.values()))
+
 
 NAME = "crawl_queue"
 PLAIN_WIDTH = 100

@@ -39,7 +39,6 @@ from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
-from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
@@ -55,9 +54,8 @@ from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
 from controller.loop.reading.rebuilding import Rebuilding
-from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.reading.stage_facts import StageFacts
+from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
@@ -73,16 +71,20 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import OutputRetention, SinkReads
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.loop.runs.runner import Runner
+from controller.loop.runs.run_counts import RunCounts
 from controller.loop.runs.threads import Here
-from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
-from controller.loop.tick.input_framing import InputFraming
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import RunIds, RunStarts
+from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
 from controller.loop.tick.stage_views import StageViews
-from controller.loop.tick.ticker import Decisions, Ticker, TickSteps
-from controller.loop.tick.unfinished_runs import UnfinishedRuns
+from controller.loop.tick.ticker import (
+    Decisions,
+    Drains,
+    InputFraming,
+    Ticker,
+    TickSteps,
+    UnfinishedRuns,
+)
 from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store

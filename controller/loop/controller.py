@@ -29,18 +29,22 @@ from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
-from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.version_change import Changed
 from controller.loop.operations.versions import rebuild_missing
-from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
-from controller.loop.reading.recovery_preview import RecoveryPreview, preview_recovery
+from controller.loop.reading.recovery_preview import (
+    OpenIntention,
+    RecoveryPreview,
+    open_intentions,
+    preview_recovery,
+)
 from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.finisher import PUBLISHED
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import RECOVERED, Trouble
+from controller.loop.runs.run_counts import Counts
 from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
 from controller.store.base import PAUSED_BY_HAND, DataflowRecord

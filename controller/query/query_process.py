@@ -26,8 +26,7 @@ from controller.query.database import add_table, lock, open_database, parse
 from controller.query.errors import NOT_HELD, QueryInvalidError, QueryRefusedError
 from controller.query.request import QueryLimits, Request
 from controller.query.sql_types import unheld_type
-from controller.query.statement import tables_of
-from controller.query.table_names import is_flow, sql_names
+from controller.query.statement import is_flow, sql_names, tables_of
 
 _BATCH_ROWS = 1_000
 _LATER_SECONDS = 5

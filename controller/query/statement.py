@@ -4,14 +4,57 @@ Guaranteed: a query that passes is one SELECT without parameters. It reads the t
 dataflow and what it makes itself; no file, no setting, no catalog, and it names no other function
 that makes a table than those in `TABLE_FUNCTIONS`. The database behind it has neither files nor
 network either (`controller.query.database`): each of the two would do.
+
+`sql_names` gives the names that tables of a snapshot have in SQL.
+
+    state/count.counts     count.counts
+    flows/count.totals     count.totals
+    flows/count.counts     count.counts_changes     the changes of the view count.counts
+
+The schema is the stage. The full name in quotes, `"count.counts"`, is a name of the table too: a
+stage may have a name that SQL takes for something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from controller.query.errors import QueryInvalidError, QueryRefusedError
+
+CHANGES = "_changes"
+"""Ends the name of the changes of a view."""
+
+
+def sql_names(tables: Iterable[str]) -> dict[str, str]:
+    """Return the name in SQL, as `stage.table`, of each table of a snapshot.
+
+    Args:
+        tables: Folders below the dataflow's, as a snapshot has them.
+    """
+    every = list(tables)
+    states = {name for kind, name in map(_parts, every) if kind == "state"}
+    flows = [name for kind, name in map(_parts, every) if kind == "flows"]
+    names = {name: f"state/{name}" for name in sorted(states)}
+    names |= {name: f"flows/{name}" for name in sorted(flows) if name not in states}
+    for name in sorted(flows):
+        if name in states:
+            changes = f"{name}{CHANGES}"
+            while changes in names:
+                changes += "_"
+            names[changes] = f"flows/{name}"
+    return names
+
+
+def is_flow(table: str) -> bool:
+    """Return whether a table of a snapshot belongs to a flow."""
+    return table.startswith("flows/")
+
+
+def _parts(table: str) -> tuple[str, str]:
+    kind, _, name = table.partition("/")
+    return kind, name
+
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "range", "repeat", "unnest"})
 """Functions that may be named in place of a table; all others read internals of the engine."""

@@ -160,5 +160,5 @@ class QuickProtocol(_Bounded, HttpToolsProtocol):
     """A connection with limits whose requests are parsed in C.
 
     httptools takes what h11 refuses (a second `Host`, none, control characters), so only requests
-    that are plain may come here (`controller.server.readers.heads`).
+    that are plain may come here (`controller.server.readers.protocols`).
     """

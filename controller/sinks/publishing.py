@@ -13,28 +13,45 @@ is stored, shown and tried again with growing pauses.
 
 Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
 wherever a crash happens; what a sink has not published stays.
+
+`Mirrors` replaces a mirrored view as a whole: at its begin, and where its changes do not lead on.
+
+    when it begins                         its changes may be collected, or not add up to the view
+    a roll-back undid what is published    there are no changes that take it back
+    its stage started again                   it writes no deletions of what it wrote before
+    increments are missing                 the changes in between are lost
+    the view has other columns
+    an operator chose `rewrite`            somebody else wrote into the table
+
+The records are those of one version of the view's table. The changes after the epoch that the
+version shows come next, so none is lost, and none counts twice.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import pyarrow as pa
 import structlog
 
 from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.readers import IncrementReader
+from cbp.engine.interface.readers import IncrementReader, RecordReader
+from cbp.engine.storage.table_names import state_table
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.generation import Generation, home_of_increment
 from cbp.model.schedule.rest import next_in_turn
+from cbp.model.version.flow_life import NEW_LIFE
 from controller.loop.reading.flow_increments import FlowIncrements
+from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.sinks.delta_table import DeltaMirror
 from controller.sinks.errors import (
@@ -43,12 +60,62 @@ from controller.sinks.errors import (
     SinkRefusedError,
     SinkRolledBackError,
 )
-from controller.sinks.mirroring import Mirrors
 from controller.sinks.notes import SinkNote, SinkNotes, identity_of
 from controller.sinks.standing import CHOOSING, Standing, standing_of
 from controller.sinks.target import Shipment, Target
 from controller.store.base import DataflowRecord, Store
 from controller.store.records import SinkRecord
+
+PAGE_RECORDS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """Sets mirrors right; safe to use from several threads."""
+
+    snapshots: Snapshots
+    records: RecordReader
+    descriptions: Descriptions
+
+    def set_right(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        sink: SinkNode,
+        note: SinkNote,
+        target: DeltaMirror,
+        *,
+        anew: bool,
+    ) -> SinkNote:
+        """Replace the target by the view, if its changes do not lead there; return the note."""
+        life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
+        begins = max(life.first, life.signed)
+        if note.replacement and note.life == begins and not anew and target.fits():
+            return note
+        stage, _, view = sink.view.partition(".")
+        table = self.snapshots.take(record.name).tables[state_table(stage, view)]
+        batches = self._batches(record, dataflow, stage, view, table.version, target.schema)
+        made = target.replace(note, record.generation, table.epoch, batches)
+        return replace(made, life=begins)
+
+    def _batches(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        stage: str,
+        view: str,
+        version: int,
+        schema: pa.Schema,
+    ) -> Iterator[pa.RecordBatch]:
+        reader, place = self.records.versions(record.folder, dataflow.stages[stage]), (0, 0)
+        while True:
+            rows, behind = reader.state_page(view, version, place, PAGE_RECORDS)
+            columns = [{name: row[name] for name in schema.names} for row in rows]
+            yield from pa.Table.from_pylist(columns, schema=schema).to_batches()
+            if behind is None:
+                return
+            place = behind
+
 
 PASS_SECONDS = 5.0
 

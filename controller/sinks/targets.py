@@ -1,8 +1,21 @@
-"""Makes the target of a sink, after checking that its place is allowed."""
+"""Makes the target of a sink, after checking that its place is allowed.
+
+`SinkPlaces` has the folders and hosts to which the operator allows sinks to write.
+
+    CBP_SINK_ROOTS    folders below which sinks write; by default `<root>/sinks`
+    CBP_SINK_SECRETS  folder of the secrets that sign webhooks; by default `<root>/secrets`
+
+`controller.allowed_folders` judges paths. Addresses of webhooks are judged when they are dialled
+(`controller.outbound`).
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 
 import httpx
@@ -11,16 +24,78 @@ import pyarrow as pa
 from cbp.engine.read.increments import column_schema
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
+from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
+from controller.allowed_folders import AllowedFolders
 from controller.outbound.addresses import AddressRules
 from controller.outbound.web_client import outbound_client
 from controller.sinks.delta_table import GENERATION, INCREMENT, DeltaAppend, DeltaMirror
+from controller.sinks.errors import SinkPlaceError, SinkSecretError
 from controller.sinks.increment_files import IncrementFiles
-from controller.sinks.places import SinkPlaces
 from controller.sinks.target import Target
 from controller.sinks.webhook import Webhook
 from controller.store.base import DataflowRecord
+
+_SECRET_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlaces:
+    """The allowed targets.
+
+    Attributes:
+        roots: Folders, absolute; the first one is where relative paths begin.
+        taken: Folders of the service itself, which no sink writes to.
+    """
+
+    roots: tuple[Path, ...]
+    secrets: Path
+    taken: tuple[Path, ...] = ()
+
+    def mistakes(self, dataflow: Dataflow) -> Iterator[Mistake]:
+        """Yield the targets of a dataflow's sinks that are not allowed."""
+        for sink in dataflow.sinks.values():
+            if sink.path and (why := self._allowed.refusal(sink.path)):
+                yield Mistake("sink_place_refused", f"sinks.{sink.name}.path", why)
+
+    def folder(self, sink: SinkNode) -> tuple[str, str]:
+        """Return the folder of a sink and its root, after following links.
+
+        Raises:
+            SinkPlaceError: If it is not allowed.
+        """
+        allowed = self._allowed
+        if why := allowed.refusal(sink.path):
+            raise SinkPlaceError(sink.path, why)
+        folder = allowed.locate(sink.path)
+        return folder, allowed.root_of(folder)
+
+    def secret(self, sink: SinkNode) -> bytes | None:
+        """Return the secret that signs a webhook's requests; `None` if they are not signed.
+
+        Raises:
+            SinkSecretError: If it cannot be read, or other users can.
+        """
+        if not sink.secret:
+            return None
+        path = self.secrets / sink.secret
+        try:
+            status = path.stat()
+            if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
+                raise SinkSecretError(sink.secret, str(path), "other users can read the file")
+            with path.open("rb") as file:
+                value = file.read(_SECRET_BYTES_MAX).strip()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise SinkSecretError(sink.secret, str(path), why) from error
+        if not value:
+            raise SinkSecretError(sink.secret, str(path), "the file is empty")
+        return value
+
+    @property
+    def _allowed(self) -> AllowedFolders:
+        return AllowedFolders("CBP_SINK_ROOTS", self.roots, self.taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,12 @@
 """
 
 from controller.telemetry.lineage import LineageExporter
-from controller.telemetry.packages import TelemetryPackagesMissingError
-from controller.telemetry.run_feed import EndedRun, RunExporter, RunFeed
+from controller.telemetry.run_feed import (
+    EndedRun,
+    RunExporter,
+    RunFeed,
+    TelemetryPackagesMissingError,
+)
 from controller.telemetry.traces import TraceExporter
 
 __all__ = [

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 
 from cbp.engine.storage.table_names import flow_table, source_folder, state_table
 from cbp.model.flow.schema import Schema
-from controller.telemetry.packages import TelemetryPackagesMissingError
-from controller.telemetry.run_feed import EndedRun
+from controller.telemetry.run_feed import EndedRun, TelemetryPackagesMissingError
 
 NAMESPACE = "cbp"
 PRODUCER = "urn:cbp:service"

@@ -14,9 +14,25 @@ from typing import Protocol
 
 import structlog
 
-from cbp.errors import CbpError
+from cbp.errors import CbpError, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.store.base import EventCursor, RunRecord, Store
+
+
+class TelemetryPackagesMissingError(OperatingError):
+    """A setting needs packages of the extra `cbp[telemetry]`."""
+
+    code = "telemetry_packages_missing"
+    retryable = False
+
+    def __init__(self, setting: str, package: str) -> None:
+        super().__init__(
+            f"{setting} needs the package {package}, which is not installed; "
+            "install `cbp[telemetry]`, or unset it",
+            setting=setting,
+            package=package,
+        )
+
 
 POLL_SECONDS = 1.0
 _PAGE = 500

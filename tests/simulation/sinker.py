@@ -23,7 +23,7 @@ from controller.loop.records.description_log import Descriptions
 from controller.outbound.addresses import AddressRules
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.delta_table import GENERATION, INCREMENT
-from controller.sinks.mirroring import Mirrors
+from controller.sinks.publishing import Mirrors
 from controller.sinks.standing import CHOOSING, standing_of, state_of
 from controller.sinks.targets import Targets
 from controller.store.records import SinkRecord

@@ -24,8 +24,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.testing.dataflow_runs import run_accepted
 from controller.client.drop_folder import copy_into
 from controller.client.service_client import ServiceClient
-from controller.demo.run import NAME, document
-from controller.demo.tables import by_polars, first_difference, read_tables
+from controller.demo.run import NAME, by_polars, document, first_difference, read_tables
 from controller.ingest.source_log import SourceLog
 from controller.registry import Registry
 from controller.settings import Settings

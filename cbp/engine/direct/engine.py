@@ -20,10 +20,8 @@ from functools import partial
 from typing import Any
 
 from cbp.clock import MACHINE
-from cbp.engine.direct.log_writer import LogWriter
 from cbp.engine.direct.readers import HistoryReader, IncrementTables, RecordTables, WholeTables
-from cbp.engine.direct.table_changes import TableChanges
-from cbp.engine.direct.table_collector import TableCollector
+from cbp.engine.direct.table_changes import LogWriter, TableChanges, TableCollector
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.run.executor import Executor, LocalExecutor
 from cbp.engine.run.preparer import Preparer

@@ -10,7 +10,7 @@ takes to make. Small groups of which an author reads all are read together
 (`cbp.engine.kernel.kept_groups`).
 
 What the author is given is in `cbp.engine.columnar.kept_records`; what becomes of records that it
-puts and deletes, in `cbp.engine.kernel.kept_state`.
+puts and deletes, in `cbp.engine.kernel.state_settlement`.
 
 An author who reads all records of each group is given them group by group. Read one at a time, a
 group of ten records costs a hundred times what its records cost. So once an author has read some

@@ -4,7 +4,7 @@ Whether a stage runs for its timers is decided in `cbp.model.schedule.timers`.
 
 A state of timers is a state with a column `at`. The groups that are called for a due timer are
 found in that column alone: the records of others are neither decoded nor looked up. The earliest
-of each file are sorted once (`cbp.engine.state.time_order`). So a run costs what it calls, however
+of each file are sorted once (`cbp.engine.state.lookup`). So a run costs what it calls, however
 many timers are pending; a run before the next due time does not come here at all (`RunPlan.wakes`).
 
 Invariant: the next time is never later than that of a timer that stays

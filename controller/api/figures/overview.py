@@ -1,7 +1,7 @@
 """The state of dataflows: figures for the list, and for one dataflow.
 
 The figures are read from the store when they are asked for. Summaries are rebuilt only for
-dataflows that have changed (`controller.api.requests.kept_summaries`). The parts are read one after
+dataflows that have changed (`controller.api.requests.shared_answers`). The parts are read one after
 the other, so a run that commits in between may show in only some of them. The figures are for
 people; no decision depends on them.
 """
@@ -44,8 +44,8 @@ from controller.api.answers.schemas import (
 from controller.api.figures.degraded import sink_troubles, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
-from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
 from controller.api.requests.present_state import PresentState
+from controller.api.requests.shared_answers import KeptSummaries, KeptSummary
 from controller.api.routing.dependencies import (
     ControllerDep,
     KeptSummariesDep,

@@ -13,16 +13,25 @@ is each request's own.
 
 Invariant: no answer is older than its request
 (tests/controller/api/requests/test_shared_answers.py).
+
+`KeptSummaries` keeps the summaries of dataflows that answers were made of, for the next answer. A
+summary is used again while everything that it was made from is the same: the revision of the
+dataflow, and what only the memory of the service knows. What changes by itself, such as an age, is
+not kept (tests/controller/api/figures/test_overview.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
+from datetime import datetime
 from http import HTTPStatus
 
 from fastapi import Response
+
+from controller.api.answers.schemas import DataflowSummary
 
 JSON = "application/json"
 _OF_TEXT = {"content-length", "content-type"}
@@ -146,3 +155,42 @@ def _is_its_text(response: Response) -> bool:
     """Return whether another response with the same text would be the same."""
     plain = response.media_type == JSON and set(response.headers) <= _OF_TEXT
     return plain and response.status_code == HTTPStatus.OK
+
+
+KEPT_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSummary:
+    """One summary.
+
+    Attributes:
+        made_from: Everything that it was made from; only compared.
+        oldest_at: When the oldest increment arrived that waits; `None` if none waits.
+    """
+
+    made_from: object
+    summary: DataflowSummary
+    oldest_at: datetime | None
+
+
+class KeptSummaries:
+    """Kept by a key of the caller; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[Hashable, KeptSummary] = {}
+
+    def find(self, key: Hashable, made_from: object) -> KeptSummary | None:
+        """Return the summary that was made from this, if it is kept."""
+        with self._lock:
+            kept = self._kept.get(key)
+        return kept if kept is not None and kept.made_from == made_from else None
+
+    def keep(self, key: Hashable, kept: KeptSummary) -> None:
+        """Keep a summary instead of the one before it; the oldest ones beyond a bound go."""
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = kept
+            while len(self._kept) > KEPT_MAX:
+                del self._kept[next(iter(self._kept))]

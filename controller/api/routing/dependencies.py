@@ -4,6 +4,10 @@
 
 A route names the narrowest part that it needs, so its signature says what it can touch.
 `create_api` puts the parts where these functions find them.
+
+`GrantedRunDep`, `GrantedRunsDep` and `granted_dataflows` give the runs and the dataflows that a
+request is about, of those that its caller may touch. Routes of runs do not name the dataflow, but
+each run has one.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.kept_summaries import KeptSummaries
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
-from controller.api.requests.shared_answers import SharedAnswers
+from controller.api.requests.shared_answers import KeptSummaries, SharedAnswers
+from controller.api.routing.scopes import require_granted, require_touchable
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
@@ -46,7 +50,7 @@ from controller.query import Queries
 from controller.registry import Registry
 from controller.run_logs import RunLogFiles
 from controller.settings import Settings
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord, RunRecord, Store
 
 _T = TypeVar("_T")
 
@@ -176,3 +180,47 @@ IdempotencyKeysDep = Annotated[
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 """The header Idempotency-Key; its parameter must be named `idempotency_key`."""
 UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: parts.uploads))]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedRuns:
+    """Looks runs up for a request that names many, which may be of several dataflows."""
+
+    store: Store
+    exchange: Exchange
+
+    def of(self, run: str) -> RunRecord:
+        """Return a run. Raises `DataflowNotGrantedError`, `NotFoundError`."""
+        record = self.store.run(run)
+        require_touchable(self.exchange, record.dataflow)
+        return record
+
+
+def _granted_run(run: str, store: StoreDep, exchange: ExchangeDep) -> RunRecord:
+    record = store.run(run)
+    require_granted(exchange, record.dataflow)
+    return record
+
+
+async def _granted_runs(store: StoreDep, exchange: ExchangeDep) -> GrantedRuns:
+    return GrantedRuns(store, exchange)
+
+
+GrantedRunDep = Annotated[RunRecord, Depends(_granted_run)]
+"""The run that the path names, by `{run}`."""
+GrantedRunsDep = Annotated[GrantedRuns, Depends(_granted_runs)]
+
+
+def granted_dataflows(
+    store: Store, exchange: Exchange, dataflow: str | None
+) -> list[DataflowRecord]:
+    """Return the named dataflow; without a name, every one that the caller may touch.
+
+    Raises `DataflowNotGrantedError`, `NotFoundError`.
+    """
+    if dataflow is not None:
+        require_granted(exchange, dataflow)
+        return [store.dataflow(dataflow)]
+    caller = exchange.caller
+    assert caller is not None, "a route that is not public has a caller"
+    return [record for record in store.dataflows() if caller.may_touch(record.name)]

@@ -4,12 +4,17 @@ A browser sends a cookie automatically, also with requests that another site's p
 cookie is accepted only if the browser does not report another site as the origin; for changes the
 header `X-CBP-Request` is needed, too. A form cannot send that header, and neither can a script of
 another origin, since this service grants no CORS.
+
+The cookie of a session: a browser sends a cookie to every port of a host. Its name has the port
+that was dialled, so that two services on one host do not sign each other's users out.
 """
 
 from __future__ import annotations
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
 from cbp.errors import OperatingError
@@ -17,7 +22,47 @@ from controller.access.authentication import Authentication
 from controller.access.errors import UnauthenticatedError
 from controller.access.identity import Identity
 from controller.api.answers.request_errors import OriginRefusedError, RequestUnmarkedError
-from controller.api.security.cookies import read_cookie
+
+
+def cookie_name(scope: AsgiScope) -> str:
+    """Return the name of the cookie at the address that a request dialled."""
+    host = Headers(scope=scope).get("host", "")
+    _, colon, port = host.rpartition(":")
+    if not colon or not port.isdecimal():
+        port = "443" if scope.get("scheme") == "https" else "80"
+    return f"cbp_session_{port[:5]}"
+
+
+def read_cookie(scope: AsgiScope) -> str:
+    """Return the value of a request's session cookie; `""` if it has none."""
+    header = Headers(scope=scope).get("cookie", "")
+    return cookie_parser(header).get(cookie_name(scope), "") if header else ""
+
+
+def set_cookie(
+    response: Response, scope: AsgiScope, value: str, *, life: int, secure: bool
+) -> None:
+    """Add a session's cookie to an answer.
+
+    Args:
+        life: Seconds until the browser forgets it.
+        secure: Send it by TLS only, even if this request came without.
+    """
+    response.set_cookie(
+        cookie_name(scope),
+        value,
+        max_age=life,
+        path="/",
+        secure=secure or scope.get("scheme") == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def clear_cookie(response: Response, scope: AsgiScope) -> None:
+    """Let the browser forget the cookie."""
+    response.delete_cookie(cookie_name(scope), path="/", httponly=True, samesite="strict")
+
 
 MARK_HEADER = "X-CBP-Request"
 READS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -1,18 +1,88 @@
-"""The command `cbp logs`: the log of a run, or of the newest run of a stage or dataflow."""
+"""The command `cbp logs`: the log of a run, or of the newest run of a stage or dataflow.
+
+`follow_events` reads the stream of events (the HTML standard, section 9.2, "Server-sent events"),
+and comes again when the stream ends.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client.errors import ServiceUnreachableError
+from cbp.clock import MACHINE
 from cbp.errors import NotFoundError
 from controller.cli.session import AsJson, Limit, session
-from controller.client.event_stream import follow_events
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
+
+RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a stream.
+
+    Attributes:
+        id: The last id that the stream gave; `""` if there is none yet.
+        data: `None` if the message only moved the id on.
+    """
+
+    event: str
+    id: str
+    data: Any = None
+
+
+def messages(lines: Iterable[str]) -> Iterator[Message]:
+    """Yield the messages of a stream; an incomplete last message is dropped."""
+    id_, event, data = "", "message", list[str]()
+    for line in lines:
+        if not line:
+            yield Message(event, id_, json.loads("\n".join(data)) if data else None)
+            event, data = "message", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            id_ = value
+        elif name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)
+
+
+def follow_events(
+    service: ServiceClient,
+    *,
+    after: str | None = None,
+    dataflow: str | None = None,
+    wait: Callable[[float], object] = MACHINE.wait,
+) -> Generator[Message, None, None]:
+    """Yield `changed` and `reset` forever; comes again with the last id whenever a stream ends.
+
+    Raises:
+        ServiceUnreachableError: If the service cannot be reached at first; later it is waited for.
+        ServiceProblemError: If it refuses.
+    """
+    began = False
+    while True:
+        try:
+            with service.stream_lines("events", after=after, dataflow=dataflow) as lines:
+                began = True
+                for message in messages(lines):
+                    after = message.id or after
+                    if message.event in ("changed", "reset"):
+                        yield message
+        except ServiceUnreachableError:
+            if not began:
+                raise
+        wait(RETRY_SECONDS)
+
 
 _RUN = re.compile(r"[0-9a-f]{20}")
 _AGAIN_SECONDS = 1.0

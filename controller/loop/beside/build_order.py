@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -62,12 +62,9 @@ class Outcome:
         """Return plain JSON values."""
         error = self.error
         return {
-            "status": self.status,
+            **_values_of(self),
             "ended_at": self.ended_at.isoformat(),
-            "seconds": self.seconds,
-            "by": self.by,
             "tables": list(self.tables),
-            "exact": self.exact,
             "error": None if error is None else {"kind": type(error).__name__, **error.as_dict()},
         }
 
@@ -75,15 +72,12 @@ class Outcome:
     def from_json(cls, value: Mapping[str, Any]) -> Outcome:
         """Read what `to_json` wrote."""
         error = value["error"]
-        return cls(
-            status=value["status"],
-            ended_at=datetime.fromisoformat(value["ended_at"]),
-            seconds=value["seconds"],
-            by=value["by"],
-            tables=tuple(value["tables"]),
-            exact=value["exact"],
-            error=None if error is None else error_from_dict(error["kind"], error),
-        )
+        changed: dict[str, Any] = {
+            "ended_at": datetime.fromisoformat(value["ended_at"]),
+            "tables": tuple(value["tables"]),
+            "error": None if error is None else error_from_dict(error["kind"], error),
+        }
+        return cls(**{**value, **changed})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,35 +123,22 @@ class BuildOrder:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
-            "id": self.id,
-            "version": self.version,
-            "generation": self.generation,
-            "document": self.document,
+            **_values_of(self),
             "shape": self.shape.to_json(),
             "began_at": self.began_at.isoformat(),
             "seeds": dict(self.seeds),
-            "swaps": self.swaps,
-            "by": self.by,
-            "swap_by": self.swap_by,
             "outcome": None if self.outcome is None else self.outcome.to_json(),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BuildOrder:
         """Read what `to_json` wrote."""
-        return cls(
-            id=value["id"],
-            version=value["version"],
-            generation=value["generation"],
-            document=value["document"],
-            shape=DataflowShape.from_json(value["shape"]),
-            began_at=datetime.fromisoformat(value["began_at"]),
-            seeds=value.get("seeds", {}),
-            swaps=value["swaps"],
-            by=value.get("by", ""),
-            swap_by=value.get("swap_by", ""),
-            outcome=Outcome.from_json(ended) if (ended := value.get("outcome")) else None,
-        )
+        changed: dict[str, Any] = {
+            "shape": DataflowShape.from_json(value["shape"]),
+            "began_at": datetime.fromisoformat(value["began_at"]),
+            "outcome": Outcome.from_json(ended) if (ended := value.get("outcome")) else None,
+        }
+        return cls(**{**value, **changed})
 
 
 def read_order(files: Files, folder: str) -> BuildOrder | None:
@@ -194,3 +175,7 @@ def end_order(files: Files, folder: str, order: BuildOrder, outcome: Outcome) ->
 
 def _path_of(folder: str) -> str:
     return f"{folder}/{FOLDER}/rebuild/order.json"
+
+
+def _values_of(one: Outcome | BuildOrder) -> dict[str, Any]:
+    return {field_.name: getattr(one, field_.name) for field_ in fields(one)}

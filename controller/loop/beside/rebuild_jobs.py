@@ -50,11 +50,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.beside.build_beside import (
-    CorrectedMeanwhileError,
-    Return,
-    hindrances_of_build,
-)
+from controller.loop.beside.build_beside import CorrectedMeanwhileError, Return, hindrances_of_build
 from controller.loop.beside.build_order import (
     BuildOrder,
     end_order,
@@ -65,12 +61,12 @@ from controller.loop.beside.build_order import (
 from controller.loop.beside.build_plans import BuildPlans, everything_of
 from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.checkpoint import folder_of, take_over
-from controller.loop.beside.pace import Pace
 from controller.loop.beside.rebuild_job import (
     STEPS,
     Ended,
     Job,
     JobCancelledError,
+    Pace,
     Planned,
     RebuildJob,
     error_of,

@@ -84,7 +84,7 @@ class Amendments:
             drop_later: Do not queue again what arrived at sources since then, and do not repeat
                 closes made since then.
             without: Files, or increments, that are left out; see
-                `controller.loop.recovery.left_out_files`.
+                `controller.loop.recovery.undone_inputs`.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 

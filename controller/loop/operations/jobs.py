@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, Literal, TypeVar
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 import structlog
 
@@ -111,12 +112,13 @@ class Jobs(ABC, Generic[R]):
         raise NotFoundError(kind=self.kind, name=id_)
 
     def _begin(
-        self, name: str, request: str, carry_out: Callable[[Tell, str], R], stage: str = ""
+        self, name: str, request: str, carry_out: Callable[..., R], stage: str = ""
     ) -> Job[R]:
         """Begin the job of a request; returns at once, with the job that is known of it.
 
         Args:
             request: The request; `""` if it has no name.
+            carry_out: Does the work; gets `tell` and `request` by name.
         """
         request = request or f"b{self._random_hex(6)}"
         id_ = id_of(request)
@@ -135,7 +137,7 @@ class Jobs(ABC, Generic[R]):
         def tell(step: str, done: int, total: int, unit: str) -> None:
             self._table.show(id_, step=step, done=done, total=total, unit=unit)
 
-        self._executor.submit(self._guarded, id_, lambda: carry_out(tell, request))
+        self._executor.submit(self._guarded, id_, lambda: carry_out(tell=tell, request=request))
         return job
 
     def _find(self, name: str, id_: str) -> Job[R] | None:
@@ -194,20 +196,9 @@ class RollbackJobs(Jobs[Generation]):
         """
         parse_point(to)
 
-        def carry_out(tell: Tell, request: str) -> Generation:
-            return self._amendments.roll_back(
-                name,
-                to,
-                who=who,
-                why=why,
-                drop_later=drop_later,
-                without=without,
-                pause=pause,
-                request=request,
-                tell=tell,
-            )
-
-        return self._begin(name, request, carry_out)
+        how: dict[str, Any] = {"drop_later": drop_later, "without": without, "pause": pause}
+        roll_back = partial(self._amendments.roll_back, name, to, who=who, why=why, **how)
+        return self._begin(name, request, roll_back)
 
     def recorded(self, name: str, id_: str) -> RollbackJob | None:
         """Return a roll-back that was done before, by the record of its generation."""
@@ -242,21 +233,16 @@ class GiveBackJobs(Jobs[GivenBack]):
             CodeDriftedError: If the loaded code is not the registered one.
             DataflowBusyError: If the dataflow is held, or gets something back already.
         """
-
-        def carry_out(tell: Tell, request: str) -> GivenBack:
-            return self._amendments.give_back(
-                name, stage, who=who, why=why, request=request, tell=tell
-            )
-
         if not request or self._find(name, id_of(request)) is None:
             self._amendments.check_give_back(name, stage)
-        return self._begin(name, request, carry_out, stage)
+        give_back = partial(self._amendments.give_back, name, stage, who=who, why=why)
+        return self._begin(name, request, give_back, stage)
 
     def start_trial(self, name: str, stage: str) -> GiveBackJob:
         """Begin to try a stage's code on set-aside records; changes nothing, same errors."""
         self._amendments.check_give_back(name, stage)
 
-        def carry_out(tell: Tell, request: str) -> GivenBack:
+        def carry_out(*, tell: Tell, request: str) -> GivenBack:
             return self._amendments.try_to_give_back(name, stage, tell=tell)
 
         return self._begin(name, "", carry_out, stage)

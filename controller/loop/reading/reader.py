@@ -31,9 +31,9 @@ from cbp.model.dataflow.dataflow import StageNode
 from controller.loop.reading.flow_increments import (
     INCREMENTS_MAX,
     FlowIncrements,
+    Results,
     cursor_numbers,
 )
-from controller.loop.reading.results import Results
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store

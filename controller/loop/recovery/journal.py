@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from pydantic import TypeAdapter
 
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
@@ -88,6 +89,9 @@ class RecoveryNote:
     def did_something(self) -> bool:
         """Whether anything was redone, removed or could not be recovered."""
         return bool(self.dataflows or self.removed)
+
+
+_NOTES = TypeAdapter(list[RecoveryNote])
 
 
 class Journal:
@@ -192,25 +196,4 @@ def _to_json(note: RecoveryNote) -> dict[str, Any]:
 
 
 def _notes_of(value: Mapping[str, Any]) -> list[RecoveryNote]:
-    return [
-        RecoveryNote(
-            datetime.fromisoformat(note["at"]),
-            note["term"],
-            note["instance"],
-            note["seconds"],
-            {name: _recovered_of(one) for name, one in note["dataflows"].items()},
-            tuple(note["removed"]),
-        )
-        for note in value["notes"]
-    ]
-
-
-def _recovered_of(value: Mapping[str, Any]) -> DataflowRecovered:
-    return DataflowRecovered(
-        value["dataflow"],
-        tuple(RedoneEpochs(**one) for one in value["redone"]),
-        tuple(value["interrupted"]),
-        value["position"],
-        value["generation"],
-        value["problem"],
-    )
+    return _NOTES.validate_python(value["notes"])

@@ -8,7 +8,7 @@
 A crash before the commit point leaves everything as it was. After a later crash, recovery
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
-files that an operator named (`left_out_files.py`). What an earlier roll-back took away stays away,
+files that an operator named (`undone_inputs.py`). What an earlier roll-back took away stays away,
 unless this one goes to a point before that one. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
@@ -50,7 +50,6 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.recovery.left_out_files import Unread, left_out, unread_of_sources
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.superseded import (
     coming_back,
@@ -60,7 +59,13 @@ from controller.loop.recovery.superseded import (
     superseded_in,
     without_increments,
 )
-from controller.loop.recovery.undone_inputs import UndoneInput, undone_inputs
+from controller.loop.recovery.undone_inputs import (
+    UndoneInput,
+    Unread,
+    left_out,
+    undone_inputs,
+    unread_of_sources,
+)
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
@@ -146,7 +151,7 @@ class Rollbacks:
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
-            without: Files, or increments, that are not queued again; see `left_out_files.py`.
+            without: Files, or increments, that are not queued again; see `undone_inputs.py`.
             request: The idempotency key of the request.
 
         Raises:
@@ -353,7 +358,7 @@ class Rollbacks:
         without: Sequence[str],
         dropped: Mapping[str, int],
     ) -> dict[str, tuple[int, ...]]:
-        """Return source -> the increments that an operator named; see `left_out_files.py`."""
+        """Return source -> the increments that an operator named; see `undone_inputs.py`."""
         if not without:
             return {}
         unread = self._unread_of_sources(record, position)

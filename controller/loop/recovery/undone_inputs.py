@@ -5,15 +5,27 @@ A framed input has read what it has framed. Increments that the roll-back drops 
 undone for good, read or not. An increment that waits now and waited at the point is not undone.
 
 Absent on purpose: names of files, which the store knows, and I/O.
+
+Some are left out since an operator named them: an increment by its file (`bad.jsonl`, or
+`urls/bad.jsonl` with its source), or by itself (`urls/3`). Whatever else was read after the
+roll-back point is applied again. An increment is left out as a whole: one of several files is named
+as increment, or with all its files. Guaranteed: an increment is left out only if no run that stays
+has read it, at any input (tests/controller/loop/recovery/test_rollback_without.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import takewhile
 
+from cbp.errors import DefinitionError, Mistake
+from cbp.errors.counts import format_count
+from cbp.errors.message_limits import listed
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.generation import Generation
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,3 +74,117 @@ def _waiting(connector: Connector) -> Iterator[tuple[str, int]]:
     for increment in connector.arrived if framed else connector.unread:
         if "." not in increment.flow:
             yield increment.flow, increment.index
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """The increments of one source that wait at a position.
+
+    Attributes:
+        somewhere: Indexes of those that some input has not read.
+        everywhere: Indexes of those that no input has read.
+    """
+
+    somewhere: Set[int]
+    everywhere: Set[int]
+
+    def last_of(self, chosen: Collection[tuple[str, int]], source: str) -> tuple[int, ...]:
+        """Return those at the end that are chosen, by source and index, and that no input read."""
+        waiting = sorted(self.somewhere, reverse=True)
+        return tuple(
+            takewhile(lambda one: one in self.everywhere and (source, one) in chosen, waiting)
+        )
+
+
+def unread_of_sources(
+    position: Position, wiring: Mapping[str, Mapping[str, str]], sources: Iterable[str]
+) -> dict[str, Unread]:
+    """Return queued increments at a position, by source; framed ones count as read.
+
+    Args:
+        wiring: Maps each stage and input to its flow.
+    """
+    unread = {}
+    for source in sorted(sources):
+        waiting = [
+            {increment.index for increment in _unread(stage.connectors[input_])}
+            for name, stage in position.stages.items()
+            for input_, flow in wiring[name].items()
+            if flow == source
+        ]
+        if waiting:
+            unread[source] = Unread(set().union(*waiting), set.intersection(*waiting))
+    return unread
+
+
+def left_out(
+    names: Sequence[str],
+    files: Mapping[tuple[str, int], Sequence[str]],
+    unread: Mapping[str, Unread],
+    *,
+    number: int,
+) -> dict[str, tuple[int, ...]]:
+    """Return source -> the increments that are meant by names.
+
+    Args:
+        names: What an operator gave.
+        files: Maps each increment, by source and index, to the names of all its files. Holds those
+            that wait at the position and those that the roll-back drops.
+        unread: What waits at the position.
+        number: The number of the position, for errors.
+
+    Raises:
+        DefinitionError: With code `rollback_file_invalid`: a name means no increment, or several,
+            or only a part of one, or one that a run before the position has read.
+    """
+    meant: dict[tuple[str, int], set[str]] = {}
+    for name in names:
+        found = [
+            (source, index)
+            for (source, index), own in files.items()
+            if name == f"{source}/{index}" or any(name in (f, f"{source}/{f}") for f in own)
+        ]
+        if len(found) != 1:
+            raise _refused(_not_one(name, found, number))
+        source, index = found[0]
+        own = {f for f in files[found[0]] if name in (f, f"{source}/{f}")}
+        meant.setdefault(found[0], set()).update(own or files[found[0]])
+    result: dict[str, tuple[int, ...]] = {}
+    for (source, index), own in sorted(meant.items()):
+        every = files[source, index]
+        if own < set(every):
+            message = (
+                f"increment {source}/{index} holds {format_count(len(every), 'file')}, and only a "
+                "whole increment can be left out. To leave out all of its files, give "
+                f"{source}/{index}"
+            )
+            raise _refused(message)
+        waits = unread.get(source)
+        if waits is None or index not in waits.somewhere:
+            continue  # dropped with all that came later
+        if index not in waits.everywhere:
+            message = (
+                f"a run before position {number} has already read increment {source}/{index}; "
+                "choose an earlier position"
+            )
+            raise _refused(message)
+        result[source] = (*result.get(source, ()), index)
+    return result
+
+
+def _unread(connector: Connector) -> Sequence[Increment]:
+    return connector.unread if connector.framing is None else connector.arrived
+
+
+def _not_one(name: str, found: Sequence[tuple[str, int]], number: int) -> str:
+    if not found:
+        return (
+            f"the file {name!r} would not be applied again, because no increment with that file "
+            f"is read after position {number}. Choose an earlier position"
+        )
+    several = listed([f"{source}/{index}" for source, index in found])
+    return f"several increments have a file {name!r}; give the increments instead: {several}"
+
+
+def _refused(message: str) -> DefinitionError:
+    return DefinitionError(Mistake("rollback_file_invalid", "without", message))

@@ -2,15 +2,15 @@
 
 The modules of a run, in the order in which it meets them:
 
-    tick/decisions, tick/run_starts   which run starts; its record and its plan
-    runner                            prepares it in a thread (`in_flight`, `run_phases`, `threads`)
+    tick/ticker                       which run starts
+    tick/run_starts                   its record and its plan; prepares it in a thread (`in_flight`)
       isolation                       beside other runs: which must wait
       failures                        it failed: when its stage tries again, or stops
     finisher                          puts its intention: the commit point
       publisher                       publishes it, alone or with others
-      parked, tick/unfinished_runs    it could not be finished yet: finished later
+      parked, tick/ticker             it could not be finished yet: finished later
     recovery/redo                     after a crash: finishes what has an intention
 
 `dataflow_locks` keeps operations on the same dataflow apart; `output_retention` says which outputs
-are kept. Counts for metrics are in `controller.loop.counts`.
+are kept. `run_counts` counts for metrics.
 """

@@ -47,9 +47,9 @@ from cbp.errors.masks import hide_secrets
 from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.backoff import Backoff, Rest
-from controller.loop.counts.run_counts import RunCounts
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import RunPhases, Work
+from controller.loop.runs.run_counts import RunCounts
 from controller.store.base import RunRecord, StageRecord, Store
 
 DEATHS_MAX = 20

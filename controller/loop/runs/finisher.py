@@ -31,7 +31,6 @@ from cbp.engine.interface.runs import PreparedRun
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
-from controller.loop.counts.run_counts import RunCounts
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
@@ -40,6 +39,7 @@ from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import ParkedRun, PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_counts import RunCounts
 from controller.store.base import DataflowRecord, StageRecord, Store
 
 PUBLISHED = "published"

@@ -1,4 +1,21 @@
-"""Starts a run that was decided: its record, its plan, its job."""
+"""Starts a run that was decided: its record, its plan, its job.
+
+`Runner` prepares runs in threads, and hands them to the finisher.
+
+    intend -> prepare -> finish (`controller.loop.runs.finisher`)
+               '-- fails: the increment stays queued, the try is counted
+                   (`controller.loop.runs.failures`)
+
+`controller.loop.runs.planned_run` draws the whole life of a run.
+
+A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
+gives way to another dataflow (`cbp.model.schedule.places`) is cancelled and tried again. A
+cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
+files.
+
+Invariants (tests/controller/loop/test_loop.py, test_failures.py, test_recovery.py): a stage has at
+most one run under way; a run that was given up records nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +24,111 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from cbp.engine.interface.runs import RunPlan, looked_up_tables
+import structlog
+
+from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
 from cbp.engine.run.framing import increments_of
+from cbp.errors import RunCancelledError
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
+from controller.loop.runs.failures import Failures
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.in_flight import InFlight, RunPhases, Work
+from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
-from controller.loop.runs.runner import Runner
+from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+_ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What author's code may raise in a thread of this process; none of these ends the process."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(kw_only=True, eq=False)
+class Runner:
+    """Executes runs; every method may be called from any thread.
+
+    Attributes:
+        seconds_max: Time limit of a run whose stage has none; 0 means no limit.
+    """
+
+    store: Store
+    preparer: RunPreparer
+    clock: Callable[[], datetime]
+    in_flight: InFlight
+    finisher: Finisher
+    failures: Failures
+    keeping: OutputRetention
+    retained: RetainedInputs
+    run_phases: RunPhases
+    seconds_max: float
+
+    def start(self, job: PlannedRun) -> None:
+        """Record a run as intended and hand it to the executor."""
+        self.store.intend(job.run)
+        self.run_phases.begin(job.run.id, job.run.started_at)
+        own = job.node.run_seconds_max
+        limit = self.seconds_max if own is None else own
+        work = Work(
+            job.id,
+            job.run.id,
+            self.clock(),
+            seconds_max=limit,
+            give_up=partial(self._give_up, job),
+            gave_way=job.view.gave_way,
+            epoch=job.run.epoch,
+            code=job.code(),
+            read_bytes=job.start.read_bytes,
+        )
+        self.in_flight.submit(work, lambda: self._run(job, work))
+
+    def redo(self, run: RecordedRun) -> None:
+        """Hand a recorded run to the executor, to be published and committed."""
+        work = Work(run.id, run.intention.run, self.clock(), epoch=run.intention.epoch)
+        self.in_flight.submit(work, lambda: self.finisher.finish(run))
+
+    def _give_up(self, job: PlannedRun, work: Work) -> None:
+        self.failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
+
+    def _run(self, job: PlannedRun, work: Work) -> None:
+        _log.info("run.started", epoch=job.run.epoch, attempt=job.run.attempt)
+        try:
+            prepared = self._prepare(job, work)
+        except _ENDS as error:  # author's code and engines may raise anything
+            if self.in_flight.record(work):
+                self.failures.settle(job.run, job.stage, work, _ordinary(error))
+            return
+        if not self.in_flight.record(work):
+            _log.warning("run.came_too_late", epoch=job.run.epoch)
+            return
+        self.run_phases.enter(job.run.id, "finish")
+        self.finisher.record(job, prepared, self.run_phases.figures(job.run.id))
+
+    def _prepare(self, job: PlannedRun, work: Work) -> PreparedRun:
+        if work.cancelled_at is not None:
+            raise RunCancelledError(job.run.id)
+        plan, enter = job.plan, partial(self.run_phases.enter, job.run.id)
+        enter("plan")
+        if plan.replaces:
+            plan = replace(plan, retained=self.retained.of(job.record, plan.node))
+        if self.preparer.maintains_outputs(plan.epoch):
+            plan = replace(plan, kept=self.keeping.of(job.record, (plan.node, *plan.fused)))
+        return self.preparer.prepare(plan, enter)
+
+
+def _ordinary(error: BaseException) -> Exception:
+    """Convert the exception that ended a thread to an ordinary one: it ends the run only."""
+    if isinstance(error, Exception):
+        return error
+    ended = RuntimeError(f"the author's code ended its thread: {error!r}")
+    ended.__cause__ = error
+    return ended
 
 
 @dataclass

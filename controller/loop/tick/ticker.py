@@ -8,6 +8,13 @@ Guaranteed: a dataflow that no longer compiles, or in which anything else fails,
 itself; every stage that does not start has a reason (tests/controller/loop/test_loop.py,
 test_isolation.py).
 Absent on purpose: threads and timers; the caller of `tick` has them.
+
+Three of its steps are here beside the decisions. `InputFraming` frames what has arrived.
+`UnfinishedRuns` publishes what is due, and finishes runs that could not be finished before.
+`Drains` ends a drain once nothing is left to do: a resume that comes meanwhile wins, and a listing
+under way is waited for (tests/controller/loop/tick/test_drains.py). Not guaranteed: an upload that
+had begun before, or a timer that becomes due, can bring something after the end of a drain; it
+waits for the resume.
 """
 
 from __future__ import annotations
@@ -21,23 +28,169 @@ from typing import TypeVar
 import structlog
 
 from cbp.errors import CbpError
+from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.schedule.places import ActiveRun, Places
-from cbp.model.schedule.rest import rests_until
+from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.schedule.rest import FOR_EVER, rests_until
 from cbp.model.schedule.scheduler import Schedule, Start, decide
 from cbp.model.schedule.waiting import Wait
+from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
+from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.dataflow_locks import DataflowLocks
+from controller.loop.runs.finisher import PUBLISHED, Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
-from controller.loop.tick.drains import Drains
+from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.tick.holds import Holds
-from controller.loop.tick.input_framing import InputFraming
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import RunStarts
+from controller.loop.tick.run_starts import Runner, RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
-from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.store.base import DataflowRecord, Store
+
+ASKED = "asked what is due"
+
+
+@dataclass
+class UnfinishedRuns:
+    """Publishes and finishes, at every tick, beside the runs."""
+
+    store: Store
+    clock: Callable[[], datetime]
+    in_flight: InFlight
+    parked: ParkedRuns
+    finisher: Finisher
+    runner: Runner
+    isolation: Isolation
+    holds: Holds
+
+    def parked_dataflows(self) -> set[str]:
+        """Return the dataflows with a run that could not be finished."""
+        return {name for name, _ in self.parked.all()}
+
+    def publish(
+        self,
+        records: Callable[[Collection[str]], Sequence[DataflowRecord]],
+        busy: Collection[str],
+    ) -> None:
+        """Publish due runs, and at once the finished runs of a paused or drained dataflow.
+
+        Args:
+            records: Returns the records of dataflows.
+            busy: The dataflows with work under way.
+        """
+        failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
+        for record in records({*self.finisher.unpublished(), *failed}):
+            at_once = record.desired != "running" and record.name not in busy
+            if self.holds.because(record.name):
+                continue
+            if self.isolation.resting(record.name, PUBLISHED) is None:
+                publish = partial(self.finisher.start_publishing, record, at_once=at_once)
+                self.isolation.attempt(record.name, ASKED, publish)
+
+    def finish_parked(self) -> None:
+        """Retry to finish parked runs; runs of a paused stage wait for the operator."""
+        now = self.clock()
+        for (name, stage_name), parked in self.parked.all().items():
+            if (name, stage_name) in self.in_flight.busy():
+                continue
+            if self.holds.because(name):
+                continue
+            if parked.rest is None or not parked.rest.lasts(now):
+                self.isolation.attempt(name, "finished", partial(self._redo, parked.run))
+
+    def _redo(self, run: RecordedRun) -> None:
+        stages = self.store.stages(run.record.name)
+        stage = next(stage for stage in stages if stage.stage == run.node.name)
+        if not stage.paused_because:
+            self.runner.redo(run)
+
+
+@dataclass
+class InputFraming:
+    """Starts the framing of a tick."""
+
+    catalog: Catalog
+    framer: Framer
+    isolation: Isolation
+    holds: Holds
+
+    def start(self, loaded: Sequence[LoadedDataflow]) -> set[str]:
+        """Frame arrivals, except at stopped stages; return the dataflows that changed."""
+        waiting: list[tuple[DataflowRecord, StageNode]] = []
+        for one in loaded:
+            look = partial(self._to_frame, one)
+            waiting += self.isolation.attempt(one.record.name, FRAMED, look) or ()
+        self.framer.start(waiting)
+        return {record.name for record, _ in waiting}
+
+    def next_close(self, loaded: LoadedDataflow) -> datetime:
+        """Return when idle time will close a frame of a dataflow, if no more records arrive."""
+        units = self.catalog.units(loaded.record)
+        return min(
+            (
+                self.framer.next_close(
+                    loaded.record, units[stage.stage].leader, loaded.connectors[stage.stage]
+                )
+                for stage in loaded.stages
+                if units[stage.stage].leader.translator.framed
+            ),
+            default=FOR_EVER,
+        )
+
+    def _to_frame(self, loaded: LoadedDataflow) -> list[tuple[DataflowRecord, StageNode]]:
+        """Return the stages of a dataflow that have something to frame."""
+        if self.holds.because(loaded.record.name):
+            return []
+        try:
+            drifted = self.catalog.drifted(loaded.record)
+            units = self.catalog.units(loaded.record)
+        except CbpError:
+            return []  # its stages say why
+        waiting = []
+        for stage in loaded.stages:
+            node = units[stage.stage].leader
+            if not node.translator.framed or stage.paused_because or stage.stage in drifted:
+                continue
+            connectors = loaded.connectors[stage.stage]
+            idle = self.framer.close_idle(loaded.record, node, connectors)
+            if idle or self.framer.waits(loaded.record, node, connectors):
+                waiting.append((loaded.record, node))
+        return waiting
+
+
+@dataclass
+class Drains:
+    """Ends the drains of dataflows that have nothing left to do."""
+
+    store: Store
+    catalog: Catalog
+    in_flight: InFlight
+    parked: ParkedRuns
+    exclusion: DataflowLocks
+    wake: Callable[[], object]
+
+    def end(self, record: DataflowRecord) -> None:
+        """Note that a draining dataflow is drained, if nothing is left to do; never waits."""
+        # The listing of its folders has the lock, and reads the record under it.
+        with self.exclusion.attempt(record.name, "is drained") as free:
+            if not free or self._is_left(record):
+                return
+            self.store.set_desired(record.name, "drained", instead_of="draining")
+        _log.info("dataflow.drained", dataflow=record.name)
+        self.wake()
+
+    def _is_left(self, record: DataflowRecord) -> bool:
+        name = record.name
+        if any(self.store.open_claims(name, one) for one in record.document.get("sources", ())):
+            return True
+        units = self.catalog.units(record)
+        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
+        under_way = {*self.in_flight.busy(), *self.parked.all()}
+        stages = {stage for dataflow, stage in under_way if dataflow == name and stage}
+        return bool(left_to_do(rules, self.store.position(name), stages))
 
 
 @dataclass
@@ -53,10 +206,6 @@ class Decisions:
     answers: RunnableAnswers
     places: Places
     turns_max: int
-
-    def keep_time(self) -> None:
-        """Give up Runnables that take too long."""
-        self.answers.keep_time()
 
     def decide(
         self, views: Mapping[StageId, ViewedStage], now: datetime, dataflows: Collection[str]
@@ -139,8 +288,8 @@ class Ticker:
                 self._say(reason)
                 return Schedule((), self.waits)
             self._stopped_by = ""
-            self.steps.framing.keep_time()
-            self.steps.decisions.keep_time()
+            self.steps.framing.framer.keep_time()
+            self.steps.decisions.answers.keep_time()
             self.steps.unfinished.finish_parked()
             self.steps.recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The

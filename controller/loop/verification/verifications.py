@@ -14,6 +14,8 @@ The results of the last `KEPT_MAX` verifications of a dataflow outlive the proce
 A verification that was under way when the process died is listed as `verification_interrupted`.
 
 Invariants: tests/controller/loop/verification/test_verification.py.
+
+A result that has ended is kept as a JSON value (`as_json`), and comes back as it was (`result_of`).
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -39,6 +42,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import home_of
 from cbp.model.verification import (
     Comparison,
+    Differing,
     Request,
     Status,
     TableVerdict,
@@ -63,7 +67,6 @@ from controller.loop.verification.errors import (
 )
 from controller.loop.verification.recomputation import Recomputation, Side, Subject, first_kept
 from controller.loop.verification.repetition import Repetition, Retained
-from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
 
 DIFFERENCES_MAX = 1_000
@@ -517,3 +520,48 @@ def _after(seconds: float, call: Callable[..., object], *arguments: object) -> t
     timer.daemon = True
     timer.start()
     return timer
+
+
+def as_json(one: Verification) -> dict[str, Any]:
+    """Return a verification that has ended as a JSON value."""
+    began_at = None if one.began_at is None else one.began_at.isoformat()
+    return {**asdict(one), "began_at": began_at}
+
+
+def result_of(value: Mapping[str, Any]) -> Verification | None:
+    """Return the verification of a JSON value; `None` if another release wrote other fields."""
+    try:
+        return _verification(value)
+    except (KeyError, TypeError, ValueError) as error:
+        _log.warning("verification.unreadable", error=f"{type(error).__name__}: {error}")
+        return None
+
+
+def _verification(value: Mapping[str, Any]) -> Verification:
+    began_at = value["began_at"]
+    changed: dict[str, Any] = {
+        "request": Request(**value["request"]),
+        "began_at": None if began_at is None else datetime.fromisoformat(began_at),
+        "tables": tuple(_verdict(table) for table in value["tables"]),
+    }
+    return Verification(**{**value, **changed})
+
+
+def _verdict(value: Mapping[str, Any]) -> TableVerdict:
+    changed: dict[str, Any] = {
+        "differing": tuple(_differing(one) for one in value["differing"]),
+        "columns": tuple(value["columns"]),
+        "key": tuple(value["key"]),
+    }
+    return TableVerdict(**{**value, **changed})
+
+
+def _differing(value: Mapping[str, Any]) -> Differing:
+    return Differing(
+        key=value["key"],
+        expected=tuple(value["expected"]),
+        found=tuple(value["found"]),
+        key_cells=tuple(value["key_cells"]),
+        expected_cells=tuple(map(tuple, value["expected_cells"])),
+        found_cells=tuple(map(tuple, value["found_cells"])),
+    )

@@ -4,9 +4,8 @@
                                   ^                             |
                                   '-- passes it back, unread ---'   (what the reader does not serve)
 
-- `heads`: which requests a reader serves, by their heads
 - `channel`: messages between the service and a reader; a message can carry a connection
-- `protocols`: what each side does with a connection
+- `protocols`: what each side does with a connection; which requests a reader serves
 - `supervisor`: starts readers, and starts them again
 - `reader_process`: the main program of a reader
 

@@ -38,8 +38,7 @@ from controller.api.routing.short_path import store_threads
 from controller.app.logs import configure_logging
 from controller.app.reading import ReadingService
 from controller.server.readers.channel import Channel
-from controller.server.readers.heads import HeadFilter
-from controller.server.readers.protocols import HAND_OVER, ReaderProtocol, adopt
+from controller.server.readers.protocols import HAND_OVER, HeadFilter, ReaderProtocol, adopt
 from controller.settings import Settings
 
 STOP_SECONDS = 4

@@ -21,22 +21,18 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.shape import shape_of
 from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
-from controller.loop.counts.run_counts import Counts, LaneCount
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.rebuilding import Rebuild
-from controller.loop.reading.set_aside_counts import SetAsideCounts
-from controller.loop.reading.stage_facts import StageFacts
+from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.runs.isolation import Trouble
+from controller.loop.runs.run_counts import Counts, LaneCount
 from controller.loop.runs.threads import Here
-from controller.store.base import (
-    DataflowRecord,
-    StageRecord,
-)
+from controller.store.base import DataflowRecord, StageRecord
 from tests.controller.api.clicks import NOON, registry
 from tests.controller.api.fake_amendments import FakeAmendments
 from tests.controller.api.fake_reading import (

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from cbp import Dataflow, DataflowBuilder, Input, Output, State, Translate, View
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.testing import Result, run_dataflow
-from controller.demo.tables import (
+from controller.demo.run import (
     EPOCH,
     by_delta_rs,
     by_polars,

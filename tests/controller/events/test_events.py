@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cbp.client.errors import ServiceProblemError
+from controller.cli.dataflows.logs import Message, follow_events, messages
 from controller.cli.main import app as commands
 from controller.cli.session import Session
-from controller.client.event_stream import Message, follow_events, messages
 from controller.client.service_client import ServiceClient
 from controller.events import EventFeed, FeedLimits
 from controller.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.query.table_names import sql_names
+from controller.query.statement import sql_names
 
 
 def test_each_table_has_one_name() -> None:

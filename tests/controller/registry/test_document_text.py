@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.registry.document_text import LINES_MAX, difference, document_text
+from controller.registry.library import LINES_MAX, difference, document_text
 from controller.registry.text import parse_document
 
 TEXTS = st.one_of(

@@ -13,8 +13,7 @@ import pytest
 import uvicorn
 
 from controller.server.http_protocol import BoundedProtocol, ConnectionLimits, connections_max
-from controller.server.readers.heads import HeadFilter
-from controller.server.readers.protocols import ReaderProtocol
+from controller.server.readers.protocols import HeadFilter, ReaderProtocol
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:

@@ -18,7 +18,7 @@ from cbp.errors import NotFoundError
 from controller.loop.records.description_log import Descriptions
 from controller.outbound.addresses import AddressRules
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
-from controller.sinks.mirroring import Mirrors
+from controller.sinks.publishing import Mirrors
 from controller.sinks.standing import standing_of, state_of
 from controller.sinks.targets import Targets
 from controller.store.records import SinkRecord

@@ -2,8 +2,8 @@
 
     keys -> groups, second keys -> binary searches in the ranges of their groups -> positions
 
-The counterpart of `cbp.engine.kernel.kept_state`, without any record in Python. It reads only those
-records of a group that the author gets, puts or deletes. A record that is put unchanged costs
+The counterpart of `cbp.engine.kernel.state_settlement`, without any record in Python. It reads only
+those records of a group that the author gets, puts or deletes. A record that is put unchanged costs
 no write; one that is put with other values replaces the record of its key.
 """
 

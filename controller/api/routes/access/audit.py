@@ -70,15 +70,7 @@ def list_entries(
     access: AccessDep, cursors: CursorsDep, query: Annotated[AuditQuery, Query()]
 ) -> Page[AuditOut]:
     """List entries, newest first."""
-    chosen = AuditFilter(
-        since=query.since,
-        until=query.until,
-        actor=query.actor,
-        action=query.action,
-        dataflow=query.dataflow,
-        outcome=query.outcome,
-        error_code=query.error_code,
-    )
+    chosen = AuditFilter(**query.model_dump(exclude={"cursor", "limit"}))
     page = access.audit.list(chosen, cursor=cursors.open(query.cursor), limit=cursors.size(query))
     return Page(items=[_shown(entry) for entry in page.items], cursor=cursors.seal(page.cursor))
 

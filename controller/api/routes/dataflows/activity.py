@@ -18,8 +18,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import DataflowSummary, Model, RunOut, StageOut, StageState
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.run_figures import RunFiguresDep
-from controller.api.routing.dependencies import ExchangeDep, StoreDep
-from controller.api.routing.granted import granted_dataflows
+from controller.api.routing.dependencies import ExchangeDep, StoreDep, granted_dataflows
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import RunRecord, Store

@@ -10,13 +10,7 @@ from typing import Annotated, Any
 from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import (
-    AlreadyExistsError,
-    CbpError,
-    DataflowInvalidError,
-    Mistake,
-    NotFoundError,
-)
+from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.priority import Priority
 from controller.access.scopes import Scope
@@ -30,10 +24,9 @@ from controller.api.answers.schemas import (
     PageQuery,
     Validation,
 )
-from controller.api.answers.waits import Waits
 from controller.api.figures.overview import Overview, OverviewDep
-from controller.api.figures.waiting import waits
-from controller.api.requests.documents import Document, parsed, read_document_body
+from controller.api.figures.waiting import Waits, waits
+from controller.api.requests.body import Document, parsed, read_document_body
 from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, change_out
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
@@ -47,12 +40,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.read_routes import of_store, read_anywhere
-from controller.api.routing.routers import (
-    PREFIX,
-    any_instance,
-    problems,
-    router,
-)
+from controller.api.routing.routers import PREFIX, any_instance, problems, router
 from controller.api.routing.scopes import needs
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller

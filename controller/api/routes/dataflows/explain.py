@@ -12,8 +12,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, RunOut
 from controller.api.figures.run_figures import RunFiguresDep
-from controller.api.routing.dependencies import ExplainingDep, LineagesDep
-from controller.api.routing.granted import GrantedRunDep
+from controller.api.routing.dependencies import ExplainingDep, GrantedRunDep, LineagesDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 

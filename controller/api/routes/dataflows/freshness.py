@@ -26,8 +26,8 @@ from controller.api.routing.dependencies import (
     PresentStateDep,
     SettingsDep,
     StoreDep,
+    granted_dataflows,
 )
-from controller.api.routing.granted import granted_dataflows
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.ingest.drop_folder import DropFolder

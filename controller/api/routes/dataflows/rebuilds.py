@@ -14,7 +14,7 @@ from cbp.errors import DataflowInvalidError, Mistake
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Problem
-from controller.api.requests.documents import parsed, read_document_body
+from controller.api.requests.body import parsed, read_document_body
 from controller.api.requests.moments import RangeQuery
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router

@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import RunLogsDep
-from controller.api.routing.granted import GrantedRunDep
+from controller.api.routing.dependencies import GrantedRunDep, RunLogsDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.errors import CursorInvalidError

@@ -23,8 +23,13 @@ from controller.api.figures.overview import members_of
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ControllerDep, ExchangeDep, StoreDep
-from controller.api.routing.granted import GrantedRunDep, GrantedRunsDep
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    ExchangeDep,
+    GrantedRunDep,
+    GrantedRunsDep,
+    StoreDep,
+)
 from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scopes import needs, require_granted, require_touchable

@@ -14,9 +14,8 @@ from cbp.model.run.intention import RunStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery, StageOut
-from controller.api.answers.waits import WaitOut
 from controller.api.figures.overview import OverviewDep
-from controller.api.figures.waiting import waits
+from controller.api.figures.waiting import WaitOut, waits
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
 from controller.api.routing.routers import problems, router

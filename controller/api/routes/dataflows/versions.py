@@ -17,7 +17,7 @@ from controller.api.routing.dependencies import ExplainingDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.explain import VersionEntry
-from controller.registry.document_text import difference, document_text
+from controller.registry.library import difference, document_text
 
 routes = router("versions")
 

@@ -1,6 +1,6 @@
 """Events: what changes, as a stream that clients follow, and the newest ones as a list.
 
-The stream is fed by `controller.events.feed`.
+The stream is fed by `controller.events`.
 
 The stream says that something changed, never what it is now: a client reads that again. Each event
 has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets

@@ -37,7 +37,7 @@ from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
 from controller.query import Answer, Question, current_table
 from controller.query.request import SQL_CHARACTERS_MAX
-from controller.query.table_names import sql_names
+from controller.query.statement import sql_names
 
 routes = router("queries")
 

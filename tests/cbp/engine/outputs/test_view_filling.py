@@ -11,7 +11,7 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, Translate, View
 from cbp.engine.direct import LocalEngine
-from cbp.engine.outputs.view_filling import ViewFilling
+from cbp.engine.outputs.table_migration import ViewFilling
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.equality import identity
 from cbp.sdk.translate import spec_of

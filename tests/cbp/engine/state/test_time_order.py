@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.engine.state.time_order import TimeOrder
+from cbp.engine.state.lookup import TimeOrder
 
 TIMES = st.lists(st.integers(0, 6), min_size=1, max_size=40)
 

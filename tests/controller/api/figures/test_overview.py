@@ -12,8 +12,8 @@ import pytest
 from cbp.model.flow.retention import FlowRetention
 from controller.api.answers.schemas import DataflowSummary
 from controller.api.figures.overview import Overview
-from controller.api.requests.kept_summaries import KeptSummaries
 from controller.api.requests.present_state import OwnState
+from controller.api.requests.shared_answers import KeptSummaries
 from tests.controller.world import ONE, World
 from tests.counting import Counting
 

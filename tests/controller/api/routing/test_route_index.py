@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from starlette.routing import BaseRoute, Match
 
 from controller.api.app import describe_api
-from controller.api.routing.route_index import IndexedRouter, RouteIndex
+from controller.api.routing.read_routes import IndexedRouter, RouteIndex
 from tests.controller.api.all_routes import filled_in, whole_app
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from controller.loop.beside.build_beside import Build
-from controller.loop.beside.pace import (
+from controller.loop.beside.rebuild_job import (
     GIVES_WAY_MAX,
     LOOK_SECONDS,
     QUIET_SECONDS,
     UNIT_SECONDS_MIN,
+    JobCancelledError,
     Pace,
 )
-from controller.loop.beside.rebuild_job import JobCancelledError
 from tests.controller.loop.beside.beside_world import Beside, arrive, document
 from tests.simulated_time import ManualClock
 

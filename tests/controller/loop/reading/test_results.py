@@ -14,7 +14,7 @@ import pytest
 from cbp.errors import DefinitionError, NotFoundError
 from cbp.model.flow.increment import DataFile, Increment
 from controller.api.answers.record_files import csv_text, json_text
-from controller.loop.reading.results import figures_of
+from controller.loop.reading.flow_increments import figures_of
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.rest import api_of_world

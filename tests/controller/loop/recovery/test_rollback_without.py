@@ -13,7 +13,7 @@ from cbp.errors import DefinitionError
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
-from controller.loop.recovery.left_out_files import Unread, left_out, unread_of_sources
+from controller.loop.recovery.undone_inputs import Unread, left_out, unread_of_sources
 from tests.controller.loop.recovery.test_claims_of_roll_backs import arrive, statuses
 from tests.controller.loop.recovery.test_rollback_points import words
 from tests.controller.lost import lose_the_store

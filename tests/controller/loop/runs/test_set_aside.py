@@ -22,8 +22,8 @@ from cbp.errors import ChangeRefusedError, NotFoundError
 from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.verification import Request, TableVerdict, Verification
 from cbp.model.version.version_change import Choice
-from controller.loop.reading import set_aside_counts
-from controller.loop.reading.set_aside_counts import SetAsideCounts
+from controller.loop.reading import stage_facts
+from controller.loop.reading.stage_facts import SetAsideCounts
 from tests.controller.lost import lose_the_store
 from tests.controller.verified import verified, world_of
 from tests.controller.world import SCHEMA, Crash, Sum, World
@@ -390,7 +390,7 @@ def test_counts_of_an_idle_dataflow_cost_nothing(
         opened.append(path)
         return open_table(path, files)
 
-    monkeypatch.setattr(set_aside_counts, "open_table", opening)
+    monkeypatch.setattr(stage_facts, "open_table", opening)
     counts = SetAsideCounts(world.store)
     record = world.store.dataflow("one")
     assert [counts.of(record) for _ in range(3)] == [{"sum": 3}] * 3

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 
 from cbp.model.verification import Differing, Request, TableVerdict, Verification
-from controller.loop.verification.results import as_json, result_of
+from controller.loop.verification.verifications import as_json, result_of
 
 ONE = Differing("'a'", ("'a', 1",), ("'a', 2",), ("'a'",), (("'a'", "1"),), (("'a'", "2"),))
 FULL = Verification(

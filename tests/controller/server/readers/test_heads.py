@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.server.readers.heads import HeadFilter, head_length
+from controller.server.readers.protocols import HeadFilter, head_length
 
 SERVED = "/api/v1/runs"
 FILTER = HeadFilter(lambda path: path == SERVED)

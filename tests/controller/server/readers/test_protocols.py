@@ -12,8 +12,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from controller.server.readers.heads import HeadFilter
-from controller.server.readers.protocols import HAND_OVER, PENDING_BYTES_MAX, ReaderProtocol
+from controller.server.readers.protocols import (
+    HAND_OVER,
+    PENDING_BYTES_MAX,
+    HeadFilter,
+    ReaderProtocol,
+)
 from tests.controller.server.test_http_protocol import connect, serving
 
 HEAD = b"Host: x\r\nX-Twice: a\r\nX-Twice:  b c\r\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.store.database.kept_reads import KeptReads
+from controller.store.database.connections import KeptReads
 
 _WRITE_TWO = """
 import sqlite3, sys

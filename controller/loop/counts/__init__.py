@@ -1,1 +1,0 @@
-"""Counts of runs and ticks since this process started; for metrics."""
