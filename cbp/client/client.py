@@ -19,25 +19,26 @@ RETRIES = Retries(attempts=5)
 class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     """A typed client of the service; a context manager that closes its connections.
 
-    A request is sent up to five times, within some ten seconds, if nothing answers or the service
-    is busy, and a repetition changes nothing: it reads, or it has an idempotency key, which
-    `register`, `drop` and `roll_back` make. Safe to use by one thread at a time.
+    If nothing answers, or if the service is busy, a request is sent up to five times within
+        some ten seconds. Only requests that are safe to repeat are: reads, and requests with an
+        idempotency key, such as those of `register`, `drop` and `roll_back`. Safe to use by one
+        thread at a time.
 
     Args:
-        url: Address of the service, such as `http://127.0.0.1:8420`; by default that which the
-            commands find.
-        token: By default that which the commands find: `CBP_TOKEN`, else the token file.
+        url: Address of the service, such as `http://127.0.0.1:8420`; by default the one that
+            the commands use.
+        token: By default the one that the commands use: `CBP_TOKEN`, or the token file.
         answer_seconds: How long an answer may take.
-        retries: How often a request is sent.
+        retries: How often, and with which pauses, a request is sent.
         transport: Replaces the network in tests.
 
     Attributes:
-        rest: Sends requests that have no method here, by their paths.
+        rest: Sends requests for which this class has no method, by path.
 
     Raises:
         TokenMissingError: If there is no token.
         ServiceUnreachableError: If nothing answers; raised by every method.
-        ServiceProblemError: One of its kinds in `cbp.client.errors`, if the service refuses; raised
+        ServiceProblemError: A subclass in `cbp.client.errors`, if the service refuses; raised
             by every method.
     """
 
@@ -55,7 +56,7 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
 
     @classmethod
     def over(cls, rest: RestClient) -> Self:
-        """Return a client that sends its requests by this one."""
+        """Return a client that sends its requests through this `RestClient`."""
         made = cls.__new__(cls)
         made.rest = rest
         return made

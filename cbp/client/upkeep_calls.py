@@ -24,19 +24,19 @@ class UpkeepCalls(Calls):
         expires_days: int | None = 90,
         dataflows: Sequence[str] = (),
     ) -> Document:
-        """Make a token; the answer has its `secret`, which is shown this once.
+        """Make a token; only this answer shows its `secret`.
 
         Args:
             name: Name of the token.
             scope: What it may do: `viewer`, `operator` or `admin`.
-            expires_days: For how long; `None`: until it is revoked.
-            dataflows: All that it may touch; by default every one.
+            expires_days: Days until it expires; `None` means never.
+            dataflows: The only dataflows that it may access; by default all.
         """
         wanted = {"name": name, "scope": scope, "expires_days": expires_days}
         return self._said("tokens", value=wanted | {"dataflows": list(dataflows) or None})
 
     def rotate_token(self, name: str, *, overlap_hours: float = 0.0) -> Document:
-        """Give a token a new secret; the old one works for `overlap_hours` more."""
+        """Give a token a new secret; the old one still works for `overlap_hours`."""
         return self._said("tokens", name, "rotate", overlap_hours=overlap_hours)
 
     def revoke_token(self, name: str) -> Document:
@@ -49,7 +49,7 @@ class UpkeepCalls(Calls):
         self.rest.delete("sessions", session)
 
     def make_sign_in(self, scope: str | None = None) -> Document:
-        """Make a link that signs a browser in once; its `path` follows the service's address."""
+        """Make a link that signs in a browser once; append its `path` to the service's address."""
         return self._said("session", "codes", scope=scope)
 
     def pause_sink(self, name: str, sink: str) -> Document:
@@ -63,7 +63,7 @@ class UpkeepCalls(Calls):
         return self._said("dataflows", name, "sinks", sink, "resume", undone=undone)
 
     def retry_sink(self, name: str, sink: str) -> Document:
-        """Try a sink that failed at once, not after its pause."""
+        """Retry a failed sink now, without waiting for its next attempt."""
         return self._said("dataflows", name, "sinks", sink, "retry")
 
     def collect(self, name: str) -> Document:
@@ -81,8 +81,8 @@ class UpkeepCalls(Calls):
 
         Args:
             name: Name of the dataflow.
-            poll_seconds: Pause between two looks.
-            report: Called with how far it is, at each look.
+            poll_seconds: Pause between two polls.
+            report: Called with the progress after each poll.
         """
         path = ("dataflows", name, "scrub")
         answer = self._said(*path)

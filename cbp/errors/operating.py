@@ -35,7 +35,7 @@ class LogConflictError(OperatingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} was written by another controller: this one no longer leads and stops",
+            f"{path} was written by another controller. This controller no longer leads: it stops",
             path=path,
         )
 
@@ -306,7 +306,7 @@ class ReplaceRefusedError(OperatingError):
     ) -> None:
         rebuild = (
             ". Or repeat the command with --then-rebuild (REST: rebuild=true): stages that cannot "
-            "follow then wait until all tables have been rebuilt beside the present ones"
+            "apply the file then wait until all tables have been rebuilt beside the present ones"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(

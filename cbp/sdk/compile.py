@@ -241,7 +241,8 @@ class Compiler:
                     self._fail(code, name, message)
                 spec = lookup_spec(name, declared, schema)
                 if spec.wake and (changes := changes_input(spec).name) in declarations:
-                    self._fail("name_invalid", changes, f"{name!r} with wake=True has this name")
+                    message = f"this is the name of the changes of {name!r} (wake=True)"
+                    self._fail("name_invalid", changes, message)
                 specs.append(spec)
         return tuple(specs)
 

@@ -191,7 +191,7 @@ class SourceLog:
                 path = f"{self._folder}/{_SEALED}/{name}"
                 if start > index:
                     first = f"{self._folder}/{_SEALED}/{index:020d}-{start:020d}.jsonl"
-                    raise FileLostError(first, f"the file after it, {name}, is there")
+                    raise FileLostError(first, f"the file after it, {name}, exists")
                 sealed = list(self._entries(self._files.read(path), path, start))
                 if len(sealed) != sealed_end - start:
                     why = f"it holds {len(sealed)} of {sealed_end - start} entries"

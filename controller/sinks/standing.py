@@ -155,9 +155,9 @@ def require_choosing(dataflow: Dataflow, row: SinkRecord, choice: str | None) ->
         waits = (
             f"the sink waits for {' or '.join(choices)}"
             if choices
-            else "the sink waits for no choice"
+            else "the sink does not wait for a decision"
         )
-        raise SinkChoiceError(row.sink, f"{waits}, not for {choice}")
+        raise SinkChoiceError(row.sink, f"{waits}; {choice} does not apply")
 
 
 def _report(

@@ -50,7 +50,7 @@ class FlowKeys:
         return self.table.take(pa.array(rows))
 
     def alike(self, groups: Int64s, firsts: pa.Table) -> bool:
-        """Return whether all records of each group have the key of its first record."""
+        """Return whether all records of each group have the same key."""
         sizes = self.stops[groups] - self.starts[groups]
         several = np.flatnonzero(sizes > 1)
         if not len(several):

@@ -70,7 +70,7 @@ class GroupwiseRun:
         write_remote: Called with columns of the records that were emitted by a state's `.remote`,
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
-        limits: How many records, and bytes of them, are Python objects at a time.
+        limits: How many records and bytes can be Python objects at a time.
     """
 
     stage: str

@@ -67,7 +67,8 @@ class Rewriter:
     """Writes the files of altered tables.
 
     Attributes:
-        epoch: The stage's next epoch. Once it is published, files that a crash left are collected.
+        epoch: The stage's next epoch. After its publication, files left by a crash are
+            collected.
         cache: Gets the index copies of new state files.
     """
 
@@ -136,8 +137,8 @@ class Rewriter:
     ) -> TableChange:
         """Copy a table that was built elsewhere; return the change that shows it.
 
-        Records of an output, and those that are set aside, get negative epochs, in their order: no
-        increment and no run has such a number.
+        Records of an output, and set-aside records, get negative epochs, in their order, since
+        no increment and no run has a negative number.
 
         Args:
             path: The table that is to show it; it need not exist.
@@ -287,7 +288,7 @@ def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> 
     """Return the change that makes a table show one of its earlier versions.
 
     Args:
-        version: The earlier version; its files have to be there.
+        version: The earlier version; its files must exist.
         below: As in `TableChange`.
     """
     now, then = table.refresh().live, table.log.snapshot(version).live
@@ -312,7 +313,7 @@ def alter(
 
     Args:
         app_id: Application id of this change; unique to this table and version.
-        epoch: The stage's next epoch; the entry says that the one before is published.
+        epoch: The stage's next epoch; the entry records that the epoch before it is published.
     """
     snapshot = table.refresh()
     data_change = change.data_change and bool(change.drops or change.adds)

@@ -37,7 +37,7 @@ class ViewFilling:
 
     Attributes:
         view: The view; the flow has its columns.
-        route: The columns of the view that hold the stage's key, with the key's types.
+        route: The view's columns that hold the stage's key, with the types of the key.
         flow: The table of the flow; all recorded runs are published.
         first: The first increment that counts.
     """

@@ -209,8 +209,9 @@ def _unsigned_waiting(
         return None
     waiting = format_count(unsigned, "increment waits", "increments wait")
     message = (
-        f"now reads signed records, but {waiting} there from before {node.wiring[input_]!r} had "
-        "signs. Let the stage read them first, or read only new records (changes='after')"
+        f"now reads signed records, but {waiting} there without signs, written before "
+        f"{node.wiring[input_]!r} had them. Let the stage read these first, or read only "
+        "new records (changes='after')"
     )
     return Mistake("changes_waiting", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -232,8 +233,8 @@ def _queue_of(
     now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
     waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
-        f"is {now} now, but {waiting} there that the earlier version made. Let the stage read "
-        f"them first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
+        f"is {now} now, but {waiting} there from the earlier version. Let the stage read these "
+        "first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
         f"rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)

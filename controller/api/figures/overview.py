@@ -507,7 +507,7 @@ def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
     ):
         return ""
     found = hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks)
-    return "; ".join(f"{one.reader} cannot follow: {one.why}" for one in found)
+    return "; ".join(f"{one.reader} cannot apply corrections: {one.why}" for one in found)
 
 
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:

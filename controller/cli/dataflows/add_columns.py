@@ -27,7 +27,9 @@ _CODE = "column_unknown"
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        "--only", metavar="COLUMN", help="Add only this column; files with others stay refused."
+        "--only",
+        metavar="COLUMN",
+        help="Add only this column; files with other new columns stay refused.",
     ),
 ]
 

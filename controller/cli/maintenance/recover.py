@@ -243,7 +243,7 @@ def _note(note: dict[str, Any]) -> str:
 
 
 def _of_dataflow(one: dict[str, Any]) -> str:
-    parts = [f"redid {r['stage']} {r['first']} to {r['last']}" for r in one["redone"]]
+    parts = [f"finished epochs {r['first']} to {r['last']} of {r['stage']}" for r in one["redone"]]
     if one["interrupted"]:
         parts.append(f"{', '.join(one['interrupted'])} run again")
     if one["position"] is not None:

@@ -396,7 +396,7 @@ def rejects_command(
         return
     names = ("increment", "file", "line", "code", "message")
     columns: dict[str, Cell] = {name: (lambda value: one_line(str(value)), name) for name in names}
-    print_page(answer, columns, empty="nothing was put aside")
+    print_page(answer, columns, empty="no record was rejected")
 
 
 def _print_texts(

@@ -18,7 +18,7 @@ ClaimStatus = Annotated[
     typer.Option(help="Only files with this status, such as `quarantined` or `accepted`."),
 ]
 Increment = Annotated[
-    int | None, typer.Option(min=0, help="Only the files that this increment holds.")
+    int | None, typer.Option(min=0, help="Only the files of this increment.")
 ]
 
 Code = Annotated[

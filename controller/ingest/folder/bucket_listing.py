@@ -215,7 +215,7 @@ class ObjectIndex:
     def _require_all(self, records: Mapping[int, _Record]) -> None:
         for number in self.numbers:
             if not records[number].whole and number - 1 not in records:
-                raise FileLostError(self._path(number - 1), f"record {number} is there")
+                raise FileLostError(self._path(number - 1), f"record {number} exists")
 
     def _path(self, number: int) -> str:
         return f"{self.folder}/{number:020d}.json"

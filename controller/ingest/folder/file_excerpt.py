@@ -90,7 +90,7 @@ def inspect_file(place: SourcePlace, claim: ClaimRecord) -> QuarantinedFile:
     try:
         path, file = open_kept(place, claim)
     except (OSError, FileRejectedError) as error:
-        why = error.message if isinstance(error, FileRejectedError) else "the file is not there"
+        why = error.message if isinstance(error, FileRejectedError) else "the file is missing"
         return QuarantinedFile(path, None, hint=why)
     with file:
         size = file.seek(0, 2)

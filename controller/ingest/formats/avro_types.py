@@ -38,7 +38,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         shift += 7
         if value >> 64:
-            message = "a number of more than 64 bits"
+            message = "a number has more than 64 bits"
             raise ValueError(message)
     return (value >> 1) ^ -(value & 1), at
 
@@ -92,14 +92,14 @@ def _null(_data: bytes, at: int) -> tuple[None, int]:
 
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     if data[at] > 1:
-        _wrong(f"{data[at]} for a boolean")
+        _wrong(f"a boolean is {data[at]}, not 0 or 1")
     return data[at] == 1, at + 1
 
 
 def _int(data: bytes, at: int) -> tuple[int, int]:
     value, at = read_long(data, at)
     if not -_INT <= value < _INT:
-        _wrong(f"{value} for an int of 32 bits")
+        _wrong(f"{value} does not fit into an int of 32 bits")
     return value, at
 
 
@@ -117,7 +117,7 @@ def _real(layout: str) -> Decode:
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
     if size < 0:
-        _wrong(f"a size of {size} bytes")
+        _wrong(f"a value has the size {size}")
     if at + size > len(data):
         raise IndexError
     return data[at : at + size], at + size
@@ -181,7 +181,7 @@ def _decimal(base: AvroType, precision: int, scale: int) -> AvroType:
         value, at = base.decode(data, at)
         unscaled = int.from_bytes(value, "big", signed=True)
         if abs(unscaled) >= limit:
-            _wrong(f"a decimal of more than {precision} digits")
+            _wrong(f"a decimal has more than {precision} digits")
         return Decimal(unscaled).scaleb(-scale, context=_EXACT), at
 
     arrow = pa.decimal128(precision, scale) if precision <= _PRECISION_MAX else None
@@ -195,7 +195,7 @@ def union_type(branches: Sequence[AvroType]) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[Any, int]:
         number, at = read_long(data, at)
         if not 0 <= number < len(decoders):
-            _wrong(f"branch {number} of a union of {len(decoders)}")
+            _wrong(f"branch {number} of a union does not exist; it has {len(decoders)}")
         return decoders[number](data, at)
 
     kinds = [branch for branch in branches if branch.name != "null"]
@@ -223,7 +223,7 @@ def _items(decode: Decode, what: str) -> Decode:
                 item, at = decode(data, at)
                 items.append(item)
             if end is not None and end != at:
-                _wrong(f"{what} whose size differs from the size it declares")
+                _wrong(f"the size of {what} differs from the size that it declares")
 
     return decode_all
 
@@ -247,7 +247,7 @@ def map_type(values: AvroType) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[list[tuple[str, Any]], int]:
         items, at = pairs(data, at)
         if len({key for key, _ in items}) != len(items):
-            _wrong("a map with a key twice")
+            _wrong("a map has a key twice")
         return items, at
 
     arrow = None if values.arrow is None else pa.map_(pa.string(), values.arrow)
@@ -276,7 +276,7 @@ def enum_type(symbols: Sequence[str]) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[str, int]:
         number, at = read_long(data, at)
         if not 0 <= number < len(symbols):
-            _wrong(f"{number} of an enum with {len(symbols)} symbols")
+            _wrong(f"symbol {number} of an enum does not exist; it has {len(symbols)}")
         return symbols[number], at
 
     return AvroType(decode, pa.string(), 1, "enum")

@@ -337,7 +337,7 @@ def _rejected(table: str) -> Iterator[None]:
 def gone(table: str, what: str) -> FileRejectedError:
     """Return the rejection of a gone file; raises `OSError` if the whole table is away."""
     if not os.path.isdir(f"{table}/{LOG}"):
-        raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
+        raise FileNotFoundError(errno.ENOENT, "the table is missing", table)
     message = (
         f"{what}: VACUUM or the clean-up of the table's log removed it before the source read it. "
         "Restore it and readmit this file unchanged. Or discard this file, and read the table "

@@ -439,7 +439,8 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
     verb = "is" if len(misfits) == 1 else "are"
     doubt = (
         f"{len(misfits):,} of {format_count(records, 'line')} {verb} not valid {made.format}: the "
-        f"first is line {misfits[0]}; on_bad_records: reject_rows sets such records aside"
+        f"first is line {misfits[0]}; with on_bad_records: reject_rows only such records are "
+        "rejected"
     )
     return replace(made, doubts=(*made.doubts, doubt), misfits=len(misfits))
 

@@ -322,7 +322,7 @@ class Build:
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
         """Apply the rest, and write what the tables are to show; see `version_change.Swap`."""
         if (record.version, record.generation) != (self.record.version, self.record.generation):
-            message = "another version took over, or a roll-back, while its tables were built"
+            message = "the version changed, or the dataflow was rolled back, during the build"
             raise _refused(record.name, "beside_outdated", f"{message}: begin again")
         if planned.succession.leaders != self.leaders:
             raise _refused(record.name, "beside_outdated", "its stages are fused differently now")
@@ -354,10 +354,10 @@ class Build:
         for input_, connector in self._replay.waiting(name).items():
             flow = unit.leader.wiring[input_]
             if connector.queue and flow not in self.dataflow.sources:
-                why = f"{name}.{input_} still waits for more of what another stage writes"
+                why = f"{name}.{input_} still waits for more output of another stage"
                 raise DataflowBusyError(self.record.name, why)
             if any(is_rewritten(one, "") for one in connector.held):
-                why = f"{name}.{input_} waits for more of {flow!r}, of which files were replaced"
+                why = f"{name}.{input_} waits for more of {flow!r}, whose files were replaced"
                 raise DataflowBusyError(self.record.name, why)
             framed = unit.leader.translator.input(input_).frame_by is not None
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
@@ -395,10 +395,11 @@ class Build:
         sources, stages = self.dataflow.sources, self.dataflow.stages
         for one in hindrances(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
-                message = f"a file of {source!r} was replaced that it had read, and {one.why}"
+                message = f"a file of {source!r}, which was read already, was replaced, but {one.why}"
                 raise CorrectedMeanwhileError(message)
             message = (
-                f"a file of {source!r} was replaced whose first records are gone, and {one.why}"
+                f"a file of {source!r} was replaced, its first records are no longer kept, and "
+                f"{one.why}"
             )
             raise _refused(self.record.name, "replacement_unfollowed", message, one.reader)
 

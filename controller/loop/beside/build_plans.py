@@ -119,8 +119,8 @@ class BuildPlans:
                 if kept:
                     came = self.store.increment(record.name, flow, kept[0].index).created_at
                     since = (
-                        f"Input of {flow!r} is kept since {came:%Y-%m-%d %H:%M} UTC; what came "
-                        f"before can be read from files of yours (cbp rebuild {record.name} "
+                        f"Input of {flow!r} is kept from {came:%Y-%m-%d %H:%M} UTC on; earlier "
+                        "input can be read from your own files (cbp rebuild {record.name} "
                         f"--seed {flow}=PATH)"
                     )
                     mistake = replace(mistake, message=f"{mistake.message}. {since}")
@@ -144,7 +144,7 @@ class BuildPlans:
             ChangeRefusedError: If a version or a roll-back came since, or the code differs.
         """
         if not order.is_for(self.store.dataflow(name)):
-            message = "another version took over, or a roll-back, before it was swapped in"
+            message = "the version changed, or the dataflow was rolled back, before the swap"
             mistake = Mistake("beside_outdated", "rebuild", f"{message}: begin again")
             raise ChangeRefusedError(name, [mistake])
         dataflow = self.compile_(order.document, partial(is_code_of, order.shape))
@@ -157,8 +157,9 @@ class BuildPlans:
 
 def _kept(stage: str) -> Mistake:
     message = (
-        "cannot keep its state while others are built beside, since all tables are made anew: "
-        "rebuild those in place (--in-place; REST: without beside), or rebuild it too"
+        "cannot keep its state, since a rebuild beside builds all tables of the dataflow: rebuild "
+        "the other stages in place (--in-place; REST: without beside), or rebuild this stage, "
+        "too"
     )
     return Mistake("beside_keeps", f"stages.{stage}", message)
 

@@ -91,7 +91,7 @@ class BuildWork:
             except (FileDamagedError, NotFoundError, FileNotFoundError) as error:
                 if checkpoint is None:
                     raise
-                self.begin_anew(job, f"what it had built is damaged ({error})")
+                self.begin_anew(job, f"the tables built so far are damaged ({error})")
             checkpoint = None
 
     def _take_up(self, job: Job) -> None:

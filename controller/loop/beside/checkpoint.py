@@ -117,13 +117,13 @@ def read_checkpoint(files: Files, scratch: str) -> tuple[Checkpoint | None, str]
     try:
         return read_record(files, _path_of(scratch), Checkpoint.from_json), ""
     except NotFoundError:
-        return None, "it had built nothing yet"
+        return None, "nothing had been built yet"
     except FileDamagedError as error:
         _log.warning("build_checkpoint.damaged", error=error.as_dict())
-        return None, "what it had built is damaged"
+        return None, "the tables built so far are damaged"
     except InvariantError as error:
         _log.warning("build_checkpoint.unreadable", error=error.as_dict())
-        return None, "another release had built it"
+        return None, "another release built the tables"
 
 
 def folder_of(root: str, rebuild: str, number: int) -> str:

@@ -198,7 +198,8 @@ class Job:
 
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for the dataflow to come to rest."""
-        self.show(step="waits until the dataflow has applied what came", done=0, total=0, unit="")
+        step = "waits until the dataflow has applied its new input"
+        self.show(step=step, done=0, total=0, unit="")
         if self.stop.wait(self.settle_seconds):
             raise JobCancelledError
         self.pace.begin()

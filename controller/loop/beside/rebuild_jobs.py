@@ -258,7 +258,7 @@ class RebuildJobs:
                 self._left.append(job)
             job.scratch, job.tries = folder_of(self._root, order.id, number), number
             taken += [was] if was else []
-            job.show(step="goes on, since the service was restarted")
+            job.show(step="continues after a restart of the service")
             _log.info("rebuild.goes_on", dataflow=record.name, rebuild=order.id, tries=number)
         return taken
 

@@ -63,7 +63,7 @@ from controller.store.base import DataflowRecord, Store
 ARRIVALS = "brought up to date with arrived input"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 
-UNFINISHED = "a new version is not finished; the log shows why"
+UNFINISHED = "the change to a new version is not complete; the log shows why"
 
 _log = structlog.get_logger(__name__)
 

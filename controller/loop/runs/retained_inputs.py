@@ -140,7 +140,7 @@ class RetainedInputs:
 
 
 def _words(readers: Mapping[str, str]) -> str:
-    return "; ".join(f"{reader} cannot follow: {why}" for reader, why in readers.items())
+    return "; ".join(f"{reader} cannot apply corrections: {why}" for reader, why in readers.items())
 
 
 def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[range]]) -> bool:

@@ -101,7 +101,7 @@ class Repetition:
             if isinstance(origin, str):
                 yield replace(one, left_out=f"{one.left_out}; {origin}")
             elif one.messages:
-                yield replace(one, left_out="messages depend on how a run cut them")
+                yield replace(one, left_out="messages depend on how runs split the input")
             else:
                 self._origins[leader] = origin
                 since, begins = origin.first, origin.first

@@ -28,7 +28,7 @@ class ClaimQuery(RefusalPageQuery):
     source: str | None = Field(None, max_length=200)
     status: ClaimStatus | None = None
     increment: int | None = Field(
-        None, ge=0, lt=2**63, description="Only files that this increment of the source holds."
+        None, ge=0, lt=2**63, description="Only files of this increment of the source."
     )
 
 

@@ -86,7 +86,7 @@ class SourceFolderOut(Model):
         "for a day, or until a file of that name is taken in; at most 100, seen by this instance."
     )
     files: SourceFilesOut
-    rejected: int = Field(description="Records of accepted files that were put aside so far.")
+    rejected: int = Field(description="Rejected records of accepted files so far.")
     warning: str = Field(description="What an operator should do; empty if nothing.")
     trouble: SourceTroubleOut | None = Field(
         description="What stopped its intake, as the answering instance knows it."

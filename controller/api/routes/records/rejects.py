@@ -25,7 +25,7 @@ class RejectsQuery(RefusalPageQuery):
     """Which records that were put aside to list."""
 
     increment: int | None = Field(
-        None, ge=0, lt=2**63, description="Only records of the files that this increment holds."
+        None, ge=0, lt=2**63, description="Only records of the files of this increment."
     )
 
 

@@ -38,9 +38,9 @@ class CorrectionQuery(UploadQuery):
 
     rebuild: bool = Field(
         False,
-        description="Accept the file although some stages cannot follow. These stages stop, with "
-        "their tables as they are, until a rebuild beside swaps in tables built from the current "
-        "files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is refused if "
+        description="Accept the file although some stages cannot apply it. These stages stop, "
+        "with their tables as they are, until a rebuild beside swaps in tables built from the "
+        "current files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is refused if "
         "such a rebuild would be refused.",
     )
 
