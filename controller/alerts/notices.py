@@ -23,11 +23,10 @@ class AlertLimits:
     """When alerts are sent.
 
     Attributes:
-        lag_seconds: Age of the oldest waiting increment from which a dataflow is late; 0 means
-            never.
-        hold_seconds: How long a warning must hold before it is sent. What is critical is sent at
-            once.
-        repeat_seconds: How long until an alert that goes on is sent again; 0 means never.
+        lag_seconds: Age of the oldest waiting increment at which a dataflow is late; 0 means never.
+        hold_seconds: How long a warning must hold before it is sent. Critical alerts are sent
+            at once.
+        repeat_seconds: Time after which a lasting alert is sent again; 0 means never.
     """
 
     lag_seconds: float = 900.0
@@ -57,7 +56,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to send."""
+    """A message about an alert."""
 
     status: Literal["firing", "resolved", "test"]
     alert: Alert

@@ -32,10 +32,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One try to send.
+    """One attempt to send.
 
     Attributes:
-        error: Why it failed; `None` if it was sent.
+        error: Why it failed; `None` if it succeeded.
     """
 
     at: datetime
@@ -69,7 +69,7 @@ class AlertWatch:
         self._deliveries: deque[Delivery] = deque(maxlen=DELIVERIES_MAX)
 
     def watch(self, stopped: threading.Event) -> None:
-        """Look until the event is set; to be called in a thread of its own."""
+        """Check again and again until the event is set; to be called in a separate thread."""
         pause = LOOK_SECONDS
         while not stopped.wait(pause):
             begun = self._seconds()
@@ -102,7 +102,7 @@ class AlertWatch:
         return [self._deliver(channel, [notice]) for channel in self.channels]
 
     def standing(self) -> list[Standing]:
-        """Look again, and return the firing alerts, longest first; sends nothing.
+        """Check again, and return the firing alerts, longest first; sends nothing.
 
         An instance that follows returns none.
         """

@@ -22,8 +22,8 @@ class Message:
     """One message of a stream.
 
     Attributes:
-        id: The last id that the stream gave; `""` if there is none yet.
-        data: `None` if the message only moved the id on.
+        id: The last id of the stream; `""` if there is none yet.
+        data: `None` if the message only changed the id.
     """
 
     event: str

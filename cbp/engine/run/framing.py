@@ -108,12 +108,12 @@ def place_in_increment(
     """Return the increment of a flow that brought a record, and its place there.
 
     Args:
-            increment: An increment that an input reads; a frame if the input is framed.
-            before: As in `Origins`; needed since a file's name in a frame has the increment's
-                number, but not the number of records before the file.
+        increment: An increment that an input reads; a frame if the input is framed.
+        before: As in `Origins`; needed since a file's name in a frame has the increment's
+            number, but not the number of records before the file.
 
-        Returns:
-            `None` if unknown.
+    Returns:
+        `None` if unknown.
     """
     if input_.frame_by is None:
         return increment, place

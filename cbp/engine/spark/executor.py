@@ -143,7 +143,7 @@ class SparkExecutor:
         """Run a job under the run's tag, and return the reports of its tasks.
 
         Args:
-            bodies: Runs the job; returns what its tasks reported, as JSON texts.
+            bodies: Runs the job; returns the reports of its tasks, as JSON texts.
         """
         try:
             apart = self._variables.recomputing() if plan.recomputes else nullcontext()
@@ -188,7 +188,7 @@ class SparkExecutor:
         return sessions[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Return whether it is cheaper that every task reads the whole increment than a shuffle."""
+        """Return whether a shuffle costs more than every task reading the whole increment."""
         increments = [i for many in plan.inputs.values() for i in many]
         if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle

@@ -22,7 +22,7 @@ class TimeOrder:
 
     Args:
         times: The time of every row, in microseconds since 1970.
-        ahead: Rows after those that are due which are sorted together with them.
+        ahead: Number of rows that are sorted beyond those that are due.
     """
 
     def __init__(self, times: Int64s, *, ahead: int) -> None:
@@ -30,12 +30,12 @@ class TimeOrder:
         self._earliest = np.empty(0, np.int64), np.empty(0, np.int64)
 
     def until(self, until_us: int) -> Int64s:
-        """Return all rows whose time is not later, by time."""
+        """Return all rows up to a time, by time."""
         rows, times = self._reach(until_us)
         return rows[: np.searchsorted(times, until_us, "right")]
 
     def after(self, until_us: int) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield the rows whose time is later, by time, in growing parts: rows, and their times."""
+        """Yield the rows after a time, by time, in growing parts: rows, and their times."""
         rows, times = self._reach(until_us)
         start, size = int(np.searchsorted(times, until_us, "right")), _CHUNK_ROWS
         while start < len(self._times):

@@ -28,11 +28,11 @@ from cbp.model.flow.changes import SIGN, SIGN_TYPES
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:
-    """Why a reader of a source cannot follow the replacement of a file.
+    """Why a reader of a source cannot apply the replacement of a file.
 
     Attributes:
-        reader: Where the document has it, such as `stages.count` or `sinks.archive`.
-        why: The reason, and what its author can declare so that it follows.
+        reader: Its place in the document, such as `stages.count` or `sinks.archive`.
+        why: The reason, and the declaration that would make it possible.
     """
 
     reader: str
@@ -40,7 +40,7 @@ class Hindrance:
 
 
 def is_signed(source: SourceNode, stages: Mapping[str, StageNode]) -> bool:
-    """Return whether a source has signs, and all that read it read signed records."""
+    """Return whether a source has signs and all its readers read signed records."""
     types = (field.type.kind for field in source.schema.fields if field.name == SIGN)
     return next(types, "") in SIGN_TYPES and all(
         node.translator.input(name).changes == "signed"
@@ -59,13 +59,14 @@ def hindrances(
     *,
     taken_back: bool = False,
 ) -> Iterator[Hindrance]:
-    """Yield why readers of a source cannot follow the replacement of one of its files.
+    """Yield why readers of a source cannot apply the replacement of one of its files.
 
     Args:
         altered: Stages whose tables are not computed from all input by their present code: a
             version began them later, or an operator corrected their state.
-        taken_back: Whether it was taken in while a stage read records without their signs. Then its
-            increment takes records back, and all readers recompute groups, also those of signs.
+        taken_back: Whether the replacement was taken in while a stage read records without
+            signs. Then its increment takes records back, and all readers recompute groups,
+            including readers of signs.
     """
     if source.format == "delta":
         yield Hindrance(

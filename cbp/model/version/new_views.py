@@ -37,7 +37,7 @@ def flows_made_views(before: StageShape, after: StageShape) -> tuple[str, ...]:
 def fates_of_views(
     before: StageShape, after: StageShape, *, rebuilt: bool
 ) -> Mapping[str, ViewFate]:
-    """Return how each new view of a stage gets its first records, by view."""
+    """Return, for each new view of a stage, how it gets its first records."""
     made = flows_made_views(before, after)
     new = _changes_flows(after) - before.states.keys()
     return {

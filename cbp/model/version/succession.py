@@ -54,7 +54,7 @@ class Queueing:
     """How the queue of one input changes: the increments that it loses and gains.
 
     Attributes:
-        skipped: Increments of its flow that came before an input that begins with the next one.
+        skipped: Earlier increments of the flow, if the input begins with the next one.
     """
 
     stage: str
@@ -69,9 +69,9 @@ class Succession:
     """The beginning of a new version; see the module header.
 
     Attributes:
-        position: Where the new version begins; it means nothing if `refused` is not empty.
+        position: Where the new version begins; only valid if `refused` is empty.
         leaders: The leaders of the new version's physical stages, in the order of its stages.
-        queues: The inputs whose queues lose, gain or skip increments, removed inputs included.
+        queues: The inputs whose queues lose, gain or skip increments, including removed inputs.
         refused: Why the new version cannot take over; empty if it can.
     """
 
@@ -103,10 +103,9 @@ def succeed(
         after: The new version, checked.
         next_epochs: Maps each stage to the epoch after its newest record, of any version.
         retained: Returns the readable increments of an existing flow.
-        dropped: Maps each source to the increments that roll-backs took out of the queues; they
-            are not queued again.
-        lives: Where the records of flows begin that mean what they mean now; see
-            `lives_of_flows`.
+        dropped: Maps each source to the increments that roll-backs removed from the queues;
+            they are not queued again.
+        lives: Where the records of flows begin to have their present meaning; see `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
     lives = {**lives, **dict(_filled_now(plan, epochs, lives))}

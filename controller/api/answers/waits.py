@@ -11,7 +11,7 @@ from controller.api.answers.schemas import Model
 
 
 class FrameOut(Model):
-    """The frame of an input that may still grow."""
+    """The open frame of an input, which may still grow."""
 
     number: int
     framing_key: int | str

@@ -82,8 +82,8 @@ class Overview:
     """Collects the figures of dataflows.
 
     Attributes:
-        present: Knows what the stages wait for, and what fails beside them.
-        input_retention: How long inputs stay for sources whose dataflow does not say.
+        present: Returns why stages wait, and other failures.
+        input_retention: How long inputs are kept for sources without a declared retention.
     """
 
     controller: Controller
@@ -400,9 +400,9 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 
 
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return leader -> the stages that run together; empty if that cannot be found out.
+    """Return leader -> the stages that run together; empty if the dataflow does not compile.
 
-    That is so if the dataflow does not compile, for example. Raises `NotFoundError`.
+    Raises `NotFoundError`.
     """
     try:
         return controller.members(name)
@@ -501,7 +501,7 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
 
 
 def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
-    """Return why stages cannot follow a correction, although one of them promises to."""
+    """Return why stages cannot apply a correction, although one of them promises to."""
     if not any(
         node.any_order and source.name in node.wiring.values() for node in dataflow.stages.values()
     ):

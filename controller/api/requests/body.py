@@ -27,8 +27,8 @@ async def receive_file(
 ) -> T:
     """Return the result of a function for an upload's body.
 
-    It is called in a thread of those for uploads: slow clients would otherwise block every route.
-    Raises what it raises, and what reading the body does (`BodyStream`).
+    The function is called in a thread for uploads, since slow clients would otherwise block
+    every route. Raises its errors, and those of reading the body (`BodyStream`).
     """
     stream = BodyStream(request)
 
@@ -40,15 +40,15 @@ async def receive_file(
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a whole body; raises `RequestError` if the client went away."""
+    """Return a whole body; raises `RequestError` if the client disconnects."""
     return b"".join([chunk async for chunk in _chunks(request)])
 
 
 class BodyStream(io.RawIOBase):
     """An upload's body as a binary stream, for one worker thread of the running event loop.
 
-    `read` raises what the bounds raise, and `RequestError` when the client goes away. After an
-    error the reader must keep nothing.
+    `read` raises the errors of the bounds, and `RequestError` if the client disconnects. After
+    an error the reader must discard everything.
     """
 
     def __init__(self, request: Request) -> None:

@@ -29,8 +29,8 @@ class Document:
 
     Attributes:
         values: JSON values.
-        duplicates: Paths of names that the text has twice.
-        text: What the mistakes' lines and columns count in.
+        duplicates: Paths of names that occur twice in the text.
+        text: The text in which lines and columns of mistakes are counted.
     """
 
     values: Mapping[str, Any]
@@ -49,7 +49,7 @@ async def read_document_body(request: Request) -> bytes:
 
 @contextmanager
 def parsed(body: bytes, content_type: str) -> Iterator[Document]:
-    """Read a document; mistakes that are raised meanwhile get their line and column.
+    """Read a document; mistakes raised in the block get their line and column.
 
     Raises `DataflowInvalidError`.
     """

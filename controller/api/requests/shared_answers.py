@@ -50,13 +50,13 @@ class _Making:
 
 
 class SharedAnswers:
-    """Answers by a key of the caller, which names all that an answer depends on but the moment.
+    """Answers by a key of the caller, which names everything that an answer depends on except time.
 
-    Used by the loop of one server; several loops share what lasts, and nothing else.
+    Used by the loop of one server; several loops share only lasting answers.
 
     Args:
         stamp: Returns a stamp of this moment, as `Store.stamp`.
-        bytes_max: When more is kept, all of it goes.
+        bytes_max: When kept answers exceed this size, all are dropped.
     """
 
     def __init__(self, stamp: Callable[[], Hashable | None], *, bytes_max: int = BYTES_MAX) -> None:
@@ -72,7 +72,7 @@ class SharedAnswers:
 
         Args:
             key: See above.
-            make: Makes it; may be called for other requests with the same key, too.
+            make: Makes the answer; may be called for other requests with the same key, too.
             lasts: Whether an answer may last until the store changes.
 
         Raises:

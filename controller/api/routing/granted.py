@@ -18,7 +18,7 @@ from controller.store.base import DataflowRecord, RunRecord, Store
 
 @dataclass(frozen=True, slots=True)
 class GrantedRuns:
-    """Looks runs up for a request that names many, which may be of several dataflows."""
+    """Looks up runs for a request that names many, perhaps of several dataflows."""
 
     store: Store
     exchange: Exchange

@@ -88,7 +88,7 @@ def _collect(
 
 
 class IndexedRouter(APIRouter):
-    """A router that asks only the routes that can match; see the module header."""
+    """A router that tries only the routes that can match; see the module header."""
 
     _index: RouteIndex
 

@@ -29,11 +29,11 @@ async def identify(
     """Return the caller of a request.
 
     Args:
-        note_use: Whether the request is a use of the credential, and not only a question.
+        note_use: Whether to record the request as a use of the credential.
 
     Raises:
         UnauthenticatedError: If it has no valid credential.
-        RequestUnmarkedError, OriginRefusedError: If it has a cookie, and may be forged.
+        RequestUnmarkedError, OriginRefusedError: If it has a cookie and may be forged.
     """
     headers = Headers(scope=scope)
     if (given := headers.get("authorization")) is not None:
@@ -54,10 +54,10 @@ async def identify(
 
 
 async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bool:
-    """Return whether the credential of a request that is being answered has not ended since.
+    """Return whether the credential of a request that is being answered is still valid.
 
-    This is not a use of a session, which would never be idle otherwise. While the store does not
-    answer, a credential counts as valid: nothing can be said about it.
+    This does not count as a use of a session; otherwise the session would never be idle. While
+    the store does not answer, a credential counts as valid.
     """
     try:
         await identify(scope, authentication, note_use=False)
@@ -69,10 +69,10 @@ async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bo
 
 
 def require_own_page(scope: AsgiScope) -> None:
-    """Refuse a request that a page other than ours may have made a browser send.
+    """Refuse a request that a foreign page may have made a browser send.
 
     Raises:
-        OriginRefusedError: If the browser says that another page asks.
+        OriginRefusedError: If the browser reports that another page sends it.
         RequestUnmarkedError: If the request changes something, and lacks the header.
     """
     headers = Headers(scope=scope)

@@ -13,7 +13,7 @@ from starlette.types import Scope as AsgiScope
 
 
 def cookie_name(scope: AsgiScope) -> str:
-    """Return the name of the cookie at the address that a request dialled."""
+    """Return the name of the cookie for the address of a request."""
     host = Headers(scope=scope).get("host", "")
     _, colon, port = host.rpartition(":")
     if not colon or not port.isdecimal():
@@ -34,7 +34,7 @@ def set_cookie(
 
     Args:
         life: Seconds until the browser forgets it.
-        secure: Send it by TLS only, even if this request came without.
+        secure: Send the cookie by TLS only, even if this request did not use TLS.
     """
     response.set_cookie(
         cookie_name(scope),
@@ -48,5 +48,5 @@ def set_cookie(
 
 
 def clear_cookie(response: Response, scope: AsgiScope) -> None:
-    """Let the browser forget the cookie."""
+    """Make the browser forget the cookie."""
     response.delete_cookie(cookie_name(scope), path="/", httponly=True, samesite="strict")

@@ -48,7 +48,7 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The finding of one check; `remedy`: what to do; empty if all is well."""
+    """The finding of one check; `remedy` says what to do, and is empty if all is well."""
 
     name: str
     status: Status

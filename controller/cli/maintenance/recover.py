@@ -68,7 +68,8 @@ def recover_command(
     """Show work that a crash or a lost database left unfinished; --rebuild restores it.
 
     A service recovers by itself when it starts. Stop it before you use --rebuild. Deleted
-    dataflows whose tables stayed are restored too, unless you name the dataflows to restore.
+    dataflows whose tables were kept are restored, too, unless you name the dataflows to
+    restore.
     """
     settings = session(context).settings
     if dry_run or not rebuild:

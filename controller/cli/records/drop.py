@@ -146,7 +146,7 @@ def _became(item: Mapping[str, Any], source: str) -> str:
 
 
 def _put_aside(item: Mapping[str, Any], source: str) -> str:
-    """Return in words how many records of a file were put aside, and what lists them."""
+    """Return in words how many records of a file were rejected, and how to list them."""
     if not item.get("rejected"):
         return ""
     count = format_count(item["rejected"], "record")
@@ -320,7 +320,7 @@ def replace_command(
     """Replace a file of a source: apply only the differences between both files.
 
     Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
-    such a stage stops, and its tables stay as they are, until the swap.
+    such a stage stops, and its tables stay unchanged, until the swap.
     """
     _correct(
         context,
@@ -348,7 +348,7 @@ def retract_command(
     """Take back all records of a file of a source.
 
     Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
-    such a stage stops, and its tables stay as they are, until the swap.
+    such a stage stops, and its tables stay unchanged, until the swap.
     """
     _correct(
         context,

@@ -126,7 +126,7 @@ def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str
     """Return a claim's reason in words.
 
     Args:
-        reason: As REST gives it; claims of earlier releases have no `lines`.
+        reason: The reason in the REST answer; claims of earlier releases have no `lines`.
         whole: Describe each wrong line; otherwise only list some line numbers.
     """
     if not reason:

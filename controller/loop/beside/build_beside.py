@@ -395,7 +395,7 @@ class Build:
         sources, stages = self.dataflow.sources, self.dataflow.stages
         for one in hindrances(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
-                message = f"a file of {source!r}, which was read already, was replaced, but {one.why}"
+                message = f"a file of {source!r} that was read was replaced, but {one.why}"
                 raise CorrectedMeanwhileError(message)
             message = (
                 f"a file of {source!r} was replaced, its first records are no longer kept, and "

@@ -26,7 +26,7 @@ Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
 
 class ChangeQuery(Model):
-    """The author's choice for stages whose fate the document does not decide."""
+    """The author's choices for stages that the document alone does not decide."""
 
     keep: Names = Field([], description="Replaced stages that keep their tables and their queues.")
     rebuild: Names = Field([], description="Stages whose tables are rebuilt from their input.")
@@ -138,7 +138,7 @@ def change_out(
     """Return a change as the API shows it.
 
     Args:
-        places: Where the values of the new document stand in its text.
+        places: Positions of the values in the text of the new document.
     """
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:

@@ -58,7 +58,7 @@ def list_claims(
 
 
 def claim_out(claim: ClaimRecord, rejected: int = 0) -> ClaimOut:
-    """Return a claim as the API shows it; only one that was accepted can have rejected records."""
+    """Return a claim as the API shows it; only an accepted file can have rejected records."""
     return ClaimOut.of(
         claim,
         path=json_value(claim.path),

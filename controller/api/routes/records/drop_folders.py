@@ -27,7 +27,7 @@ class UnclaimedOut(Model):
 
 
 class GoneOut(Model):
-    """A file that went away after it was claimed."""
+    """A file that disappeared after it was claimed."""
 
     name: str
     claim: str
@@ -58,7 +58,7 @@ class BucketOut(Model):
 
 
 class SourceFilesOut(Model):
-    """How many files of a source came, and what became of them."""
+    """The numbers of a source's files, by what happened to them."""
 
     arrived: int = Field(description="Files that were claimed.")
     claimed: int = Field(description="Files that are being taken in.")
