@@ -40,7 +40,7 @@ if they were dropped. The service's settings say which locations are allowed.
 
 `same_name: add` takes in a file that has the name of an accepted one but other content. Without it
 such a file goes to quarantine. With `same_name: replace` it replaces the earlier one: its records
-are taken back, if all stages that read the source can follow.
+are taken back, if all stages that read the source can apply that.
 `unfinished: [".part", ".wip"]` gives the ends of the names under
 which producers write, in place of the usual ones (`cbp.model.source.unfinished_names`).
 `nested: true` also takes in the files in folders below the drop folder.

@@ -76,8 +76,7 @@ class Authentication:
         return Identity(scope=Scope.ADMIN, mark=mark_of(self._digest))
 
     def recall_token(self, token: str) -> Identity | None:
-        """Return the caller of a token, from the token file or memory; `None` if not known
-        there."""
+        """Return the caller of a token, from the token file or memory; `None` if not found."""
         sha256 = digest(token)
         if hmac.compare_digest(sha256, self._digest):
             return self.admin

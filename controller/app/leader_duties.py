@@ -150,8 +150,7 @@ class LeaderDuties:
             scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def wait(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for files that are being read; return whether none is
-        left."""
+        """Wait up to `timeout` seconds for files being read; return whether none is left."""
         until = self._seconds() + timeout
         return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 

@@ -56,10 +56,11 @@ def follow_events(
     dataflow: str | None = None,
     wait: Callable[[float], object] = MACHINE.wait,
 ) -> Generator[Message, None, None]:
-    """Yield `changed` and `reset` forever; comes again with the last id whenever a stream ends.
+    """Yield `changed` and `reset` forever; reconnects with the last id whenever a stream ends.
 
     Raises:
-        ServiceUnreachableError: If the service cannot be reached at first; later it is waited for.
+        ServiceUnreachableError: If the service cannot be reached at first; later it waits for
+            the service.
         ServiceProblemError: If it refuses.
     """
     began = False

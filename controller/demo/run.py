@@ -90,7 +90,7 @@ class DemoOptions:
         engine: `local` runs the same files and tables without Spark.
         limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.
-        port: Port of the service, if it is free; else another one.
+        port: Port of the service; if it is in use, another one.
     """
 
     keep: bool = False

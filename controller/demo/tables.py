@@ -72,9 +72,10 @@ def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_del
 
 
 def first_difference(expected: Result, found: Result) -> str:
-    """Return a text with the first difference, record by record and epoch by epoch; `""`: none.
+    """Return the first difference, record by record and epoch by epoch; `""` if there is none.
 
-    `Result.difference` compares less: what does not depend on how the input is split.
+    `Result.difference` compares less: only results that do not depend on the split of the
+    input.
     """
     for name, rows in expected.state.items():
         left, right = _by_epoch([rows, found.state[name]])
@@ -91,7 +92,7 @@ def _by_epoch(epochs: Sequence[Sequence[Any]]) -> list[Counter[Hashable]]:
 
 
 def histories(flow: Dataflow) -> list[str]:
-    """Return the outputs whose epochs are their meaning, so that one run has others."""
+    """Return the outputs that are sequences of epochs, which differ if all is one run."""
     return [
         f"{stage}.{output.name}"
         for stage, node in flow.stages.items()

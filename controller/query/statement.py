@@ -28,7 +28,7 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
     """Return the tables that a query reads, each once.
 
     Args:
-        parsed: What `json_serialize_sql` says of the query.
+        parsed: The output of `json_serialize_sql` for the query.
         known: Names of tables in SQL, as `stage.table`.
 
     Raises `QueryRefusedError`, `QueryInvalidError`.

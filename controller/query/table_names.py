@@ -20,7 +20,7 @@ def sql_names(tables: Iterable[str]) -> dict[str, str]:
     """Return the name in SQL, as `stage.table`, of each table of a snapshot.
 
     Args:
-        tables: Folders below the dataflow's, as a snapshot has them.
+        tables: Folders of tables in a snapshot, relative to the dataflow's.
     """
     every = list(tables)
     states = {name for kind, name in map(_parts, every) if kind == "state"}

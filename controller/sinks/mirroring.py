@@ -34,7 +34,7 @@ PAGE_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Mirrors:
-    """Sets mirrors right; safe to use from several threads."""
+    """Corrects mirrors; safe to use from several threads."""
 
     snapshots: Snapshots
     records: RecordReader
@@ -50,7 +50,7 @@ class Mirrors:
         *,
         anew: bool,
     ) -> SinkNote:
-        """Replace the target by the view, if its changes do not lead there; return the note."""
+        """Replace the target by the view, if changes alone cannot bring it up to date."""
         life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
         begins = max(life.first, life.signed)
         if note.replacement and note.life == begins and not anew and target.fits():

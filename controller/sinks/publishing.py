@@ -111,10 +111,11 @@ class SinkPublishing:
         ]
 
     def due(self) -> list[tuple[str, str]]:
-        """Return those of `all` with work to do: their number decides the cost of a call.
+        """Return those of `all` with work, so that the cost of a call depends on their number.
 
-        A sink is done with a revision of its dataflow once a pass had nothing left to publish. One
-        that failed is due when it is tried again. Of the others some have their turn each time.
+        A sink is done with a revision of its dataflow after a pass that had nothing to publish.
+        A failed sink is due at its next attempt. Some of the others have their turn in each
+        call.
         """
         revisions, rows = self.store.revisions(), self.store.sinks()
         if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):

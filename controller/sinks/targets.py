@@ -28,7 +28,7 @@ class Targets:
     """Makes targets; safe to use from several threads.
 
     Attributes:
-        cleaned: Folders whose drafts of killed writers were removed since this process began.
+        cleaned: Folders from which this process has removed the drafts of killed writers.
     """
 
     places: SinkPlaces

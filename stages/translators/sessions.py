@@ -15,8 +15,8 @@ __all__ = ["Sessions"]
 class Sessions(Translate):
     """Begin, end and number of records of each session.
 
-    A record that comes late can join two sessions, and one that goes can part them. A call reads
-    all times of its group. One without a time is in no session.
+    A late record can join two sessions, and a removed one can split them. A call reads all
+    times of its group. A record without a time is in no session.
 
     Shape, for `Sessions("person STRING, at TIMESTAMP", "person", at="at", gap_seconds=1800)`:
         rows: the changes of a view with these columns, and perhaps more.

@@ -50,7 +50,7 @@ class TopK(Translate):
         self.top = View(f"rank INT, {schema}", key=f"{group}, rank")
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Apply the changes to the ordered records, and emit the first k of what is there now."""
+        """Apply the changes to the ordered records, and emit the first k records."""
         changed: dict[Name, Record | None] = {}
         for row in group.rows:
             value = getattr(row, self._by)

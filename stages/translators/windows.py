@@ -18,8 +18,8 @@ _TOTALS = {"TINYINT": "BIGINT", "SMALLINT": "BIGINT", "INT": "BIGINT", "BIGINT":
 class Windows(Translate):
     """How many records each window of time has, and the total of a column.
 
-    A record that comes late, changes or goes changes its windows. A window without records is
-    gone. One without a time is in no window.
+    A record that arrives late, changes or is removed changes its windows. A window without
+    records disappears. A record without a time is in no window.
 
     Shape, for `Windows("shop STRING, at TIMESTAMP, cents BIGINT", "shop", at="at", seconds=60,
     add="cents")`:

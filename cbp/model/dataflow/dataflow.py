@@ -297,7 +297,7 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
 
 
 def _unfollowed(source: SourceNode, dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield a mistake for each reader that cannot follow where files replace others."""
+    """Yield a mistake for each reader that cannot apply replacements of files."""
     for one in hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks):
         message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
         yield Mistake("replacement_unfollowed", one.reader, message)

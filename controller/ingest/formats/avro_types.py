@@ -22,11 +22,11 @@ from controller.values import excerpt
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at `at`, of 64 bits, and where it ends.
+    """Return the 64-bit number that begins at `at`, and the position of its end.
 
     Raises:
-        IndexError: The data ends before it.
-        ValueError: It has more than 64 bits.
+        IndexError: The data ends before the number does.
+        ValueError: The number has more than 64 bits.
     """
     byte = data[at]
     at += 1
@@ -155,7 +155,7 @@ _TIMES = {
 
 
 def logical_type(schema: Mapping[str, Any], base: AvroType) -> AvroType:
-    """Return a logical type; one that is unknown or wrong is its base, as Avro demands."""
+    """Return a logical type; as Avro demands, the base type if it is unknown or wrong."""
     logical = schema.get("logicalType")
     if not isinstance(logical, str):
         return base
@@ -189,7 +189,7 @@ def _decimal(base: AvroType, precision: int, scale: int) -> AvroType:
 
 
 def union_type(branches: Sequence[AvroType]) -> AvroType:
-    """Return a union; Arrow has it if it is one type, or one and null."""
+    """Return a union; Arrow can hold it if it is one type, or one type and null."""
     decoders = [branch.decode for branch in branches]
 
     def decode(data: bytes, at: int) -> tuple[Any, int]:
@@ -229,7 +229,7 @@ def _items(decode: Decode, what: str) -> Decode:
 
 
 def array_type(items: AvroType) -> AvroType:
-    """Return an array; `items` must have bytes, or any number of them fits into none."""
+    """Return an array; items must take bytes, since otherwise any number would fit into none."""
     arrow = None if items.arrow is None else pa.list_(items.arrow)
     return AvroType(_items(items.decode, "an array"), arrow, 1, "array")
 
@@ -255,7 +255,7 @@ def map_type(values: AvroType) -> AvroType:
 
 
 def record_type(fields: Sequence[tuple[str, AvroType]]) -> AvroType:
-    """Return a record; Arrow has it if it has each field, under a name of its own."""
+    """Return a record; Arrow can hold it if it can hold each field, and names are unique."""
     decoders = [(name, type_.decode) for name, type_ in fields]
 
     def decode(data: bytes, at: int) -> tuple[dict[str, Any], int]:

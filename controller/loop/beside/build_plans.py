@@ -37,9 +37,9 @@ class BuildPlans:
     """Plans builds.
 
     Attributes:
-        compile_: Compiles a document that was registered; its second argument says whether the
-            loaded code is the right one.
-        seed_folders: Where an operator's own files may be.
+        compile_: Compiles a registered document; its second argument returns whether the loaded
+            code is the right one.
+        seed_folders: Folders of an operator's own files.
     """
 
     store: Store
@@ -56,14 +56,14 @@ class BuildPlans:
         choice: Choice | None = None,
         seeds: Mapping[str, str] = MappingProxyType({}),
     ) -> Changed:
-        """Return what a swap to this version would begin with, and why it is refused; reads only.
+        """Return the beginning of a version after a swap, and why it is refused; reads only.
 
         Args:
             document: The document of the version.
             dataflow: The dataflow of the document, checked and compiled.
-            choice: What the author chose for single stages. Those that are replaced have to be
-                named, although all tables are built; `None`: none has to be.
-            seeds: Source to files that are read in place of input that is gone.
+            choice: The author's choices for single stages. Replaced stages must be named,
+                although all tables are built; `None` means that none has to be.
+            seeds: Source to files that are read instead of removed input.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -86,7 +86,7 @@ class BuildPlans:
         return Seeds(paths, self.seed_folders, self.files)
 
     def firsts(self, record: DataflowRecord, seeds: Collection[str]) -> dict[str, int]:
-        """Return the oldest increment that is kept of each source that has a seed."""
+        """Return the oldest kept increment of each source with a seed."""
         firsts = {}
         for source in seeds:
             kept = self.versions.changes.retained(record, source)
@@ -129,7 +129,7 @@ class BuildPlans:
     def everything(
         self, record: DataflowRecord, document: Mapping[str, Any], dataflow: Dataflow
     ) -> Changed:
-        """Return what becomes of a dataflow if all stages of a version begin anew."""
+        """Return the change of a dataflow if all stages of a version start over."""
         present = self.catalog.compiled(record).stages.keys()
         choice = Choice(
             rebuild=frozenset(dataflow.stages.keys() & present),
@@ -138,10 +138,11 @@ class BuildPlans:
         return self.versions.changes.plan(record, document, dataflow, choice)
 
     def again(self, name: str, order: BuildOrder) -> Planned:
-        """Check again what an earlier process had begun to build.
+        """Check the build of an earlier process again.
 
         Raises:
-            ChangeRefusedError: If a version or a roll-back came since, or the code differs.
+            ChangeRefusedError: If the version changed, the dataflow was rolled back, or the
+                code differs.
         """
         if not order.is_for(self.store.dataflow(name)):
             message = "the version changed, or the dataflow was rolled back, before the swap"
@@ -165,7 +166,7 @@ def _kept(stage: str) -> Mistake:
 
 
 def everything_of(planned: Changed) -> Choice:
-    """Return the choice that lets all stages begin anew."""
+    """Return the choice with which all stages start over."""
     stages = planned.plan.stages
     return Choice(
         rebuild=frozenset(name for name, one in stages.items() if one.state == "rebuilt"),

@@ -44,9 +44,9 @@ class Pace:
     """The pace of one build; used by one thread at a time.
 
     Attributes:
-        share: The share of the time in which it works, above 0; 1: it never rests.
-        busy: Returns whether a run is under way that it gives way to.
-        rested: How long it has rested, in seconds.
+        share: The share of time in which it works, above 0; 1 means that it never pauses.
+        busy: Returns whether a run to which it gives way is under way.
+        rested: Seconds of its pauses so far.
     """
 
     share: float = 1.0
@@ -58,16 +58,16 @@ class Pace:
     _seen_busy: float = field(init=False, default=-math.inf)
 
     def begin(self) -> None:
-        """Begin to count: what was before is no work."""
+        """Begin to measure work; time before this call does not count."""
         self._since = self.clock.seconds()
 
     def slots_of(self, slots: int) -> int | None:
-        """Return how many slots of an engine its runs take at most; `None`: all of them."""
+        """Return the largest number of engine slots for its runs; `None` means all."""
         return None if self.share >= 1 else max(1, int(slots * self.share))
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Do not rest: the dataflow runs nothing until this is done."""
+        """Suspend pauses in the block, since the dataflow runs nothing meanwhile."""
         self._hurries = True
         try:
             yield
@@ -76,7 +76,7 @@ class Pace:
             self.begin()
 
     def rest(self, check: Callable[[], object]) -> None:
-        """Rest after a unit; `check` is called meanwhile, and may raise."""
+        """Pause after a unit; `check` is called meanwhile, and may raise."""
         began = self.clock.seconds()
         worked = began - self._since
         if self._hurries or self.share >= 1 or worked < UNIT_SECONDS_MIN:

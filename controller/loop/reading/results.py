@@ -34,11 +34,11 @@ _NUMERIC = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE",
 
 @dataclass(frozen=True, slots=True)
 class IncrementFigures:
-    """One increment of a flow, and a column's figures over the records that were read of it.
+    """One increment of a flow, and figures of a column over its records that were read.
 
     Attributes:
         index: The increment; for the flow of a stage, the epoch.
-        read: How many of its records the figures are of.
+        read: Number of records that the figures cover.
         nulls: Records without a finite number in the column.
         least, most, mean, total: `None` if there is no number.
     """

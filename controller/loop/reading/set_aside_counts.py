@@ -41,7 +41,7 @@ class SetAsideCounts:
     ) -> dict[str, int]:
         """Return how many records are set aside now, by stage; a stage without any is left out.
 
-        A stage whose table cannot be read is left out too, and logged: `cbp doctor` names it.
+        A stage whose table cannot be read is also left out, and logged; `cbp doctor` names it.
 
         Args:
             revisions: Revisions of all dataflows (`Store.revisions`), if they are read already.

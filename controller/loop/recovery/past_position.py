@@ -103,10 +103,10 @@ class Past:
         Args:
             log: The log of its records.
             point: A point of its newest version.
-            everything: Also queue what arrived after the point, and repeat closes after it.
+            everything: Also queue later arrivals, and repeat later closes.
 
         Raises:
-            RollbackImpossibleError: If something that it needs is no longer kept.
+            RollbackImpossibleError: If needed data is no longer kept.
             CbpError: If an author's FrameBy fails.
         """
         units = self.catalog.units(record)
@@ -390,7 +390,7 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     """Return the records of these epochs.
 
     Raises:
-        RollbackImpossibleError: If one is gone.
+        RollbackImpossibleError: If a record no longer exists.
     """
     intentions = []
     for epoch in range(start, stop):

@@ -36,7 +36,7 @@ def undone_inputs(
 
     Args:
         generation: The generation that the roll-back would begin.
-        now: Stage -> input -> its connector as it is now.
+        now: Stage -> input -> its present connector.
     """
     ends = {one.flow: one.index + 1 for one in generation.position.newest}
     dropped = {

@@ -29,7 +29,7 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, slots=True)
 class RetainedInputs:
-    """Finds them in the store and the folder; only reads."""
+    """Finds retained inputs in the store and the folder; only reads."""
 
     store: Store
     files: Files
@@ -38,11 +38,11 @@ class RetainedInputs:
     open_log: Callable[[str], IntentionLog]
 
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
-        """Refuse to replace files of a source if a reader cannot follow.
+        """Refuse to replace files of a source if a reader cannot apply that.
 
         Raises:
             NotFoundError: There is no such dataflow, or source.
-            ReplaceRefusedError: Names each reader, and why it cannot follow.
+            ReplaceRefusedError: Names each reader, and why it cannot apply corrections.
         """
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
@@ -63,7 +63,7 @@ class RetainedInputs:
         """Return the increments that each input of a stage has read and still has, in order.
 
         Raises:
-            ReplacementUnfollowedError: The stage cannot follow.
+            ReplacementUnfollowedError: The stage cannot apply the replacement.
             ReplaceRefusedError: Increments are no longer kept.
         """
         dataflow = self.catalog.compiled(record)
@@ -89,7 +89,7 @@ class RetainedInputs:
     def _unable(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, only: str = ""
     ) -> dict[str, str]:
-        """Return the readers of a source that cannot follow -> why.
+        """Return the readers of a source that cannot apply corrections -> why.
 
         `only`: just this stage, whose run reads what was taken back already.
         """

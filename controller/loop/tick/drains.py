@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass
 class Drains:
-    """Ends the drains of dataflows that have nothing left to do."""
+    """Ends the drains of dataflows without remaining work."""
 
     store: Store
     catalog: Catalog
@@ -38,7 +38,7 @@ class Drains:
     wake: Callable[[], object]
 
     def end(self, record: DataflowRecord) -> None:
-        """Note that a draining dataflow is drained, if nothing is left to do; never waits."""
+        """Note that a draining dataflow is drained, if no work is left; never waits."""
         # The listing of its folders has the lock, and reads the record under it.
         with self.exclusion.attempt(record.name, "is drained") as free:
             if not free or self._is_left(record):

@@ -41,7 +41,7 @@ class InputFraming:
         return {record.name for record, _ in waiting}
 
     def next_close(self, loaded: LoadedDataflow) -> datetime:
-        """Return when idle time will close a frame of a dataflow, if no more records arrive."""
+        """Return when idle time will close a frame of a dataflow, if nothing arrives."""
         units = self.catalog.units(loaded.record)
         return min(
             (

@@ -105,8 +105,9 @@ class Ticker:
     """Decides which runs start, and starts them.
 
     Attributes:
-        waits: Stage -> why it did not start when its dataflow was last looked at.
-        looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
+        waits: Stage -> why it did not start when its dataflow was last examined.
+        looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
+            has none.
         epochs: Returns dataflow -> how many epochs it has committed.
         stopping: Whether the service stops; then no more runs start.
     """
@@ -128,11 +129,11 @@ class Ticker:
         self._kept, self.waits, self.epochs = steps.kept, steps.kept.waits, steps.kept.epochs
 
     def begin(self) -> None:
-        """Begin a term as leader: keep nothing of before."""
+        """Begin a term as leader: forget everything from before."""
         self._kept.forget()
 
     def tick(self) -> Schedule:
-        """Look at all queues, start runs that can start, and remember why the others wait."""
+        """Check all queues, start runs that can start, and remember why the others wait."""
         with self._holds.lock:
             self._in_flight.keep_time()
             if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):

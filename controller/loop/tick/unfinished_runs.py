@@ -20,7 +20,7 @@ ASKED = "asked what is due"
 
 @dataclass
 class UnfinishedRuns:
-    """Publishes and finishes, at every tick, beside the runs."""
+    """Publishes and finishes recorded runs at every tick, beside the running ones."""
 
     store: Store
     clock: Callable[[], datetime]

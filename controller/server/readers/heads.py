@@ -30,13 +30,13 @@ _PATHS_KEPT, _KEPT_LENGTH_MAX = 1024, 256
 
 
 def head_length(received: bytes) -> int:
-    """Return the length of the head that these bytes begin with; 0 if it is not complete."""
+    """Return the length of the request head at the start of these bytes; 0 if incomplete."""
     found = _END.search(received)
     return 0 if found is None else found.end()
 
 
 class HeadFilter:
-    """Knows which paths a reader serves; `is_served`: returns it for a path."""
+    """Finds out which requests a reader serves; `is_served` returns it for a path."""
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:
         self._is_served, self._known = is_served, lru_cache(_PATHS_KEPT)(is_served)

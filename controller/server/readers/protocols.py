@@ -79,7 +79,7 @@ class ReaderProtocol(QuickProtocol):
     _is_left = False
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those after a request wait until it is answered."""
+        """Accept bytes; bytes after a request wait until the request is answered."""
         self._pending += data
         self._go_on()
 
@@ -137,7 +137,7 @@ async def adopt(
     connection: socket.socket,
     read: bytes = b"",
 ) -> None:
-    """Continue with a connection of another process; `read`: bytes already read of it."""
+    """Continue with a connection of another process; `read` has the bytes read so far."""
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     try:

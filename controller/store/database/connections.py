@@ -107,7 +107,7 @@ class Database:
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
-        kept: Values that were read; none on PostgreSQL.
+        kept: Cache of values that were read; not used on PostgreSQL.
 
     Raises `DatabaseUrlError`, `DatabaseDamagedError`, `DatabaseInUseError`.
     """
@@ -167,16 +167,16 @@ class Database:
 
     @contextmanager
     def read_once(self) -> Iterator[Connection]:
-        """Open a connection whose only statement sees one snapshot of the database by itself.
+        """Open a connection for a single statement, which sees one snapshot of the database.
 
-        Most reads are such. It costs half of `read`: no transaction is begun and ended, which takes
-        a round trip each on PostgreSQL.
+        Most reads are of this kind. It costs half of `read`: it neither begins nor ends a
+        transaction, which takes a round trip each on PostgreSQL.
         """
         with self._translated(), self._single.connect() as connection:
             yield connection
 
     def rows(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> list[T]:
-        """Return a statement's result, made from its rows; `values` are its parameters."""
+        """Return the rows of a statement's result; `values` are its parameters."""
         with self.read_once() as connection:
             return [build(row) for row in connection.execute(query, values or None)]
 
@@ -196,13 +196,13 @@ class Database:
 
     @contextmanager
     def write(self, *, fenced: bool = True) -> Iterator[Connection]:
-        """Open a transaction that is committed as a whole, or not at all on an exception.
+        """Open a transaction, which is rolled back on an exception.
 
         Failpoints: `sql_commit.before`, `sql_commit.after`.
 
         Args:
-            fenced: Call `fence` first; `False` only for what every instance writes: the lease
-                itself, and who may do what (`controller.store.access`).
+            fenced: Call `fence` first; `False` only for rows that every instance writes: the
+                lease, and credentials (`controller.store.access`).
         """
         with self._translated(), self._turn, self._writer.begin() as connection:
             if not self._is_sqlite:
@@ -215,7 +215,7 @@ class Database:
 
     @contextmanager
     def write_at_once(self) -> Iterator[Connection]:
-        """Open a connection whose only statement is committed at once, without the fence.
+        """Open a connection for a single statement, which is committed at once, without the fence.
 
         On PostgreSQL this takes two round trips, one of them to check the connection; `write`
         takes five. A wait for another transaction's lock ends after `ANSWER_SECONDS`.
@@ -235,7 +235,8 @@ class Database:
     def write_schema(self) -> Iterator[Connection]:
         """Like `write`, without failpoints: for migrations, before the store is open.
 
-        Migrations may take long, and wait for those of another process: no time limit holds.
+        There is no time limit, since migrations may take long, or wait for those of another
+        process.
         """
         with (
             self._translated(),
@@ -380,10 +381,10 @@ def files_of(path: Path) -> list[Path]:
 
 
 def require_files(path: Path, label: str) -> None:
-    """Refuse a path that is not a file, before SQLite opens it: reading a FIFO would block.
+    """Refuse a path that is not a file, before SQLite opens it, since a FIFO would block.
 
     Raises:
-        DatabaseDamagedError: A folder, a FIFO, a device or a dangling link is there.
+        DatabaseDamagedError: The path is a folder, a FIFO, a device or a dangling link.
     """
     for one in files_of(path):
         if os.path.lexists(one) and not one.is_file():

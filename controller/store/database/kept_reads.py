@@ -29,10 +29,10 @@ KEPT_MAX = 10_000
 
 
 class KeptReads:
-    """Values by key; safe to use from several threads.
+    """Caches values by key; safe to use from several threads.
 
     Args:
-        path: The database, which exists; `None` keeps nothing.
+        path: The database, which exists; `None` caches nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -49,11 +49,11 @@ class KeptReads:
             return self._stamp()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the value read under this key if nothing was committed since; else read it.
+        """Return the cached value of this key if nothing was committed since; otherwise read it.
 
         Args:
-            key: Names the value; one key is always read in one way.
-            read: Reads the value, which nobody changes. What it raises is not kept.
+            key: Identifies the value; a key is always read in the same way.
+            read: Reads the value, which must not be modified. Its exceptions are not cached.
         """
         with self._lock:
             stamp = self._stamp()
@@ -70,7 +70,7 @@ class KeptReads:
         return value
 
     def close(self) -> None:
-        """Keep nothing any more."""
+        """Stop caching."""
         with self._lock:
             self._path, self._seen, self._values = None, None, {}
             self._disconnect()
