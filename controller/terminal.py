@@ -185,8 +185,9 @@ def print_items(
 
     Args:
         columns: Maps each heading to its cells.
-        rare: Columns that are printed only if an item has a value in them. The other arguments
-            are those of `print_table`.
+        rare: Columns that are printed only if an item has a value in them.
+
+    The other arguments are those of `print_table`.
     """
     rows = [{name: _made(cell, item) for name, cell in columns.items()} for item in items]
     idle = {name for name in rare if not any(row[name] for row in rows)}

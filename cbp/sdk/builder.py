@@ -146,9 +146,9 @@ class DataflowBuilder:
             on_error: `"stop"`, or `"set_aside"`: records on which the code fails are set aside
                 (`cbp.model.dataflow.set_aside`).
             set_aside_max: Largest number of records that can be set aside; beyond it the stage
-                stops. `None` means 1,000. **wiring: Maps each input name to the flow that it
-                reads. An input can have the name of an option: if you pass a flow to that
-                parameter, it is wired.
+                stops. `None` means 1,000.
+            **wiring: Maps each input name to the flow that it reads. An input can have the name
+                of an option: if you pass a flow to that parameter, it is wired.
         """
         options = {
             "buckets": buckets,

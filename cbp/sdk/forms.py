@@ -122,6 +122,7 @@ class TranslateRun(Declared):
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
                 key counts. `out.remember(value, size)` keeps any value of about `size` bytes
                 that follows from the records of the states as this run leaves them.
+
                 `out.note(make)` records the progress of a long loop: if it is time, `make()` is
                 called, and the tables that it returns by name are kept until the run ends. If
                 the run is interrupted, the next attempt gets them as `tables.noted`, which is
@@ -153,16 +154,19 @@ class TranslateSql(Declared):
             that are read, by input. A query uses `run.time` instead of a clock. Clocks such as
             `now()` and random numbers such as `rand()` are refused, since they would give
             another result when the run is repeated. Functions that depend on the order of
-            records, such as `first`, are not refused. Timers are a state: their query gives all
-            timers that the called groups keep. Pending timers are `FROM wake CROSS JOIN run
-            WHERE at > time`; the others are due. The query of a kept state (`keep=True`) gives
-            the records that are put. Another query, such as `"orders.delete"`, gives keys: the
-            columns of the stage's key and of the second key. Their records are deleted, unless
-            the same epoch puts them. All others stay. FROM names all records of the called
-            groups; without it, only records that are put or deleted are read.
-            `<state>_of_<input>`, such as `items_of_orders`, names only the records with the key
-            and the second key of some record of the input, which are found by the index; the
-            input has the columns of the second key, with the same types.
+            records, such as `first`, are not refused.
+
+            Timers are a state: their query gives all timers that the called groups keep.
+            Pending timers are `FROM wake CROSS JOIN run WHERE at > time`; the others are due.
+
+            The query of a kept state (`keep=True`) gives the records that are put. Another
+            query, such as `"orders.delete"`, gives keys: the columns of the stage's key and of
+            the second key. Their records are deleted, unless the same epoch puts them. All
+            others stay. FROM names all records of the called groups; without it, only records
+            that are put or deleted are read. `<state>_of_<input>`, such as `items_of_orders`,
+            names only the records with the key and the second key of some record of the input,
+            which are found by the index; the input has the columns of the second key, with the
+            same types.
     """
 
     form: ClassVar[Form] = "sql"

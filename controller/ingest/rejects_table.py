@@ -2,7 +2,7 @@
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
-The truth is the source's log: the entry of an increment holds the records that were put aside, so
+The truth is the source's log: the entry of an increment holds the rejected records, so
 both are there, or neither, whatever is killed. The table is redone from the log: each publication
 carries the number of its increment, as a transaction, and appears once. It is behind the log only
 between the put of an entry and the end of the same pass; after a crash, until the next pass.

@@ -191,8 +191,7 @@ class IncrementRecord:
 
     @property
     def file_names(self) -> str:
-        """The first file of the increment, and the number of others; `""` for a stage's
-        increment."""
+        """The first file, and the number of other files; `""` for an increment of a stage."""
         names = self.origin.get("files") or [""]
         more = int(self.origin.get("file_count", 1)) - 1
         return f"{names[0]} and {more} more" if more else str(names[0])

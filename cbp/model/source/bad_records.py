@@ -1,7 +1,7 @@
 """Policy `on_bad_records` of a source, for files that have wrong records.
 
     quarantine_file                        the default: the whole file is refused
-    reject_rows                            up to 100 wrong records of a file are put aside
+    reject_rows                            up to 100 wrong records of a file are rejected
     {reject_rows: {count: 20, share: 0.01}}
                                            up to 20, and at most one in a hundred
 

@@ -233,7 +233,7 @@ def _queue_of(
     waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
         f"is {now} now, but {waiting} there from the earlier version. Let the stage read these "
-        "first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
+        f"first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
         f"rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)

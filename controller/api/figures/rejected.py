@@ -1,4 +1,4 @@
-"""How many records were put aside: by increment, file, source and dataflow.
+"""How many records were rejected: by increment, file, source and dataflow.
 
 A file's increment has the number of its own (`rejected_rows` of its origin), from the moment it is
 accepted. A file of an increment of many, and one whose increment the store no longer has,
@@ -41,7 +41,7 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
     counts = {}
     for source in sources:
         path = f"{local_path(record.folder)}/{rejects_table(source)}"
-        if not os.path.lexists(path):  # none was put aside: a look instead of a search for its log
+        if not os.path.lexists(path):  # none was rejected: a look instead of a search for its log
             continue
         try:
             live = open_table(path, files_for(path)).snapshot.live.values()

@@ -160,7 +160,8 @@ def wait_for_stages(
 ) -> None:
     """Wait until no stage of a dataflow has work left.
 
-    Args: report: Called now and then with the remaining work, in words.
+    Args:
+        report: Called now and then with the remaining work, in words.
 
     Raises `StagesStoppedError`.
     """

@@ -120,7 +120,7 @@ class BuildPlans:
                     came = self.store.increment(record.name, flow, kept[0].index).created_at
                     since = (
                         f"Input of {flow!r} is kept from {came:%Y-%m-%d %H:%M} UTC on; earlier "
-                        "input can be read from your own files (cbp rebuild {record.name} "
+                        f"input can be read from your own files (cbp rebuild {record.name} "
                         f"--seed {flow}=PATH)"
                     )
                     mistake = replace(mistake, message=f"{mistake.message}. {since}")
