@@ -28,7 +28,7 @@ def array_of(column: pa.ChunkedArray) -> Array:
 
 
 def order_of(codes: Int64s) -> Int64s:
-    """Return the stable order of some numbers, none of them below zero."""
+    """Return the order that sorts non-negative numbers stably."""
     return in_order(codes)[1]
 
 

@@ -121,7 +121,7 @@ class ForestSearch:
 
 
 def once(numbers: Int64s, many: int) -> Int64s:
-    """Return each of some numbers below `many` once, ascending."""
+    """Return the distinct numbers, ascending; all are below `many`."""
     if _SCAN_SHARE * len(numbers) < many:
         return np.unique(numbers)
     return np.flatnonzero(np.bincount(numbers, minlength=many))

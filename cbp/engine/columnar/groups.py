@@ -186,7 +186,7 @@ def key_rows(rows: Iterable[Row], types: Sequence[DataType]) -> list[Row]:
 
 
 def union(runs: Sequence[Int64s]) -> Int64s:
-    """Return each hash of some ascending runs once, in ascending order."""
+    """Return the distinct hashes of several ascending runs, in ascending order."""
     full = [run for run in runs if len(run)]
     if not full:
         return np.empty(0, np.int64)

@@ -52,7 +52,7 @@ class ListCursors:
     settings: Settings = field(default_factory=Settings.model_construct, repr=False)
 
     def about(self, *parts: str) -> ListCursors:
-        """Return the cursors of the list that these parts of the query choose."""
+        """Return the cursors of a list that these query values select."""
         return replace(self, subject=(*self.subject, *parts))
 
     def of_list(self, action: str) -> ListCursors:

@@ -27,7 +27,7 @@ Reach = Annotated[
     bool,
     typer.Option(
         "--reach",
-        help="Remove nothing; show how far back a replace, a rebuild, a roll-back can go.",
+        help="Remove nothing; show how far back you can still replace a file, rebuild or roll back.",
     ),
 ]
 

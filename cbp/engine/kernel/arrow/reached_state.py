@@ -345,7 +345,7 @@ def _by_group(
 
 
 def _order_of(groups: Int64s, many: int) -> Int64s:
-    """Return the stable order of some groups out of many; where each is there once, unsorted."""
+    """Return the order that sorts groups stably; cheap if each occurs at most once."""
     if len(groups) <= many <= _FEW * len(groups):
         places = np.full(many, -1)
         places[groups] = np.arange(len(groups))
