@@ -319,7 +319,7 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:
             second = ", ".join(state.second_key)
-            words += f"; records stay until they are deleted, one for each ({second}) of a group"
+            words += f"; each ({second}) of a group is one record, which stays until it is deleted"
         if state.bag:
             words += "; a group may have equal records, as a bag"
         if state.order_by:

@@ -173,7 +173,8 @@ class Places:
         """Choose which run gets the narrow place now.
 
         Args:
-            waiting: Dataflows of the runs that gave way and could start, first to give way first.
+            waiting: Dataflows of the runs that gave way and could start, in the order in which they
+                gave way.
 
         Returns:
             A position in `waiting`; `None` if no run gets it.
