@@ -180,7 +180,7 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
 
 
 def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
-    """Return in which ways combiners are called for a batch once more, by name."""
+    """Return the ways in which a batch is combined again, by name."""
     dice = random.Random(7)
     ways: dict[str, _Parts] = {"the same once more": _apart, "combined as a whole": whole}
     if any(input_.combine for input_ in inputs):

@@ -360,7 +360,7 @@ class Service:
         self.controller.wake()
 
     def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
-        """Write into the audit log which columns joined a schema without anybody's request."""
+        """Log columns that were added to a schema automatically in the audit log."""
         columns = ", ".join(added.columns)
         entry = AuditRecord(
             at=self.access.audit.now(),

@@ -117,7 +117,7 @@ def index_bytes(records: pa.Table) -> int:
 
 
 def with_index(records: pa.Table, keys: Sequence[GroupKey], size: int) -> pa.Table:
-    """Add to records the index columns for some keys, of `size` bytes each."""
+    """Return records with one index column per key; each value has `size` bytes."""
     for one in keys:
         bits = one.hashes(one.keys(records)).astype(f"<u{size}")
         type_ = pa.binary(size)

@@ -341,7 +341,7 @@ class GroupwiseRun:
     def _wrote(
         self, states: Sequence[LargeState], *, idle: bool
     ) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return by state whether the author of a large group emitted a record of it."""
+        """Return for each state whether the author of a large group emitted a record."""
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         wrote = {spec.name: state.has_emitted for spec, state in zip(specs, states, strict=True)}
         wrote |= {spec.name: bool(self.emitted.buffers[spec.name]) for spec in self.spec.kept}

@@ -197,7 +197,8 @@ class Repeat:
     ) -> None:
         """Run a recorded epoch again; raises like `RunPreparer.prepare`.
 
-        If the epoch gave back set-aside records, those of the repeated epochs are given back.
+        If the epoch gave back set-aside records, this gives back the records that the repeated
+        epochs set aside.
 
         Args:
             lookups: The tables that the epoch looked up, as of the moments in its record.

@@ -54,7 +54,7 @@ def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -
 
 
 def first_of_row(runs: Sequence[RunRecord]) -> tuple[RunRecord | None, RunRecord | None]:
-    """Return the last and the first of the newest failed attempts in a row.
+    """Return the last and the first attempt of the newest unbroken series of failures.
 
     Args:
         runs: The attempts of one epoch, newest first; attempts under way are ignored.

@@ -146,7 +146,7 @@ def _became(item: Mapping[str, Any], source: str) -> str:
 
 
 def _put_aside(item: Mapping[str, Any], source: str) -> str:
-    """Return in words how many records of a file were rejected, and how to list them."""
+    """Return the number of rejected records of a file, and how to list them, in words."""
     if not item.get("rejected"):
         return ""
     count = format_count(item["rejected"], "record")

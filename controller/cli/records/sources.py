@@ -152,7 +152,7 @@ def _column(line: Mapping[str, Any]) -> str:
 
 
 def _same(same: dict[str, Any] | None) -> str:
-    """Return in words which earlier file this one equals."""
+    """Return the earlier file that this one equals, in words."""
     if not same:
         return ""
     at = "" if same.get("index") is None else f" (increment {same['index']})"

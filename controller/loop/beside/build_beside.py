@@ -266,7 +266,7 @@ class Build:
             self._replay.run_until_idle()
 
     def _origins(self, increments: Iterable[Increment]) -> Origins:
-        """Return from which dropped files increments come, which this build reads."""
+        """Return the dropped files of increments that this build reads."""
         depth = self._depth
         stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
         origins = self.dropped_files.origins(self.record.name, stored)

@@ -104,7 +104,7 @@ class LeaseKeeper:
             raise LeaseLostError(self.epoch or None, self.reason(role))
 
     def reason(self, role: Role) -> str:
-        """Return in words why this instance starts nothing."""
+        """Return the reason for which this instance starts no work, in words."""
         standing = self.standing()
         if role is Role.RETIRES:
             return self._retiring
