@@ -92,7 +92,7 @@ def _by_epoch(epochs: Sequence[Sequence[Any]]) -> list[Counter[Hashable]]:
 
 
 def histories(flow: Dataflow) -> list[str]:
-    """Return the outputs that are sequences of epochs, which differ if all is one run."""
+    """Return the outputs with a history, which depend on the split of the input into epochs."""
     return [
         f"{stage}.{output.name}"
         for stage, node in flow.stages.items()

@@ -27,7 +27,7 @@ Reach = Annotated[
     bool,
     typer.Option(
         "--reach",
-        help="Remove nothing; show how far back you can still replace a file, rebuild or roll back.",
+        help="Remove nothing; show how far back you can replace files, rebuild or roll back.",
     ),
 ]
 

@@ -93,7 +93,7 @@ class Stamp:
         return None
 
     def same_content(self, other: Stamp) -> bool:
-        """Return whether the content is unchanged since the other stamp; a rename does not count."""
+        """Return whether the content is unchanged since `other`; a rename is not a change."""
         return (self.inode, self.bytes, self.mtime_ns) == (
             other.inode,
             other.bytes,

@@ -58,7 +58,7 @@ class ValidInputs:
         folder: The scratch folder for files.
         prefix: Its path, relative to the folder to which paths of increments are relative; ends
             with a slash unless it is empty.
-        run: Part of the file names; another one each time that files are written.
+        run: Part of the file names; unique for each time that files are written.
     """
 
     store: Store

@@ -82,7 +82,7 @@ def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
 
 def test_what_an_earlier_roll_back_left_out_is_said_if_it_comes_back(cbp: Cbp) -> None:
     """In the plan and in the answer, with the names by which it can be left out again."""
-    words = "1 increment of urls, left out or dropped by an earlier roll-back, will be applied again"
+    words = "urls, left out or dropped by an earlier roll-back, will be applied again"
     back = ("rollback", "clicks", "--to", "count:1")
     assert words in cbp(*back, "--dry-run").out
     assert cbp(*back, "--dry-run", "--json").json["comes_back"] == {"urls": [7]}
