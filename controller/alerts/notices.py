@@ -48,7 +48,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class NoticeBook:
     """The memory of `decide`: the firing alerts, by key, and when each was sent."""
 
     standing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
@@ -63,19 +63,19 @@ class Notice:
     since: datetime
 
 
-def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
+def observe(book: NoticeBook, alerts: Iterable[Alert], now: datetime) -> NoticeBook:
     """Return which alerts hold, and since when; nothing is sent."""
     standing: dict[str, Standing] = {}
     for alert in alerts:
         before = book.standing.get(alert.key)
         since, sent_at = (now, None) if before is None else (before.since, before.sent_at)
         standing[alert.key] = Standing(alert, since, sent_at)
-    return Book(MappingProxyType(standing))
+    return NoticeBook(MappingProxyType(standing))
 
 
 def decide(
-    book: Book, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
-) -> tuple[Book, tuple[Notice, ...]]:
+    book: NoticeBook, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
+) -> tuple[NoticeBook, tuple[Notice, ...]]:
     """Return the alerts to remember, and the notices to send now."""
     standing = dict(observe(book, alerts, now).standing)
     notices: list[Notice] = []
@@ -86,7 +86,7 @@ def decide(
     for key, one in book.standing.items():
         if key not in standing and one.sent_at is not None:
             notices.append(Notice("resolved", one.alert, one.since))
-    return Book(MappingProxyType(standing)), tuple(notices)
+    return NoticeBook(MappingProxyType(standing)), tuple(notices)
 
 
 def _is_due(one: Standing, before: Standing | None, now: datetime, limits: AlertLimits) -> bool:

@@ -19,7 +19,7 @@ import structlog
 from cbp.clock import MACHINE
 from controller.alerts.channels import Channel
 from controller.alerts.conditions import Alert, DataflowHealth, alerts_of
-from controller.alerts.notices import AlertLimits, Book, Notice, Standing, decide, observe
+from controller.alerts.notices import AlertLimits, Notice, NoticeBook, Standing, decide, observe
 
 LOOK_SECONDS = 30.0
 PAUSES_PER_LOOK = 20
@@ -62,7 +62,7 @@ class AlertWatch:
         self._health, self._others, self._leads = health, others, leads
         self.channels, self._limits, self._clock = tuple(channels), limits, clock
         self._lock = threading.Lock()
-        self._book = Book()
+        self._book = NoticeBook()
         self._unsent: dict[str, deque[Notice]] = {
             channel.name: deque(maxlen=UNSENT_MAX) for channel in self.channels
         }
@@ -83,7 +83,7 @@ class AlertWatch:
     def look(self) -> None:
         """Check once, and send due notices."""
         if not self._leads():
-            self._book = Book()
+            self._book = NoticeBook()
             return
         alerts = self._alerts()
         with self._lock:

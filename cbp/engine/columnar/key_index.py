@@ -39,7 +39,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import hindrances, is_signed
+from cbp.model.dataflow.replacement import is_signed, obstacles
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import Schema
 
@@ -100,7 +100,7 @@ class GroupKey:
 def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]:
     """Return the keys of the groups that are recomputed when a file of a source is replaced."""
     every = dataflow.sources, dataflow.stages, dataflow.sinks
-    if is_signed(source, dataflow.stages) or any(hindrances(source, *every)):
+    if is_signed(source, dataflow.stages) or any(obstacles(source, *every)):
         return ()
     found: dict[str, GroupKey] = {}
     for stage, name in dataflow.consumers(source.name):

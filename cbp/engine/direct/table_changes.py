@@ -14,7 +14,7 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
-from cbp.engine.outputs.table_migration import Rewriter, alter, shown_again
+from cbp.engine.outputs.table_migration import TableRewriter, alter, shown_again
 from cbp.engine.outputs.table_specs import DeclaredTable, declared_set_aside, declared_tables
 from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.run.table_cache import OpenTables
@@ -108,7 +108,7 @@ class TableChanges:
     ) -> Sequence[TableChange]:
         """Write files for the tables of a changed stage; see `TableAdministration.rewrite`."""
         cache = index_cache(self.cache, self.limits)
-        rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
+        rewriter = TableRewriter(epoch, run, self.now_ms(), cache, self.faults)
         fillings = {
             state_table(node.name, view): ViewFilling(
                 node.translator.state(view),
@@ -148,7 +148,7 @@ class TableChanges:
     ) -> Sequence[TableChange]:
         """Copy tables that were built elsewhere; see `TableAdministration.show_built`."""
         cache = index_cache(self.cache, self.limits)
-        rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
+        rewriter = TableRewriter(epoch, run, self.now_ms(), cache, self.faults)
         messages = {flow_table(node.name, one.name) for one in node.translator.loopbacks}
         changes = []
         for declared in declared_tables(dataflow, node):

@@ -42,7 +42,7 @@ Epochs = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class CompactionGrain:
     """How coarse merges may be.
 
     Attributes:
@@ -56,7 +56,7 @@ class Grain:
     ms: int = 0
 
 
-WHOLE = Grain()
+WHOLE = CompactionGrain()
 """The grain of an output that is kept forever: no limits."""
 
 
@@ -100,7 +100,10 @@ def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
 
 
 def choose(
-    files: Iterable[AddFile], grain: Grain = WHOLE, *, limits: EngineLimits = DEFAULT_LIMITS
+    files: Iterable[AddFile],
+    grain: CompactionGrain = WHOLE,
+    *,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[AddFile]:
     """Return the files to merge into one, in order; empty if no merge is worth it; pure.
 
@@ -171,7 +174,7 @@ def merged_change(
     epoch: int,
     run: str,
     faults: Faults,
-    grain: Grain = WHOLE,
+    grain: CompactionGrain = WHOLE,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
@@ -206,7 +209,7 @@ def _size(block: Iterable[AddFile]) -> int:
 
 
 def _within(
-    blocks: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: Grain
+    blocks: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: CompactionGrain
 ) -> Iterable[tuple[int, int]]:
     """Cut a range of blocks into the longest ranges that respect a grain, in order."""
     start, last = stretch

@@ -63,7 +63,7 @@ from cbp.model.run.intention import TableChange
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriter:
+class TableRewriter:
     """Writes the files of altered tables.
 
     Attributes:

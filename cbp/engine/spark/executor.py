@@ -34,7 +34,7 @@ from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
-from cbp.engine.spark.sql.query_check import Queries
+from cbp.engine.spark.sql.query_check import QueryCheck
 from cbp.engine.spark.sql_keys import SqlKeys, failed_expression
 from cbp.engine.spark.tasks import (
     RESULT,
@@ -112,7 +112,7 @@ class SparkExecutor:
         self.bypass = Bypass(most, job_start_seconds)
         self.residents = WorkerPool(most, _environment(spark))
         self._variables = WorkerVariables.of(spark.sparkContext)
-        self._expressions, self._queries = SqlKeys(spark), Queries(spark)
+        self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
 

@@ -29,7 +29,7 @@ from cbp.model.dataflow.node_mistakes import (
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
 from cbp.model.dataflow.reading_together import TOGETHER, sources_cut_anywhere, stages_together
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import Increment
@@ -298,7 +298,7 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
 
 def _unfollowed(source: SourceNode, dataflow: Dataflow) -> Iterator[Mistake]:
     """Yield a mistake for each reader that cannot apply replacements of files."""
-    for one in hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks):
+    for one in obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks):
         message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
         yield Mistake("replacement_unfollowed", one.reader, message)
 

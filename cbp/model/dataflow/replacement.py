@@ -10,7 +10,7 @@ its records are in `files` then, with their signs turned for those that are gone
 recomputes the groups of the run, from all of their records that are kept, as if these had come
 in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
 stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
-that it wrote can be replaced. `hindrances` says what of this a stage lacks.
+that it wrote can be replaced. `obstacles` says what of this a stage lacks.
 
 Later stages read the changes of views, as always.
 """
@@ -27,7 +27,7 @@ from cbp.model.flow.changes import SIGN, SIGN_TYPES
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
+class ReplacementObstacle:
     """Why a reader of a source cannot apply the replacement of a file.
 
     Attributes:
@@ -50,7 +50,7 @@ def is_signed(source: SourceNode, stages: Mapping[str, StageNode]) -> bool:
     )
 
 
-def hindrances(
+def obstacles(
     source: SourceNode,
     sources: Collection[str],
     stages: Mapping[str, StageNode],
@@ -58,7 +58,7 @@ def hindrances(
     altered: Collection[str] = (),
     *,
     taken_back: bool = False,
-) -> Iterator[Hindrance]:
+) -> Iterator[ReplacementObstacle]:
     """Yield why readers of a source cannot apply the replacement of one of its files.
 
     Args:
@@ -69,7 +69,7 @@ def hindrances(
             including readers of signs.
     """
     if source.format == "delta":
-        yield Hindrance(
+        yield ReplacementObstacle(
             f"sources.{source.name}",
             "the source follows a Delta table: correct the records in that table",
         )
@@ -80,10 +80,10 @@ def hindrances(
             continue
         adds_up = taken_back and all(one.changes == "signed" for one in node.translator.inputs)
         if why := _why_not(node, sources, altered, promised=node.any_order or adds_up):
-            yield Hindrance(f"stages.{name}", why)
+            yield ReplacementObstacle(f"stages.{name}", why)
     for name, sink in sinks.items():
         if sink.flow == source.name:
-            yield Hindrance(
+            yield ReplacementObstacle(
                 f"sinks.{name}", "the sink publishes the source, and cannot take records back"
             )
 

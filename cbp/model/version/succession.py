@@ -36,7 +36,7 @@ from types import MappingProxyType
 from cbp.errors import Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
@@ -278,7 +278,7 @@ def _from_retained(
         return _empty(node, input_), Mistake("input_not_retained", where, message)
     if any(i.gone for i in increments):
         read_by = {node.name: node}
-        for one in hindrances(after.sources[flow], after.sources, read_by, taken_back=True):
+        for one in obstacles(after.sources[flow], after.sources, read_by, taken_back=True):
             message = (
                 f"files of {flow!r} were replaced, so retained increments take records back, but "
                 f"{one.why}. Begin with the next increment, or rebuild all tables beside from the "

@@ -20,7 +20,7 @@ from cbp.clock import MACHINE
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_times
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
@@ -506,7 +506,7 @@ def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
         node.any_order and source.name in node.wiring.values() for node in dataflow.stages.values()
     ):
         return ""
-    found = hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks)
+    found = obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks)
     return "; ".join(f"{one.reader} cannot apply corrections: {one.why}" for one in found)
 
 

@@ -38,7 +38,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
@@ -393,7 +393,7 @@ class Build:
     def _require_followed(self, source: str, index: int) -> None:
         """Refuse an increment that takes records back if a stage of the build cannot apply it."""
         sources, stages = self.dataflow.sources, self.dataflow.stages
-        for one in hindrances(sources[source], sources, stages, taken_back=True):
+        for one in obstacles(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
                 message = f"a file of {source!r} that was read was replaced, but {one.why}"
                 raise CorrectedMeanwhileError(message)

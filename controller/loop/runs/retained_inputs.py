@@ -17,7 +17,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.replacement import hindrances, is_signed
+from cbp.model.dataflow.replacement import is_signed, obstacles
 from cbp.model.flow.generation import home_of, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
@@ -98,7 +98,7 @@ class RetainedInputs:
         every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
         return {
             one.reader: one.why
-            for one in (() if node is None else hindrances(node, *every, taken_back=bool(only)))
+            for one in (() if node is None else obstacles(node, *every, taken_back=bool(only)))
             if not only or one.reader == f"stages.{only}"
         }
 

@@ -326,10 +326,10 @@ def _engine(url: URL, label: str, answer_seconds: float) -> Engine:
 
 def _limit_patience(engine: Engine, answer_seconds: float) -> None:
     # Imported here: the driver is an optional extra.
-    from controller.store.database.postgres_timeouts import PatientConnection
+    from controller.store.database.postgres_timeouts import TimedConnection
 
-    def connect(_dialect: Any, _record: Any, cargs: Any, cparams: Any) -> PatientConnection:
-        connection = PatientConnection.connect(*cargs, **cparams)
+    def connect(_dialect: Any, _record: Any, cargs: Any, cparams: Any) -> TimedConnection:
+        connection = TimedConnection.connect(*cargs, **cparams)
         connection.answer_seconds = answer_seconds
         return connection
 

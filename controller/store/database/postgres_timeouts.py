@@ -31,7 +31,7 @@ class ServerSilentError(psycopg.OperationalError):
     is_silence = True
 
 
-class PatientConnection(psycopg.Connection[Any]):
+class TimedConnection(psycopg.Connection[Any]):
     """A connection with a time limit for silence.
 
     Attributes:

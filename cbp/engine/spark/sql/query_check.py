@@ -33,7 +33,7 @@ _INSTEAD = (
 )
 
 
-class Queries:
+class QueryCheck:
     """Checks the queries of stages; those of one version of a stage only once."""
 
     def __init__(self, spark: SparkSession) -> None:
