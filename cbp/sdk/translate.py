@@ -107,7 +107,7 @@ class Translate(Declared):
 
     `runnable` decides when the stage runs, and which increments it reads. It is a rule, such as
     `runnable = Align()`, or a method `runnable(self, connectors, memo) -> Decision`. The default
-    is `RunAny()` if there is a `Loopback`, else `RunAll()`.
+    is `RunAny()` if there is a `Loopback`, and otherwise `RunAll()`.
 
     Attributes:
         key: DDL of the group's key, such as `"site STRING"`. Default: the columns by which the

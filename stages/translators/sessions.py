@@ -25,7 +25,7 @@ class Sessions(Translate):
 
     Args:
         schema: DDL of the records.
-        by: The columns, separated by commas, of which each combination has its own sessions.
+        by: Columns, separated by commas; each combination of values has its own sessions.
         at: The column of type TIMESTAMP that has the time.
         gap_seconds: Records so far apart, or farther, are of two sessions.
     """

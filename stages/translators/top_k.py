@@ -30,7 +30,7 @@ class TopK(Translate):
 
     Args:
         schema: DDL of the records; no column is named `rank` or `place`.
-        group: The columns, separated by commas, of which each combination has its own top.
+        group: Columns, separated by commas; each combination of values has its own top.
         key: The key of the view that is read.
         by: The column of numbers that decides; no whole number is the lowest of its type.
         k: Number of records per group, at least 1.

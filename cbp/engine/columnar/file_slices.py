@@ -25,7 +25,7 @@ class Share:
     Attributes:
         path: Full path.
         rows: Number of rows that the whole file must have.
-        buckets: The number of buckets, if the file holds messages sorted by bucket; else 0.
+        buckets: The number of buckets, if the file holds messages sorted by bucket; otherwise 0.
     """
 
     path: str

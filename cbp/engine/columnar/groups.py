@@ -125,7 +125,7 @@ class FlowRun:
         table: The columns of the shuffle (slots).
         keys: Names of the key slots; their types are `key_types`.
         columns: Names of the slots of the author's columns, in order; their types are `types`.
-        row_bytes: Average size of a record, if known; else 0.
+        row_bytes: Average size of a record; 0 if it is unknown.
     """
 
     name: str

@@ -137,7 +137,7 @@ class Emitted:
         buffers: Emitted records by output or state name.
         remote: By state, records that were emitted for other keys with `.remote`. A kept state is
             not among them; its buffer holds records and deletions.
-        key: Key of the called group, if each emission is checked; else `None`.
+        key: Key of the called group, if each emission is checked; otherwise `None`.
         bindings: Addresses, each with a key that was bound to it.
     """
 

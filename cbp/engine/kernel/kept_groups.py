@@ -205,7 +205,7 @@ class KeptSource:
         return group
 
     def release(self) -> None:
-        """Forget all records after the window, when no group is read any more.
+        """Forget all records after the window, when no group is read again.
 
         Groups and their source refer to each other, and automatic collection is off in a task.
         Without this call, all windows would stay in memory until the task ends.

@@ -41,7 +41,7 @@ def evict(
 
     Args:
         folders: Folders of one cache, at least one; they need not exist.
-        room: Bytes of the new file; if it is larger than the bound, all others go.
+        room: Bytes of the new file; if it is larger than the bound, all others are removed.
         bytes_max: Upper limit of the bound.
         full: Whether the disk refused a write (a quota may be used up), so that its free space
             does not count.

@@ -189,14 +189,14 @@ class HeldRecords:
         self._room.moved(size)
 
     def take(self) -> list[pa.Table]:
-        """Return all records, and hold nothing any more."""
+        """Return all records; the holder is then empty."""
         tables, self.tables, self._mapped = self.tables, [], 0
         self._room.free(self.memory, self.on_disk)
         self.memory = self.on_disk = 0
         return tables
 
     def move(self) -> HeldRecords:
-        """Move all records to a new holder without copying; this one holds nothing any more."""
+        """Move all records to a new holder without copying; this one is then empty."""
         other = HeldRecords(self._room)
         self._room.holders.remove(other)
         other.memory, other.on_disk = self.memory, self.on_disk

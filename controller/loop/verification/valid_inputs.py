@@ -71,7 +71,7 @@ class ValidInputs:
     def of(
         self, record: DataflowRecord, source: SourceNode, end: int, dropped: Sequence[range]
     ) -> dict[int, Increment]:
-        """Return the increments of a source of which not all records still count.
+        """Return the increments of a source with records that no longer count.
 
         If the increment of a file is no longer known, since an operator supplies its records
         (`seeds.py`), only its replacements count.
