@@ -386,7 +386,7 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
         ("state", before.states, after.states),
     ):
         yield from (f"{what} {name} is new" for name in news.keys() - olds.keys())
-        yield from (f"{what} {name} is gone" for name in olds.keys() - news.keys())
+        yield from (f"{what} {name} no longer exists" for name in olds.keys() - news.keys())
     for name in before.inputs.keys() & after.inputs.keys():
         yield from _input_differences(name, before.inputs[name], after.inputs[name])
     for name in before.states.keys() & after.states.keys():

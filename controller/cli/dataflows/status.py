@@ -252,7 +252,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     if summary["problem"] and not shown:
         print_text(summary["problem"], "red")
     outputs = [
-        (flow, "for good" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
+        (flow, "forever" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
         for stage in answer["stages"]
         for flow, keep in stage["keep"].items()
     ]

@@ -446,7 +446,7 @@ def _would_change(shown: Replaced) -> str:
         for stage, count in sorted(shown.groups.items())
     ]
     records = (
-        f"{format_count(shown.records_came, 'record')} would come, "
+        f"{format_count(shown.records_came, 'record')} would be added, "
         f"{format_count(shown.records_gone, 'record')} would be taken back"
     )
     return f"{records}; {', '.join(groups) or 'no group'} would be recomputed"

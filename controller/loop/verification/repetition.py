@@ -291,7 +291,7 @@ class Repetition:
         """Add the records of the epochs that the table did not show when it was looked up."""
         moment, table = one.moment, f"{one.node.name}.{one.state}"
         if moment is None:
-            why = f"its record does not say as of which moment {name!r} was looked up"
+            why = f"its record does not contain the moment at which {name!r} was looked up"
             raise _NotRepeatedError(why)
         shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:
