@@ -102,7 +102,7 @@ class PropagateArrow(TranslateRun):
         raise NotImplementedError
 
     def along(self, values: Any, *edge: Any) -> Any:
-        """Return the values that edges make of those where they begin; by default, the same."""
+        """Return the values at the ends of edges from those at their beginnings; default: equal."""
         return values
 
     def starts(self, nodes: Any) -> Any:

@@ -44,7 +44,7 @@ class Sessions(Translate):
         )
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Cut the times where the gap is."""
+        """Split the times of a group into sessions, at the gaps."""
         copies: Counter[datetime] = Counter({row.time: row.copies for row in group.times})
         for row in group.rows:
             if row[self._at] is not None:

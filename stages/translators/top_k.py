@@ -32,7 +32,7 @@ class TopK(Translate):
         schema: DDL of the records; no column is named `rank` or `place`.
         group: Columns, separated by commas; each combination of values has its own top.
         key: The key of the view that is read.
-        by: The column of numbers that decides; no whole number is the lowest of its type.
+        by: The column of numbers that decides. The lowest whole number of its type is not allowed.
         k: Number of records per group, at least 1.
     """
 

@@ -34,7 +34,7 @@ class Windows(Translate):
         at: The column of type TIMESTAMP that has the time.
         seconds: Length of a window; windows begin at multiples of `every`, counted from 1970.
         every: Seconds from the begin of a window to that of the next; by default `seconds`
-            (tumbling). Less: they overlap (sliding), and a record is in several.
+            (tumbling). With a smaller number they overlap (sliding), and a record is in several.
         add: A column of whole numbers or decimals whose total is kept; null counts as 0.
     """
 

@@ -103,7 +103,7 @@ class Room:
             raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)
 
     def has(self, size: int) -> bool:
-        """Return whether this many more bytes can stay in memory, or have no other place."""
+        """Return whether this many more bytes stay in memory; true if no file may be used."""
         return not self.most_on_disk or self.taken + size <= self.most // _MEMORY_SHARE
 
     @property
