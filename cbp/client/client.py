@@ -19,10 +19,9 @@ RETRIES = Retries(attempts=5)
 class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     """A typed client of the service; a context manager that closes its connections.
 
-    If nothing answers, or if the service is busy, a request is sent up to five times within
-        some ten seconds. Only requests that are safe to repeat are: reads, and requests with an
-        idempotency key, such as those of `register`, `drop` and `roll_back`. Safe to use by one
-        thread at a time.
+    If nothing answers, or if the service is busy, a request is sent up to five times within some
+    ten seconds. Only requests that are safe to repeat are: reads, and requests with an idempotency
+    key, such as those of `register`, `drop` and `roll_back`. Safe to use by one thread at a time.
 
     Args:
         url: Address of the service, such as `http://127.0.0.1:8420`; by default the one that

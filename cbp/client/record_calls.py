@@ -24,8 +24,8 @@ records) or `"records"` (all of its records; `[]` deletes it); or a JSON file of
 class RecordCalls(Calls):
     """Calls that read records.
 
-    Earlier contents can be read, too: `at` is a time, and `epoch` the number of a run of
-        `stage`, or of every stage. By default the newest snapshot is read.
+    Earlier contents can be read, too: `at` is a time, and `epoch` the number of a run of `stage`,
+    or of every stage. By default the newest snapshot is read.
     """
 
     def records(

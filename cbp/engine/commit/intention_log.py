@@ -43,8 +43,8 @@ _GENERATIONS = "_generations"
 class IntentionLog:
     """Reads and puts the intentions and positions below `<folder>/_intentions`.
 
-    Make a new object for each use: it reads the generations only once, so it does not notice
-        later roll-backs.
+    Make a new object for each use: it reads the generations only once, so it does not notice later
+    roll-backs.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class IntentionLog:
     def put_position(self, position: Position, *, keep_seconds: float = 0.0) -> Position:
         """Make a position durable, then remove old positions before it; idempotent.
 
-        An existing position of this number stays: it agrees about every epoch, and only lacks
-            later arrivals.
+        An existing position of this number stays: it agrees about every epoch, and only lacks later
+        arrivals.
 
         Args:
             position: A position of the newest generation.

@@ -232,7 +232,7 @@ class ManagedTable:
         """Make the table show a change, once; idempotent redo.
 
         An empty change is published too: its transaction records up to which epoch the table is
-            published.
+        published.
 
         Args:
             app_id: The application that publishes; each has its own increasing versions.

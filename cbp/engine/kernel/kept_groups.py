@@ -220,8 +220,8 @@ class KeptSource:
     def find_named(self, asked: KeptGroup, second: Row) -> bool:
         """Find all records that the window's inputs name; return `False` if that was done before.
 
-        If they do not name the requested key, it is looked up in every group: an author who
-            reads such a key first, for example that of a total, mostly reads it in each group.
+        If they do not name the requested key, it is looked up in every group: an author who reads
+        such a key first, for example that of a total, mostly reads it in each group.
         """
         named, self._named = self._named, None
         if named is None:

@@ -179,8 +179,8 @@ def merged_change(
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
-    If a file cannot be read, that is logged and nothing is merged: a new epoch does not need
-        the merged file.
+    If a file cannot be read, that is logged and nothing is merged: a new epoch does not need the
+    merged file.
 
     Args:
         table: Folder relative to the dataflow's, as the intention names it.

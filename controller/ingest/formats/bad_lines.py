@@ -225,7 +225,7 @@ class BadLines:
                 self.lines.add(numbers)
                 return None if self.refuses else batch
             if len(self._rejected) == before:
-                message = "no batch was made of rows none of which is wrong"
+                message = "no batch was made, although no row is wrong"
                 raise InvariantError(message)
         return None
 

@@ -87,7 +87,7 @@ class Repetition:
         """Yield the comparisons; for changed stages they begin at the first repeated epoch.
 
         Args:
-            collected: Output flow -> its first increment that is left in the cut.
+            collected: Output flow -> its first increment that still exists in the cut.
         """
         origins: dict[str, _Origin | str] = {}
         for one in every:
