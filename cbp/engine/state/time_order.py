@@ -35,7 +35,7 @@ class TimeOrder:
         return rows[: np.searchsorted(times, until_us, "right")]
 
     def after(self, until_us: int) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield the rows after a time, by time, in growing parts: rows, and their times."""
+        """Yield the rows after a time, and their times, in growing parts ordered by time."""
         rows, times = self._reach(until_us)
         start, size = int(np.searchsorted(times, until_us, "right")), _CHUNK_ROWS
         while start < len(self._times):

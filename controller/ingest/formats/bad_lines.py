@@ -34,7 +34,7 @@ UNKNOWN = 0
 
 
 class LineMap:
-    """Pairs of a record, from 0, and its line, from 1; later records follow line by line."""
+    """Pairs of record number (from 0) and line (from 1); later records follow line by line."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []

@@ -11,11 +11,9 @@ Invariant: what is framed leaves the queue in the same transaction. So each outp
 framed once, and each punctuation is applied once, after all increments before it
 (tests/conformance/test_frames.py).
 
-Store methods for punctuations.
-
-Each punctuation has a row, and `dataflows.punctuations` counts them. Inputs hold the ones that wait
-to be applied (`frames`). A restored store knows the count, and only the rows of punctuations after
-its position.
+`Punctuations` has the store methods for punctuations. Each punctuation has a row, and
+`dataflows.punctuations` counts them. Inputs hold those that wait to be applied (`frames`). A
+restored store knows the count, and only the rows of punctuations after its position.
 """
 
 from __future__ import annotations
