@@ -143,7 +143,7 @@ def parameters_mistake(stage: Any, form: str) -> str:
 
 
 def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> Iterator[str]:
-    """Yield the states that a groupwise `translate` reads, but never emits for certain.
+    """Yield the states that a groupwise `translate` reads, but certainly never emits.
 
     If `out` or `group` is passed to another function, no state is yielded.
 
