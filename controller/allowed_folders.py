@@ -18,8 +18,8 @@ class AllowedFolders:
     """Folders below which documents may name paths.
 
     Attributes:
-        setting: The setting that has them, for messages.
-        roots: The folders, absolute; the first one is where relative paths begin.
+        setting: The setting that lists them, for messages.
+        roots: The folders, absolute; relative paths begin at the first one.
         taken: Folders of the service itself, which no document may name.
     """
 
@@ -43,7 +43,7 @@ class AllowedFolders:
         return ""
 
     def locate(self, path: str) -> str:
-        """Return the folder that a path names, after following links; perhaps not allowed."""
+        """Return the folder that a path names, after following links; it may be forbidden."""
         given = Path(path)
         absolute = given.is_absolute() or not self.roots
         return os.path.realpath(given if absolute else self.roots[0] / given)

@@ -34,7 +34,7 @@ class SteadyClock:
 
     Args:
         wall: The machine's clock, aware and in UTC.
-        seconds: Returns seconds that never go back and that pass while the machine sleeps.
+        seconds: Returns seconds that never go back and that go on while the machine sleeps.
     """
 
     def __init__(self, wall: Callable[[], datetime], seconds: Callable[[], float]) -> None:
@@ -61,11 +61,11 @@ class SteadyClock:
 
 
 def bring_forward(jobs: Iterable[Any], now: datetime) -> None:
-    """Start jobs at once that are due later than two intervals from now: the clock was set back.
+    """After the clock was set back, start jobs that are due later than two intervals from now.
 
     Args:
         jobs: Jobs of APScheduler, which uses the machine's clock; one without an interval stays.
-        now: By the machine's clock.
+        now: The time of the machine's clock.
     """
     for job in jobs:
         interval = getattr(job.trigger, "interval", None)

@@ -30,7 +30,7 @@ from controller.store.base import EventCursor, EventRecord, Store
 
 
 class EventStreamsExhaustedError(OperatingError):
-    """As many clients follow the events as may at a time."""
+    """The limit of clients that follow the events is reached."""
 
     code = "event_streams_exhausted"
 
@@ -64,9 +64,9 @@ class FeedLimits:
     """Bounds of a feed.
 
     Attributes:
-        streams_max: Clients at a time.
-        poll_seconds: Time between two looks at the store.
-        heartbeat_seconds: How long a client hears nothing at most.
+        streams_max: Largest number of clients at a time.
+        poll_seconds: Time between two polls of the store.
+        heartbeat_seconds: Longest time without a message to a client.
         ring: How many of the newest events are kept in memory.
         page: How many events are read from the store at once.
     """
@@ -82,7 +82,7 @@ class EventFeed:
     """Feeds the clients of one instance; used in one event loop, except for `stop`.
 
     Attributes:
-        streams: How many clients follow now.
+        streams: Number of clients that follow now.
     """
 
     def __init__(self, store: Store, limits: FeedLimits) -> None:
@@ -99,7 +99,7 @@ class EventFeed:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """How long a client hears nothing at most."""
+        """Longest time without a message to a client."""
         return self._limits.heartbeat_seconds
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class EventFeed:
         """Count a client while it follows.
 
         Raises:
-            EventStreamsExhaustedError: If there are as many clients as may be.
+            EventStreamsExhaustedError: If the limit of clients is reached.
         """
         if self.streams >= self._limits.streams_max:
             raise EventStreamsExhaustedError(self._limits.streams_max)

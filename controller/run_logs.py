@@ -37,9 +37,9 @@ class RunLogLimits:
 
     Attributes:
         run_bytes_max: Largest file of one run; later lines are left out.
-        runs_max: Files that are kept.
-        bytes_max: Bytes of all files.
-        seconds_max: Age of a file.
+        runs_max: Largest number of files.
+        bytes_max: Largest size of all files together.
+        seconds_max: Largest age of a file.
     """
 
     run_bytes_max: int = 1 << 20
@@ -60,7 +60,7 @@ class RunLogFiles:
     """The files; safe to use from several threads, as each line is one write.
 
     Args:
-        folder: Where they lie; made when the first line comes.
+        folder: The folder of the files; made when the first line is written.
     """
 
     def __init__(self, folder: Path, limits: RunLogLimits | None = None) -> None:
@@ -70,7 +70,7 @@ class RunLogFiles:
         """Append a line to the file of a run; a line beyond its bound is left out.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the line cannot be written.
         """
         path = self._path(dataflow, run)
         if path is None:
@@ -96,11 +96,11 @@ class RunLogFiles:
             os.close(file)
 
     def read(self, dataflow: str, run: str, place: int | None, *, limit: int) -> RunLogPage:
-        """Return lines of a run; none if nothing is kept of it.
+        """Return lines of a run; none if its log is not kept.
 
         Args:
-            place: Where to begin, as an earlier page said; `None` means the last lines.
-            limit: How many lines at most (>= 1).
+            place: Where to begin, from an earlier page; `None` means the last lines.
+            limit: Largest number of lines (>= 1).
         """
         path, data = self._path(dataflow, run), b""
         begin = place or 0
@@ -182,10 +182,11 @@ Entry = MutableMapping[str, Any]
 
 
 class RunLogCapture(logging.Handler):
-    """Appends each entry of a run to the run's file; a disk that fails stops nothing.
+    """Appends each entry of a run to the run's file; a failing disk stops nothing.
 
-    An entry belongs to a run if it has the fields `dataflow` and `run`: the loop binds them, with
-    `stage` and `epoch`, to everything that the thread of a run logs, author's code included.
+    An entry belongs to a run if it has the fields `dataflow` and `run`. The loop binds them,
+    with `stage` and `epoch`, to all entries of a run's thread, including those of author's
+    code.
 
     Args:
         before: Processors for entries that structlog did not make.
@@ -214,7 +215,7 @@ class RunLogCapture(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Report a lost line without its text, which logging would print with its secrets."""
+        """Report a lost line without its text, which could contain secrets."""
         with suppress(OSError, ValueError):
             kind = type(sys.exc_info()[1]).__name__
             sys.stderr.write(f"a line of a run's log was lost ({kind}), by {record.name}\n")

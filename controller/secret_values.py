@@ -36,7 +36,7 @@ def address_paths(address: str) -> Iterator[str]:
 
 
 def cloud_secrets(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets that an environment has, or the file of credentials that it names."""
+    """Yield the secrets in an environment, or in the file of credentials that it names."""
     for name in _NAMES:
         if secret := environment.get(name.upper()):
             yield secret
@@ -51,7 +51,7 @@ def cloud_secrets(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def require_address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
-    """Return an address; raise `ValueError`, which does not repeat it, for any other text.
+    """Return an address; for any other text raise a `ValueError` that does not quote it.
 
     Args:
         value: The address, or `None` if there is none.
@@ -72,9 +72,9 @@ def require_address(value: SecretStr | None, schemes: tuple[str, ...]) -> Secret
 
 
 def create_token_file(path: Path) -> None:
-    """Write a new token, unless the file exists by then; only its owner may read it.
+    """Write a new token that only its owner can read, unless the file exists already.
 
-    Two processes may do so at the same time: one of the two tokens wins.
+    If two processes do so at the same time, one of the two tokens wins.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -473,7 +473,7 @@ class Settings(BaseSettings):
 
     @property
     def input_retention(self) -> FlowRetention:
-        """How long inputs of sources are kept if the dataflow does not say."""
+        """How long inputs of sources are kept if the dataflow declares nothing."""
         return FlowRetention(
             self.keep_inputs_hours * 3600, self.keep_inputs_bytes, self.keep_inputs_increments
         )
@@ -494,10 +494,10 @@ class Settings(BaseSettings):
     def secret_values(self) -> frozenset[str]:
         """Return the values that no log and no listing may show; none is empty.
 
-        They are the secret settings, the token of the token file, the keys of a cloud that its
-        library finds by itself, the passwords in addresses, and the path of an address that is
-        secret, since messages quote paths alone. A password or a path of fewer than
-        `SECRET_PART_LENGTH_MIN` characters is left out.
+        These are the secret settings, the token of the token file, cloud keys that botocore
+        finds, passwords in addresses, and the paths of secret addresses, since messages may
+        quote a path alone. Passwords and paths of fewer than `SECRET_PART_LENGTH_MIN`
+        characters are left out.
 
         Raises:
             DefinitionError: See `read_token`.

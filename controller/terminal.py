@@ -49,12 +49,12 @@ _STYLES = {
 def print_json(value: Any, *, is_whole: bool = False) -> None:
     """Print a value as JSON, pure ASCII, so that any pipe can carry it.
 
-    Of a page that others follow, stderr says so where stdout is no terminal: the page may be
-    taken for the whole list.
+    If more pages follow and stdout is not a terminal, a note on stderr says so, since the page
+    may be mistaken for the whole list.
 
     Args:
-        value: The value; a page of a list has a `cursor`, which is null with the last one.
-        is_whole: Whether its cursor is the place of its end, rather than of what was left out.
+        value: The value; a page of a list has a `cursor`, which is null for the last page.
+        is_whole: Whether the cursor marks the end of the list, not a rest that was left out.
     """
     console = Console(soft_wrap=True, highlight=False)
     console.out(json.dumps(value, indent=2))
@@ -94,13 +94,13 @@ def print_table(
 ) -> None:
     """Print rows with their headings, or the sentence `empty` if there are none.
 
-    Prose is wrapped at words to fit the terminal; names and figures are never broken. Where they
-    do not fit, columns are left out, and named below the table; where that is not enough, each row
-    is printed as lines of `column  value`.
+    Prose is wrapped at words to fit the terminal; names and figures are never broken. If they
+    do not fit, columns are left out, and named below the table. If that is not enough, each row
+    is printed as lines of `column value`.
 
     Args:
-        rows: A value for each column.
-        empty: Printed without rows.
+        rows: Rows with a value for each column.
+        empty: Printed if there are no rows.
         optional: Columns that may be left out, the first one first.
         console: Replaces the terminal.
     """
@@ -181,13 +181,13 @@ def print_items(
     optional: Sequence[str] = (),
     rare: Sequence[str] = (),
 ) -> None:
-    """Print a row for each item; nothing without items and `empty`.
+    """Print a row for each item; prints nothing if there are no items and no `empty`.
 
     Args:
         columns: Maps each heading to its cells.
-        rare: Columns that are printed only if an item has something in them.
+        rare: Columns that are printed only if an item has a value in them.
 
-    The others as for `print_table`.
+    The other arguments are those of `print_table`.
     """
     rows = [{name: _made(cell, item) for name, cell in columns.items()} for item in items]
     idle = {name for name in rare if not any(row[name] for row in rows)}
@@ -282,7 +282,7 @@ def clock(value: str | None) -> str:
 
 
 def exact_clock(value: str | None) -> str:
-    """Return a time to the millisecond and with its zone, as options take it; `-` for `None`."""
+    """Return a time with milliseconds and zone, in the form of options; `-` for `None`."""
     if value is None:
         return "-"
     return datetime.fromisoformat(value).astimezone().isoformat(timespec="milliseconds")

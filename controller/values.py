@@ -56,7 +56,7 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def excerpt(value: object) -> str:
-    """Return a value as text of bounded length, for messages; at most some hundred parts of it."""
+    """Return a value as text of bounded length, for messages; examines only some hundred parts."""
     text = value[: _EXCERPT + 1] if isinstance(value, str | bytes) else value
     shown = repr(text) if isinstance(text, str | bytes | float) else _SHORT.repr(text)
     return shown if len(shown) <= _EXCERPT else shown[: _EXCERPT - 3] + "..."

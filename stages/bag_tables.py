@@ -45,13 +45,13 @@ def changes_of(groups: Any, flow: str) -> pa.Table:
 def current(
     groups: Any, state: str, changes: pa.Table, names: Sequence[str], *, counted: bool
 ) -> pa.Table:
-    """Return the records that are there after some changes, group after group, with `_group`.
+    """Return the records after some changes, group after group, with `_group`.
 
     Args:
         groups: The groups.
-        state: The state that has the records as they were; without `copies`, one of each.
-        changes: What `changes_of` returns, with the columns of the state.
-        names: The columns that name a record within its group.
+        state: The state with the earlier records; without `copies`, one of each.
+        changes: The result of `changes_of`, with the columns of the state.
+        names: The columns that identify a record within its group.
         counted: Whether copies are added up. Otherwise the last change of a record counts.
     """
     before = getattr(groups, state)
@@ -107,11 +107,11 @@ def micros(times: pa.ChunkedArray) -> Int64s:
 
 
 def first_from(ids: Int64s, times: Int64s, wanted_ids: Int64s, wanted: Int64s) -> Int64s:
-    """Return the first record of a group from a time on, for many of them; -1 if there is none.
+    """Return, for many groups, the first record from a time on; -1 if there is none.
 
     Args:
         ids, times: Group and time of each record, in the order of both.
-        wanted_ids, wanted: The groups and times that are looked for.
+        wanted_ids, wanted: The groups and times to search.
     """
     sides = np.repeat([1, 0], [len(ids), len(wanted)])  # before a record of the same time
     order = np.lexsort((sides, np.concatenate([times, wanted]), np.concatenate([ids, wanted_ids])))

@@ -46,7 +46,7 @@ def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
 
     Args:
         columns: The columns.
-        name: The name of one.
+        name: The name of the column.
         where: The parameter, such as `windows.at`.
         kind: The type that the column must have; empty: any.
 
@@ -64,22 +64,22 @@ def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
 
 
 class Bag:
-    """What is kept of one input.
+    """The kept records of one input.
 
     Args:
         schema: DDL of the records; no column is named `sign` or `copies`.
         route: The columns of the group's key.
-        key: The key of the view that is read; empty: records are counted.
+        key: The key of the view that is read; if empty, records are counted.
         first: A column by which the records of a group are ordered before their key.
-        where: The parameter that the schema is of, for errors.
+        where: The parameter with the schema, for errors.
 
     Raises:
-        DefinitionError: A name is no column.
+        DefinitionError: A name is not a column.
 
     Attributes:
-        columns: Of a record, without the copies.
+        columns: The columns of a record, without the copies.
         counted: Whether there can be several copies of a record.
-        second: The columns that name a record within its group.
+        second: The columns that identify a record within its group.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Bag:
         return State(schema, keep=True, key=key) if keep else State(schema)
 
     def name(self, row: Any) -> Name:
-        """Return the values that name a record within its group: those of the columns `second`."""
+        """Return the values of the columns `second`, which identify a record within its group."""
         return same([row[i] for i in self._places])
 
     def apply(self, rows: Iterable[Any], kept: Any, put: Any) -> dict[Name, Record | None]:
@@ -117,8 +117,8 @@ class Bag:
 
         Args:
             rows: The columns of records, each with its sign at the end.
-            kept: The state, as it was before the call.
-            put: What emits it.
+            kept: The state before the call.
+            put: The function that emits to the state.
         """
         changes: dict[Name, Record | None] = {}
         for row in rows:
@@ -134,7 +134,7 @@ class Bag:
     def all(
         self, kept: Iterable[Any], changes: dict[Name, Record | None]
     ) -> Iterator[tuple[Name, Record | None]]:
-        """Yield the name and record of all that are there now; `None` for those just deleted."""
+        """Yield all present records with their names; deleted ones as `None`."""
         yield from changes.items()
         for row in kept:
             if (name := self.name(row)) not in changes:
@@ -142,7 +142,7 @@ class Bag:
 
 
 def emit(changes: dict[Name, Record | None], put: Any) -> None:
-    """Put the records of a kept state or view, and delete those that are gone."""
+    """Put the records of a kept state or view, and delete removed ones."""
     for name, record in changes.items():
         if record is None:
             put.delete(*name)

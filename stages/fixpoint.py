@@ -114,13 +114,13 @@ class _Beside:
 class LinkSums:
     """Sums what links bring to nodes.
 
-    Nodes are added up side by side: a gather and a sum for the first link of each, for the second
-    one, and so on. So few links a node cost no more than many.
+    Nodes are summed in parallel: a gather and a sum for the first link of all nodes, for the
+    second link, and so on. So nodes with few links cost no more than nodes with many.
 
     Args:
         src: Number of the node where each link begins.
         dst: Number of the node where it ends.
-        nodes: How many nodes there are.
+        nodes: Number of nodes.
     """
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
@@ -139,21 +139,21 @@ class LinkSums:
 
     @property
     def changed(self) -> int:
-        """How many links came and went since."""
+        """Number of links added and removed since."""
         return self._more.shape[1]
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Size in memory, in bytes."""
         return 8 * (self.links + self._nodes + 6 * self.changed)
 
     def change(self, new: tuple[Int64s, Int64s], gone: tuple[Int64s, Int64s], nodes: int) -> None:
-        """Take links that came and went; the time and memory of a sum grow with how many did.
+        """Add and remove links; the time and memory of a sum grow with their number.
 
         Args:
-            new: Both ends of links that came.
-            gone: Both ends of links that went.
-            nodes: How many nodes there are now.
+            new: Both ends of added links.
+            gone: Both ends of removed links.
+            nodes: Number of nodes now.
         """
         both = [(dst, src, np.full(len(src), sign)) for (src, dst), sign in ((new, 1), (gone, -1))]
         more = np.concatenate([self._more, *map(np.stack, both)], axis=1)
@@ -208,14 +208,14 @@ class LinkSums:
 def fixpoint(
     flow: Callable[[Floats], Floats], scores: Floats, most: float, *, few: int = 0
 ) -> Floats:
-    """Return scores that lack at most so much each, or as little as sweeps come to.
+    """Return scores with a bounded difference, or with as small a one as sweeps can reach.
 
     Args:
-        flow: Returns what the score of each node should be, by the scores of all; the sum of all
-            differences must become less by it.
-        scores: Where to begin.
-        most: Largest difference of a score and what it should be.
-        few: How many scores may differ by more.
+        flow: Returns the right score of each node, given the scores of all; it must reduce the
+            sum of all differences.
+        scores: The scores to begin with.
+        most: Largest difference between a score and its right value.
+        few: Number of scores that may differ by more.
     """
     step = 1 + len(scores) // _LOOKED_AT
     moves = np.empty((_MIXED, len(scores)), np.float32)  # a few digits of these do

@@ -40,8 +40,9 @@ Int64s = npt.NDArray[np.int64]
 class GatherArrow(TranslateRun):
     """Give each node the value that rounds of gathering along edges lead to.
 
-    A subclass says what nodes start with, what edges bring, and what becomes of a node, each for
-    whole columns. Edges lead from `src` to `dst`; repeated ones count once.
+    A subclass defines the initial values of nodes, the values that edges bring, and the new
+    values of nodes, each for whole columns. Edges lead from `src` to `dst`; repeated ones count
+    once.
 
     Shape:
         edges: the changes of a view with the columns `src` and `dst`. With `changes=False`, records
@@ -51,12 +52,12 @@ class GatherArrow(TranslateRun):
     Args:
         value: Name and type of the value, as `"score DOUBLE"`.
         node: Type of a node.
-        rounds: After this many rounds a run ends, at rest or not.
+        rounds: A run ends after this many rounds, even if values still change.
         changes: Whether edges are the changes of a view.
 
     Attributes:
-        combine: What is made of all that edges bring to a node.
-        nothing: What a node gathers to which no edge leads.
+        combine: How the values that edges bring to a node are combined.
+        nothing: The combined value of a node to which no edge leads.
     """
 
     combine: ClassVar[Literal["sum", "least", "largest"]] = "sum"
@@ -76,11 +77,11 @@ class GatherArrow(TranslateRun):
         raise NotImplementedError
 
     def gather(self, values: Any, edges: Any) -> Any:
-        """Return what edges bring; by default, the values where they begin.
+        """Return the values that edges bring; by default, those of the nodes where they begin.
 
         Args:
             values: The value of the node where each edge begins.
-            edges: How many edges begin there.
+            edges: Number of edges that begin at that node.
         """
         return values
 
@@ -89,11 +90,11 @@ class GatherArrow(TranslateRun):
         raise NotImplementedError
 
     def rests(self, before: Any, now: Any) -> bool:
-        """Return whether to end, by the values of all nodes; by default, once none changes."""
+        """Return whether to end, given the values of all nodes; by default, if none changes."""
         return bool(np.array_equal(before, now))
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Take the edges that came and went, and compute all values."""
+        """Apply added and removed edges, and compute all values."""
         nodes = Nodes()
         held = array_of(tables.nodes.all()["node"])
         links = LinkTable(tables.links, nodes)

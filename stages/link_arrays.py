@@ -55,13 +55,13 @@ ANEW, CHANGED = "anew", "by what changed"
 
 
 def reads_whole(records: int, came: int) -> bool:
-    """Return whether a run reads all links at once, not only what it comes to.
+    """Return whether a run reads all links at once, not only those that it reaches.
 
-    Sizes alone decide, so a run that is repeated does the same.
+    Only sizes decide, so a repeated run does the same.
 
     Args:
-        records: Records of links before the run.
-        came: Records of edges that came.
+        records: Number of records of links before the run.
+        came: Number of records of new edges.
     """
     return _WHOLE_SHARE * came >= records
 
@@ -70,7 +70,7 @@ class Reader:
     """Reads the records of nodes in a kept state, each once.
 
     Args:
-        table: The state, as the run gives it.
+        table: The state, as given to the run.
         nodes: The nodes.
     """
 
@@ -84,7 +84,7 @@ class Reader:
 
         Args:
             numbers: The nodes.
-            whole: Whether those of all nodes are read, if any is.
+            whole: Whether to read the records of all nodes, if any must be read.
 
         Returns:
             The nodes that are read now, ascending, and their records, in any order; `None` if all
@@ -126,7 +126,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class LinkChanges:
-    """Links that came or went, each from both of its ends; parallel arrays.
+    """Added and removed links, each from both of its ends; parallel arrays.
 
     Attributes:
         node: Number of one end.
@@ -134,7 +134,7 @@ class LinkChanges:
         edge: The link's own columns.
         mine: Edges that lead from `node` to `other` now.
         theirs: Edges that lead from `other` to `node` now.
-        had_mine, had_theirs: The same, before.
+        had_mine, had_theirs: The same, before the change.
     """
 
     node: Int64s
@@ -207,10 +207,10 @@ def _places(told: NetEdges, known: _Links, many: int) -> tuple[Int64s, Int64s]:
 
 
 class LinkTable:
-    """The links of a graph in one run, of which the author declares what `declare` returns.
+    """The links of a graph in one run; the author declares the results of `declare`.
 
     Args:
-        links: The state, as the run gives it.
+        links: The state, as given to the run.
         nodes: The nodes.
         edge: Names of the links' own columns.
         both: Whether a link is kept at both of its ends.
@@ -242,8 +242,8 @@ class LinkTable:
         Args:
             node: Type of a node.
             edge: Further columns of an edge, as DDL; empty if there are none.
-            changes: Whether the input reads the changes of a view; else each record says that
-                an edge is there, or that it is `gone`.
+            changes: Whether the input reads the changes of a view; otherwise each record says
+                that an edge exists, or that it is `gone`.
             both: Whether a link is kept at both of its ends.
         """
         more = f", {edge}" if edge else ""
@@ -259,11 +259,11 @@ class LinkTable:
         return edges, links
 
     def change(self, came: pa.Table, out: Any) -> LinkChanges:
-        """Apply edges that came and went, and keep the links; call once, before `of`.
+        """Apply added and removed edges, and keep the links; call once, before `of`.
 
         Args:
             came: The records of the input.
-            out: Takes the records of the state.
+            out: Receives the records of the state.
         """
         links, counts = self._links, self._counts
         self.is_whole = reads_whole(links.size, len(came))
@@ -339,7 +339,7 @@ class LinkTable:
         self.mine, self.theirs = links.counts > 0
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the links of some nodes as they are now, node after node.
+        """Return the present links of some nodes, node after node.
 
         Args:
             numbers: The nodes, each once.
@@ -353,7 +353,7 @@ class LinkTable:
         return np.repeat(np.arange(len(numbers)), sizes), spans(self._starts[numbers], sizes)
 
     def every(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return where the links of each node lie in `other`, and how many; and their nodes.
+        """Return the position and number of each node's links in `other`; and their nodes.
 
         Only if `is_whole`.
         """

@@ -31,12 +31,12 @@ _CHANGED_SHARE = 8
 
 
 class OutLinks:
-    """The links that lead away from nodes; those of a node that change are written at the end.
+    """The links that lead away from nodes; changed links of a node are written at the end.
 
     Args:
         src: Number of the node where each link begins.
         dst: Number of the node where it ends.
-        nodes: How many nodes there are.
+        nodes: Number of nodes.
     """
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
@@ -48,11 +48,11 @@ class OutLinks:
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Size in memory, in bytes."""
         return int(self._other.nbytes + self._sizes.nbytes + self._starts.nbytes)
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the links of some nodes: the index of each one's node in `numbers`, and its end.
+        """Return the links of some nodes: the index of its node in `numbers`, and its end.
 
         Args:
             numbers: The nodes, each once.
@@ -62,10 +62,10 @@ class OutLinks:
         return np.repeat(np.arange(len(numbers)), sizes), self._other[links].astype(np.int64)
 
     def change(self, new: LinkChanges, gone: LinkChanges, nodes: int) -> None:
-        """Take links that came and went.
+        """Add and remove links.
 
         Args:
-            nodes: How many nodes there are now.
+            nodes: Number of nodes now.
         """
         more = np.zeros(nodes - len(self._sizes), np.int64)
         self._sizes, self._starts = (
@@ -93,8 +93,8 @@ class HeldGraph:
     """A graph in memory; arrays are indexed by the number of a node.
 
     Attributes:
-        nodes: The nodes; some may be gone.
-        rows: Columns of what is known of each node; 0 where it is gone.
+        nodes: The nodes, including removed ones.
+        rows: Columns with the values of each node; 0 for a removed node.
         sums: The links that lead to nodes.
         out: The links that lead away from them.
     """
@@ -106,19 +106,19 @@ class HeldGraph:
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Size in memory, in bytes."""
         ids = 3 * self.nodes.ids.nbytes
         return int(ids + self.rows.nbytes + self.sums.bytes + self.out.bytes)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether little has changed since it was arranged, so that it is worth keeping."""
+        """Whether it has changed so little since it was arranged that it is worth keeping."""
         there = int(np.count_nonzero(self.rows.any(axis=0)))
         is_full = _CHANGED_SHARE * (len(self.nodes) - there) <= len(self.nodes)
         return is_full and _CHANGED_SHARE * self.sums.changed <= self.sums.links
 
     def change(self, new: LinkChanges, gone: LinkChanges) -> None:
-        """Take links that came and went."""
+        """Add and remove links."""
         many = len(self.nodes)
         self.sums.change((new.node, new.other), (gone.node, gone.other), many)
         self.out.change(new, gone, many)

@@ -25,13 +25,14 @@ _BITS = 63
 
 @dataclass(frozen=True)
 class NetEdges:
-    """What edges that came say of links, each once; parallel arrays.
+    """The net effect of new records of edges on links, each once; parallel arrays.
 
     Attributes:
         node, other: Numbers of the ends.
         edge: The link's own columns, and a number for the values of each in `edge_number`.
-        amounts: What is added to `mine` and to `theirs`; 1 or 0 if a record says what there is.
-        is_told: Whether anything is said of `mine`, and of `theirs`.
+        amounts: Amounts to add to `mine` and to `theirs`; 1 or 0 if a record states the number
+            itself.
+        is_told: Whether there is such an amount for `mine`, and for `theirs`.
     """
 
     node: Int64s
@@ -45,13 +46,13 @@ class NetEdges:
     def of(
         cls, came: pa.Table, names: Sequence[str], nodes: Nodes, *, both: bool = False
     ) -> NetEdges:
-        """Return each edge that came once: the sum of its signs, or what its last record says.
+        """Return each edge once: with the sum of its signs, or with its last record.
 
         Args:
-            came: Records `(src, dst, <names>, sign)`, or with `gone` in place of `sign`.
+            came: Records `(src, dst, <names>, sign)`, or with `gone` instead of `sign`.
             names: The links' own columns.
             nodes: Numbers the ends.
-            both: Whether both ends are told; see `at_both_ends`.
+            both: Whether to include both ends; see `at_both_ends`.
         """
         edges = _whole_edges(came, names)
         ends = np.concatenate([array_of(edges[name]) for name in ("src", "dst")])
@@ -142,7 +143,7 @@ class NetEdges:
         )
 
     def at_both_ends(self, many: int) -> NetEdges:
-        """Return the same, told to both ends: what is `mine` at one of them is `theirs` there."""
+        """Return the same for both ends: what is `mine` at one end is `theirs` at the other."""
         shift, amount = many.bit_length(), self.amounts[0]
         least = int(amount.min(initial=0))
         more = (int(amount.max(initial=0)) - least).bit_length()

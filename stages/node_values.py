@@ -26,14 +26,14 @@ class NodeValues:
     """Some columns of a state with one record a node; arrays are indexed by column and number.
 
     Args:
-        table: The state, as the run gives it.
+        table: The state, as given to the run.
         nodes: The nodes.
         names: The columns. Their values are not below zero.
         are_nodes: Whether values are nodes; in the arrays these are their numbers.
 
     Attributes:
-        now: The values.
-        old: The values as they were before the run.
+        now: The present values.
+        old: The values before the run.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class NodeValues:
         self.now = self.old = np.empty((len(names), 0), np.int64)
 
     def know(self, numbers: Int64s) -> None:
-        """Read the values of nodes, unless they are known."""
+        """Read the values of nodes that are not read yet."""
         read = self._reader.read(numbers)
         if read is None:
             self._grow()
@@ -59,7 +59,7 @@ class NodeValues:
             self.old[at, mine] = self.now[at, mine] = column
 
     def write(self, put: Any, **columns: str) -> None:
-        """Put the records of which a value changed, and delete those of nodes without values.
+        """Put the records with changed values, and delete those of nodes without values.
 
         Args:
             put: The function of `out` for a state.

@@ -28,7 +28,7 @@ def array_of(column: pa.ChunkedArray) -> Array:
 
 
 def order_of(codes: Int64s) -> Int64s:
-    """Return the stable order of some numbers, none of them below zero."""
+    """Return the order that sorts non-negative numbers stably."""
     return in_order(codes)[1]
 
 
@@ -74,7 +74,7 @@ def _each_once(ids: Array) -> tuple[Array, Int64s]:
 
 
 class Nodes:
-    """Numbers for the nodes that a run meets, in the order in which it meets them.
+    """Numbers for the nodes of a run, in the order in which they first occur.
 
     The nodes of the first call ascend by their ids.
     """
@@ -100,7 +100,7 @@ class Nodes:
         return ranks
 
     def numbers(self, ids: Array) -> Int64s:
-        """Return the number of each node; nodes that are met for the first time get one."""
+        """Return the number of each node; new nodes get one."""
         if not len(ids):
             return np.empty(0, np.int64)
         if len(self.ids) and len(ids) <= _MANY:

@@ -49,13 +49,14 @@ _CUT, _MIRRORS, _OWNS = range(3)
 class Propagate(Translate):
     """Give each node the best value that its own start, or any path to it, leads to.
 
-    A subclass says what a node starts with, what an edge makes of a value, and what is better.
-    `along` must never make a value better, and must keep the order of two values. Only nodes at
-    which an edge begins have a start; if edges have no direction, they begin at both ends.
+    A subclass defines the initial value of a node, how an edge changes a value, and which value
+    is better. `along` must never make a value better, and must keep the order of two values.
+    Only nodes at which an edge begins have a start; if edges have no direction, they begin at
+    both ends.
 
     Shape:
-        edges: the changes of a view with the columns `src`, `dst`, and those of `edge`. Edges that
-            are there several times are counted; one with a null or a NaN is none.
+        edges: the changes of a view with the columns `src`, `dst`, and those of `edge`.
+            Repeated edges are counted; an edge with a null or a NaN is ignored.
         nodes: a view `(node, <value>)` with the key `node`, of the nodes that have a value.
 
     Args:
@@ -63,7 +64,7 @@ class Propagate(Translate):
         node: Type of a node.
         edge: Further columns of an edge, as `"weight DOUBLE"`; `along` gets them.
         directed: Whether an edge leads from `src` to `dst` only.
-        supersteps: Most supersteps of a run; what is left then goes on in the next epoch.
+        supersteps: Largest number of supersteps of a run; the rest continues in the next epoch.
     """
 
     def __init__(
@@ -103,20 +104,20 @@ class Propagate(Translate):
         self.nodes = View(f"node {node}, {value}", key="node")
 
     def start(self, node: Any) -> Any:
-        """Return what a node is worth by itself; `None` is nothing."""
+        """Return the initial value of a node; `None` means none."""
         raise NotImplementedError
 
     def along(self, value: Any, *edge: Any) -> Any:
-        """Return what an edge makes of the value where it begins; `None` is nothing."""
+        """Return the value that an edge makes of the one where it begins; `None` means none."""
         raise NotImplementedError
 
     def better(self, one: Any, other: Any) -> bool:
-        """Return whether a value is better than another one; by default, if it is less."""
+        """Return whether a value is better than another one; by default, whether it is less."""
         less: bool = one < other
         return less
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Take the edges and messages that came to a node."""
+        """Apply the edges and messages that a node received."""
         call = _Call(self, key.node, group, out)
         call.take_edges()
         call.take_news()

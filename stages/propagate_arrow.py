@@ -45,15 +45,16 @@ Int64s = npt.NDArray[np.int64]
 class PropagateArrow(TranslateRun):
     """Give each node the best value that its own start, or any path to it, leads to.
 
-    A subclass says what nodes start with, what edges make of values, and what is best, each for
-    whole columns. `along` must never make a value better, and must keep the order of two values.
-    Only nodes at which an edge begins have a start; if edges have no direction, they begin at both
-    ends.
+    A subclass defines the initial values of nodes, how edges change values, and which value is
+    best, each for whole columns. `along` must never make a value better, and must keep the
+    order of two values. Only nodes at which an edge begins have a start; if edges have no
+    direction, they begin at both ends.
 
     Shape:
-        edges: the changes of a view with the columns `src`, `dst`, and those of `edge`. Edges that
-            are there several times are counted; one with a null or a NaN is none. With
-            `changes=False`, records `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
+        edges: the changes of a view with the columns `src`, `dst`, and those of `edge`.
+            Repeated edges are counted; an edge with a null or a NaN is ignored. With
+            `changes=False`, records `(src, dst, gone BOOLEAN)`: the last one of two nodes
+            counts.
         nodes: a view `(node, <value>)` with the key `node`, of the nodes that have a value.
 
     Args:
@@ -97,23 +98,23 @@ class PropagateArrow(TranslateRun):
         self.nodes = View(f"node {node}, {value}", key="node", keep=True)
 
     def start(self, nodes: Any) -> Any:
-        """Return what nodes are worth by themselves."""
+        """Return the initial values of nodes."""
         raise NotImplementedError
 
     def along(self, values: Any, *edge: Any) -> Any:
-        """Return what edges make of the values where they begin; by default, the same."""
+        """Return the values at the ends of edges from those at their beginnings; default: equal."""
         return values
 
     def starts(self, nodes: Any) -> Any:
-        """Return which nodes are worth something by themselves; by default, all are."""
+        """Return which nodes have an initial value; by default, all have one."""
         return np.ones(len(nodes), np.bool_)
 
     def reaches(self, values: Any) -> Any:
-        """Return which values that edges bring are told; by default, all are."""
+        """Return which values of edges are passed on; by default, all are."""
         return np.ones(len(values), np.bool_)
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Take the edges that came and went, and spread what they change."""
+        """Apply added and removed edges, and propagate their effects."""
         run = _Spread(self, tables)
         changed = run.links.change(tables.edges, out)
         run.trim(changed)

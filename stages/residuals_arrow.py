@@ -82,8 +82,8 @@ _COLUMNS = ("residual", "enters", "leaves")
 class ResidualsArrow(TranslateRun):
     """Keep a score of every node that has a link.
 
-    A subclass says what nodes get by themselves, and what they give to each of their links: of a
-    score, all links together at most the share `damping`.
+    A subclass defines the base score of nodes, and the part of a score that each link gets; all
+    links together get at most the share `damping` of a score.
 
     Shape:
         edges: the changes of a view with the columns `src` and `dst`; the same edge twice is one
@@ -98,7 +98,7 @@ class ResidualsArrow(TranslateRun):
         changes: Whether edges are the changes of a view.
 
     Attributes:
-        pushed, swept: What a score may lack after pushes and after sweeps, in units.
+        pushed, swept: Largest error of a score after pushes and after sweeps, in units.
     """
 
     ways = f"{WAYS}, as once one of {_SWEEP_SHARE} nodes would push; then over all links, by sweeps"
@@ -128,15 +128,15 @@ class ResidualsArrow(TranslateRun):
         self.ranks = View(f"node {node}, score DOUBLE", key="node", keep=True, not_compared="score")
 
     def base(self, nodes: Any) -> Any:
-        """Return what nodes get by themselves."""
+        """Return the base scores of nodes."""
         raise NotImplementedError
 
     def share(self, scores: Any, links: Any) -> Any:
-        """Return what nodes give to each of their links, of which they have one at least."""
+        """Return the part that nodes give to each of their links; they have at least one."""
         raise NotImplementedError
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Take the edges that came and went, and push what they change until it is small."""
+        """Apply added and removed edges, and push changes until they are small."""
         run = _Run(self, tables)
         changed = run.links.change(tables.edges, out)
         run.take(changed)

@@ -71,11 +71,11 @@ def _united(label: Int64s, left: Int64s, right: Int64s) -> Int64s:
 
 @dataclass(frozen=True)
 class ForestSearch:
-    """Hangs nodes under neighbors that are in a forest already.
+    """Attaches nodes to neighbors that are already in a forest.
 
     Attributes:
-        starts, sizes: Where the links of each node lie in `other`.
-        other: The other node of each link; every link is there from both of its ends.
+        starts, sizes: Positions of the links of each node in `other`.
+        other: The other node of each link; every link occurs from both of its ends.
     """
 
     starts: Int64s
@@ -83,14 +83,14 @@ class ForestSearch:
     other: Int64s
 
     def grow(self, is_in: Bools, is_left: Bools) -> tuple[Int64s, Int64s]:
-        """Return nodes that a path of such nodes leads to, and the neighbor of each.
+        """Return the nodes that paths of wanted nodes reach, and the neighbor of each.
 
-        A node hangs under the least of its neighbors on the level before, whichever side a level is
-        searched from.
+        A node is attached to the least of its neighbors on the previous level, from whichever
+        side a level is searched.
 
         Args:
-            is_in: Which nodes are in the forest; those that are found are added.
-            is_left: Which nodes are to be found.
+            is_in: Which nodes are in the forest; found nodes are added.
+            is_left: Which nodes are wanted.
         """
         found, under = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         least = np.full(len(is_in), len(is_in))
@@ -121,7 +121,7 @@ class ForestSearch:
 
 
 def once(numbers: Int64s, many: int) -> Int64s:
-    """Return each of some numbers below `many` once, ascending."""
+    """Return the distinct numbers, ascending; all are below `many`."""
     if _SCAN_SHARE * len(numbers) < many:
         return np.unique(numbers)
     return np.flatnonzero(np.bincount(numbers, minlength=many))

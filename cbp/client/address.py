@@ -103,7 +103,7 @@ class Address:
     Attributes:
         url: Such as `http://127.0.0.1:8420`.
         token: Sent as a bearer token.
-        verify: Whose certificates are accepted; `True`: the system's authorities.
+        verify: The authorities whose certificates are accepted; `True` means the system's.
     """
 
     url: str
@@ -133,7 +133,7 @@ def find_address(url: str | None = None, token: str | None = None) -> Address:
 def url_of(host: str, port: int, *, uses_tls: bool, advertise_url: str) -> str:
     """Return the address at which clients on this machine reach the service.
 
-    With TLS it is `advertise_url`, if that is given: the certificate is for that name.
+    With TLS it is `advertise_url`, if given, since the certificate is for that name.
     """
     if uses_tls and advertise_url.startswith("https://"):
         return advertise_url

@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What all answers have; `answer` is all that the service said, as JSON."""
+    """Base of all answers; `answer` is the whole answer of the service, as JSON."""
 
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataflow(Answer):
-    """One dataflow, for a glance.
+    """A dataflow in a list: its state and its main figures.
 
     Attributes:
         desired: `running`, `paused`, `draining` or `drained`, as an operator wants it.
@@ -72,8 +72,8 @@ class Stage(Answer):
     """One stage and its progress.
 
     Attributes:
-        state: `running`, `waiting`, `set_aside` (it works, but records that its code failed on wait
-            for a person), `retrying`, `paused` or `stopped`.
+        state: `running`, `waiting`, `set_aside` (it works, but an operator must decide about
+            records on which its code failed), `retrying`, `paused` or `stopped`.
         waiting: Why it cannot start now; empty if it can.
         error: What paused or stopped it, with `error_code`, `message` and `details`.
         inputs: Maps each input to the flow that it reads.
@@ -110,9 +110,9 @@ class DataflowFreshness(Answer):
     """Whether one dataflow is up to date.
 
     Attributes:
-        state: `up_to_date`, `catching_up` (the service works off the rest by itself) or `stuck`
-            (something waits for a person).
-        left: What is left, in words; empty if it is up to date.
+        state: `up_to_date`, `catching_up` (the service is processing the rest) or `stuck` (an
+            operator is needed).
+        left: The remaining work, in words; empty if it is up to date.
     """
 
     dataflow: str
@@ -122,7 +122,7 @@ class DataflowFreshness(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness(Answer):
-    """Whether every stage applied every file; `service` has its state, such as a full disk."""
+    """Whether every stage has applied every file; `service` has problems such as a full disk."""
 
     state: str
     dataflows: list[DataflowFreshness]
@@ -144,10 +144,10 @@ class Claim(Answer):
     """One file that arrived.
 
     Attributes:
-        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined`, `withdrawn` (it was
-            accepted, and a roll-back dropped its increment), `readmitted` or `discarded`.
+        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined`, `withdrawn` (it
+            was accepted, but a roll-back dropped its increment), `readmitted` or `discarded`.
         index: Number of its increment; `None` if it has none.
-        rejected: Its records that were put aside, and so are not in the increment.
+        rejected: Number of its rejected records, which are not in the increment.
         reason: Why it is in quarantine.
         same_as: The earlier file with this content or name.
     """
@@ -173,7 +173,7 @@ class Decided(Answer):
     Attributes:
         claim: The file that was refused.
         readmitted: The file under which it is taken in; `None` if it is not admitted.
-        repeated: Whether the same had been decided before.
+        repeated: Whether an earlier request had made the same decision.
     """
 
     claim: Claim
@@ -254,12 +254,13 @@ class SetAside(Answer):
     """A record that a stage has set aside, since its code failed on it.
 
     Attributes:
-        epoch, number: The epoch that set it aside, and its place among those of that epoch.
-        input: Its input; `None` for a call that a timer asked for, which has no record.
+        epoch, number: The epoch that set it aside, and its position among the records set aside
+            then.
+        input: Its input; `None` for a call by a timer, which has no record.
         key: The key of its group; `None` for a record that is a group of its own.
         code: Code of the error; `set_aside_behind` if earlier records of its group wait.
         increment: Its increment, in the flow that the input reads.
-        file, line: Where it came from, if that is known.
+        file, line: Its file, and the line in the file, if known.
     """
 
     epoch: int
@@ -280,9 +281,9 @@ class GivenBack(Answer):
     """The outcome for the records that a stage had set aside.
 
     Attributes:
-        records: How many were applied.
-        left: How many fail again, and stay set aside.
-        epoch, run: The epoch that applied them, and its run; `None` if it was only tried.
+        records: Number of records that were applied.
+        left: Number of records that fail again, and stay set aside.
+        epoch, run: The epoch that applied them, and its run; `None` for a dry run.
     """
 
     stage: str
@@ -294,11 +295,11 @@ class GivenBack(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Answer):
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        step: What it does now.
-        done, total: How much of the step is done, and of how much; 0 if it is not known.
+        step: The current step.
+        done, total: Progress of the step, and its size; 0 if unknown.
         unit: What `done` and `total` count.
         error: Why it failed, as the service's problem document.
     """
@@ -328,8 +329,8 @@ class Rollback(Answer):
         epochs: Maps each stage to its next epoch after the roll-back.
         undone: Maps each stage to the number of its epochs that were undone.
         dropped: Maps each source to the number of its increments that are not read again.
-        left_out: Maps each source to the numbers of its increments that were named, and are not
-            read again either.
+        left_out: Maps each source to the numbers of its increments that the request named to be
+            left out.
     """
 
     generation: int
@@ -355,8 +356,8 @@ class RollbackPlan(Answer):
     """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then.
 
     Attributes:
-        comes_back: Maps each source to its increments that an earlier roll-back took away, and
-            that are applied again, since this one goes to before it.
+        comes_back: Maps each source to its increments that an earlier roll-back removed, and
+            that this one applies again, since it goes back further.
     """
 
     rollback: Rollback
@@ -371,8 +372,8 @@ class Replaced(Answer):
     """What the replacement of a file would change.
 
     Attributes:
-        records_came, records_gone: Records that come, and that are taken back.
-        groups: Maps each stage that reads the source to its groups that have one of them.
+        records_came, records_gone: Number of added records, and of records taken back.
+        groups: Maps each stage that reads the source to its number of groups with such a record.
     """
 
     records_came: int
@@ -385,10 +386,10 @@ class Correction(Answer):
     """A correction of records of a state.
 
     Attributes:
-        keys: How many keys it corrected.
-        epoch: Of the stage that leads the run.
+        keys: Number of corrected keys.
+        epoch: Epoch of the stage that leads the run.
         undone: Whether a roll-back has undone it.
-        file: Parquet with what was corrected, in the dataflow's folder.
+        file: Parquet file with the corrected records, in the dataflow's folder.
     """
 
     run: str
@@ -406,7 +407,7 @@ class Correction(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPreview(Answer):
-    """The records of a key as they are, and as a correction would make them."""
+    """The records of a key before and after a correction."""
 
     key: dict[str, Any]
     before: list[dict[str, Any]]
@@ -415,7 +416,7 @@ class KeyPreview(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectionPreview(Answer):
-    """What a correction would change: its first keys, and the number of all."""
+    """The effects of a correction: its first keys, and the number of all keys."""
 
     items: list[KeyPreview]
     keys: int
@@ -423,7 +424,7 @@ class CorrectionPreview(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingKey(Answer):
-    """A key of a table that differs; records as text."""
+    """A key whose records differ; records are text."""
 
     key: str
     expected: list[str]
@@ -432,17 +433,17 @@ class DifferingKey(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVerdict(Answer):
-    """What a verification found of one table.
+    """The result of a verification for one table.
 
     Attributes:
-        kind: What it is compared as: `state`, `view`, `records`, `history`, `changes`, `set_aside`.
+        kind: How it is compared: `state`, `view`, `records`, `history`, `changes`, `set_aside`.
         status: `open`, `equal`, `undecided`, `differs` or `left_out`.
         records: Records compared, counted on both sides.
         differing: The first keys that differ.
-        differences: How many differing keys are kept; `Client.differences` has them.
-        because: Why it is not compared.
-        within: How closely records agree, as declared; `""`: exactly.
-        since: First epoch that was repeated; `None` if all were made again from scratch.
+        differences: Number of differing keys that are stored; `Client.differences` returns them.
+        because: Why the table is not compared.
+        within: How closely records must agree, as declared; `""` means exactly.
+        since: First epoch that was repeated; `None` if all epochs were recomputed from scratch.
     """
 
     table: str
@@ -488,7 +489,7 @@ class Verification(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Answer):
-    """A differing key that a verification kept; `expected` and `found` are records, by column."""
+    """A differing key stored by a verification; `expected` and `found` are records, by column."""
 
     table: str
     number: int
@@ -501,12 +502,12 @@ class Difference(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDifference(Answer):
-    """What differs between a table and the one that a rebuild made.
+    """The difference between a table and its rebuilt version.
 
     Attributes:
-        before, after: Records now, and then.
-        added, gone, changed: `None` if it was not compared.
-        because: Why it was not; `""` if it was.
+        before, after: Number of records in the present table, and in the new one.
+        added, gone, changed: Number of such records; `None` if the table was not compared.
+        because: Why the table was not compared; `""` if it was.
     """
 
     table: str
@@ -524,11 +525,11 @@ class RebuildJob(Job):
 
     Attributes:
         status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.
-        tables: What differs, once it is ready.
-        exact: Whether both had applied the same input when they were compared.
-        by, ended_by: Who asked for it; who asked for the swap, or cancelled it.
-        again_at: When it tries again, while it waits for a full disk or another fault of the
-            environment to pass (`error`); `None`: it does not wait.
+        tables: The differences, once it is ready.
+        exact: Whether old and new tables had applied the same input when they were compared.
+        by, ended_by: The person who asked for it, and the person who swapped or cancelled it.
+        again_at: Time of the next attempt, while a fault such as a full disk (`error`) stops
+            it; `None` if none does.
     """
 
     dataflow: str
@@ -572,7 +573,7 @@ class Column(Answer):
 
 
 def answer_of(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Return the value that a document of the service describes."""
+    """Build a value of this class from a JSON document of the service."""
     hints = _hints(cast(Hashable, kind))
     values = {name: _value(hint, document.get(name)) for name, hint in hints.items()}
     return kind(**values, **({"answer": document} if issubclass(kind, Answer) else {}))

@@ -26,7 +26,7 @@ with their media type."""
 
 
 class Calls:
-    """A part of the client.
+    """Base of the groups of client methods.
 
     Attributes:
         rest: Sends any request, by its path.
@@ -63,7 +63,7 @@ class Calls:
 
 
 def instant(when: When) -> str | None:
-    """Return a time as the service takes it."""
+    """Return a time in the form that the service accepts."""
     if isinstance(when, datetime):
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).isoformat()
     return when
@@ -87,7 +87,7 @@ def body_of_document(document: Document) -> tuple[bytes, str]:
 
 
 def key_parameters(key: Mapping[str, Any]) -> Query:
-    """Return the parameters of a key: values of Python, as the service reads them."""
+    """Return the query parameters for a key given as Python values."""
     return [
         (NULL_PARAMETER, column) if value is None else (column, _text(value))
         for column, value in key.items()
@@ -109,7 +109,7 @@ def stage_and_name(table: str) -> tuple[str, str]:
     """Return the two parts of `stage.name`.
 
     Raises:
-        ValueError: If it has another form.
+        ValueError: If the text has another form.
     """
     stage, dot, name = table.partition(".")
     if not (dot and stage and name):

@@ -28,19 +28,19 @@ class UpkeepCalls(Calls):
         expires_days: int | None = 90,
         dataflows: Sequence[str] = (),
     ) -> Document:
-        """Make a token; the answer has its `secret`, which is shown this once.
+        """Make a token; only this answer shows its `secret`.
 
         Args:
             name: Name of the token.
             scope: What it may do: `viewer`, `operator` or `admin`.
-            expires_days: For how long; `None`: until it is revoked.
-            dataflows: All that it may touch; by default every one.
+            expires_days: Days until it expires; `None` means never.
+            dataflows: The only dataflows that it may access; by default all.
         """
         wanted = {"name": name, "scope": scope, "expires_days": expires_days}
         return self._said("tokens", value=wanted | {"dataflows": list(dataflows) or None})
 
     def rotate_token(self, name: str, *, overlap_hours: float = 0.0) -> Document:
-        """Give a token a new secret; the old one works for `overlap_hours` more."""
+        """Give a token a new secret; the old one still works for `overlap_hours`."""
         return self._said("tokens", name, "rotate", overlap_hours=overlap_hours)
 
     def revoke_token(self, name: str) -> Document:
@@ -53,7 +53,7 @@ class UpkeepCalls(Calls):
         self.rest.delete("sessions", session)
 
     def make_sign_in(self, scope: str | None = None) -> Document:
-        """Make a link that signs a browser in once; its `path` follows the service's address."""
+        """Make a link that signs in a browser once; append its `path` to the service's address."""
         return self._said("session", "codes", scope=scope)
 
     def pause_sink(self, name: str, sink: str) -> Document:
@@ -67,7 +67,7 @@ class UpkeepCalls(Calls):
         return self._said("dataflows", name, "sinks", sink, "resume", undone=undone)
 
     def retry_sink(self, name: str, sink: str) -> Document:
-        """Try a sink that failed at once, not after its pause."""
+        """Retry a failed sink now, without waiting for its next attempt."""
         return self._said("dataflows", name, "sinks", sink, "retry")
 
     def collect(self, name: str) -> Document:
@@ -85,8 +85,8 @@ class UpkeepCalls(Calls):
 
         Args:
             name: Name of the dataflow.
-            poll_seconds: Pause between two looks.
-            report: Called with how far it is, at each look.
+            poll_seconds: Pause between two polls.
+            report: Called with the progress after each poll.
         """
         path = ("dataflows", name, "scrub")
         answer = self._said(*path)
@@ -114,25 +114,25 @@ RETRIES = Retries(attempts=5)
 class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     """A typed client of the service; a context manager that closes its connections.
 
-    A request is sent up to five times, within some ten seconds, if nothing answers or the service
-    is busy, and a repetition changes nothing: it reads, or it has an idempotency key, which
-    `register`, `drop` and `roll_back` make. Safe to use by one thread at a time.
+    If nothing answers, or if the service is busy, a request is sent up to five times within some
+    ten seconds. Only requests that are safe to repeat are: reads, and requests with an idempotency
+    key, such as those of `register`, `drop` and `roll_back`. Safe to use by one thread at a time.
 
     Args:
-        url: Address of the service, such as `http://127.0.0.1:8420`; by default that which the
-            commands find.
-        token: By default that which the commands find: `CBP_TOKEN`, else the token file.
+        url: Address of the service, such as `http://127.0.0.1:8420`; by default the one that
+            the commands use.
+        token: By default the one that the commands use: `CBP_TOKEN`, or the token file.
         answer_seconds: How long an answer may take.
-        retries: How often a request is sent.
+        retries: How often, and with which pauses, a request is sent.
         transport: Replaces the network in tests.
 
     Attributes:
-        rest: Sends requests that have no method here, by their paths.
+        rest: Sends requests for which this class has no method, by path.
 
     Raises:
         TokenMissingError: If there is no token.
         ServiceUnreachableError: If nothing answers; raised by every method.
-        ServiceProblemError: One of its kinds in `cbp.client.errors`, if the service refuses; raised
+        ServiceProblemError: A subclass in `cbp.client.errors`, if the service refuses; raised
             by every method.
     """
 
@@ -150,7 +150,7 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
 
     @classmethod
     def over(cls, rest: RestClient) -> Self:
-        """Return a client that sends its requests by this one."""
+        """Return a client that sends its requests through this `RestClient`."""
         made = cls.__new__(cls)
         made.rest = rest
         return made

@@ -29,7 +29,7 @@ _IDLE = ("stopped", "paused")
 
 
 class DataflowCalls(Calls):
-    """Calls about dataflows: to ask about them, and to operate them."""
+    """Methods that show and operate dataflows."""
 
     def dataflows(self) -> Pages[Dataflow]:
         """Return every dataflow, by name."""
@@ -39,14 +39,15 @@ class DataflowCalls(Calls):
         """Return one dataflow with its sources and stages.
 
         Raises:
-            ResourceMissingError: If there is none of this name; so do all methods that take one.
+            ResourceMissingError: If there is no dataflow of this name; raised by all methods
+                with a name.
         """
         return self._got(DataflowDetail, "dataflows", name)
 
     def freshness(self, name: str | None = None) -> Freshness:
         """Return whether one dataflow, or all, are up to date, with the remaining work.
 
-        Judged when asked: files that came, queues, quarantine, stages that stopped.
+        Checked at each call: new files, queues, quarantine, and stopped stages.
         """
         return self._got(Freshness, "freshness", dataflow=name)
 
@@ -64,7 +65,8 @@ class DataflowCalls(Calls):
 
         Raises:
             RequestRefusedError: As for `validate`.
-            ConflictRefusedError: Code `already_exists` if the name has another document: `change`.
+            ConflictRefusedError: Code `already_exists` if the name has another document; then
+                use `change`.
         """
         content, kind = body_of_document(document)
         return self._posted(
@@ -92,12 +94,12 @@ class DataflowCalls(Calls):
             rebuild: Stages that start again with all retained input.
             retained: Added stages that begin with the retained input.
             beside: Build all tables beside the present ones, and swap them in once they are ready.
-                The answer comes at once, and names the `rebuild`.
+                The call returns at once; the answer names the `rebuild`.
             expected_version: Refuse at any other version.
             dry_run: Change nothing; return the plan.
 
         Raises:
-            ConflictRefusedError: If it is at another version, or the new one cannot take over.
+            ConflictRefusedError: If the dataflow is at another version, or the change is refused.
         """
         content, kind = body_of_document(document)
         query = {
@@ -126,15 +128,16 @@ class DataflowCalls(Calls):
         return self._posted(Dataflow, "dataflows", name, "drain")
 
     def resume(self, name: str, stage: str | None = None) -> Dataflow:
-        """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
+        """Resume a dataflow with all its stages, or one stage; failure counts are reset."""
         part = () if stage is None else ("stages", stage)
         return self._posted(Dataflow, "dataflows", name, *part, "resume")
 
     def retry(self, name: str, stage: str) -> Dataflow:
-        """Let a stage that stopped after failures try once more.
+        """Retry a stage that stopped after failures.
 
         Raises:
-            ConflictRefusedError: Code `stage_paused` if an operator paused it: `resume`.
+            ConflictRefusedError: Code `stage_paused` if an operator paused the stage; then use
+                `resume`.
         """
         return self._posted(Dataflow, "dataflows", name, "stages", stage, "retry")
 
@@ -144,9 +147,9 @@ class DataflowCalls(Calls):
         return answer_of(Dataflow, answer)
 
     def close_frames(self, name: str, flow: str, *, key: str | None = None) -> dict[str, Any]:
-        """Close the open frames of a flow; return the place of the close in the flow.
+        """Close the open frames of a flow; return the index of the first increment after the close.
 
-        Requests with the same `key` close only once; by default each call closes.
+        Calls with the same `key` close only once; without a key, each call closes.
         """
         path = ("dataflows", name, "flows", flow, "close")
         closed: dict[str, Any] = self.rest.post(*path, idempotency_key=key or _key())
@@ -161,7 +164,7 @@ class DataflowCalls(Calls):
         file: str = "",
         advance: Callable[[int], object] = lambda count: None,
     ) -> Claim:
-        """Hand a file to a source; it is durable once this returns, and taken in soon after.
+        """Send a file to a source; it is durable on return, and taken in soon after.
 
         A file with the name and content of an accepted one is not applied again.
 
@@ -169,8 +172,9 @@ class DataflowCalls(Calls):
             name: Name of the dataflow.
             source: Name of the source.
             content: The file, or its bytes.
-            file: The name that it has there; needed for bytes, else that of the file.
-            advance: Called with how many bytes of a file were read, since the call before.
+            file: Name under which it is stored; required for bytes, by default the name of the
+                file.
+            advance: Called with the number of bytes that were read since its last call.
 
         Raises:
             ValueError: If bytes have no name.
@@ -210,13 +214,13 @@ class DataflowCalls(Calls):
             source: Name of the source.
             content: The new file, or its bytes.
             file: The name of the accepted file.
-            reason: Kept for good.
-            by: Who asks for it.
-            rebuild: Take it in although stages cannot follow: they stop until a `rebuild` of the
-                present version, begun once the file is accepted, is swapped in.
+            reason: Stored permanently.
+            by: Name of the person who asks for it.
+            rebuild: Accept the file although some stages cannot apply it. These stages stop
+                until you begin a `rebuild` of the present version and swap it in.
 
         Raises:
-            ConflictRefusedError: Code `replace_refused` if a stage cannot follow.
+            ConflictRefusedError: Code `replace_refused` if a stage cannot apply the correction.
         """
         return self._posted(
             Claim,
@@ -266,7 +270,7 @@ class DataflowCalls(Calls):
         since: When = None,
         until: When = None,
     ) -> Pages[Claim]:
-        """Return the files that arrived, newest first; `code` is why they are in quarantine."""
+        """Return the files that arrived, newest first; `code` selects a reason of quarantine."""
         chosen = {"source": source, "status": status, "code": code, **times(since, until)}
         return self.list_of(Claim, "dataflows", name, "claims", **chosen)
 
@@ -285,13 +289,14 @@ class DataflowCalls(Calls):
         Args:
             name: Name of the dataflow.
             source: Name of the source.
-            claim: The file, as `claims(name, status="quarantined")` has it, or its id.
-            mended: The file or bytes in its place; `None` admits it as it is.
+            claim: The file, as returned by `claims(name, status="quarantined")`, or its id.
+            mended: A corrected file, or its bytes; `None` admits the file unchanged.
             reason: Kept with the file.
-            by: Who asks for it.
+            by: Name of the person who asks for it.
 
         Raises:
-            ConflictRefusedError: Something else was decided, or it cannot be admitted as it is.
+            ConflictRefusedError: Another decision was made, or the file cannot be admitted
+                unchanged.
         """
         decided = self.decide(
             name, source, claim, "readmit", mended=mended, reason=reason, by=by
@@ -302,11 +307,11 @@ class DataflowCalls(Calls):
     def discard(
         self, name: str, source: str, claim: Claim | str, *, reason: str, by: str = ""
     ) -> Claim:
-        """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
+        """Discard a file in quarantine; arguments and errors as for `readmit`."""
         return self.decide(name, source, claim, "discard", reason=reason, by=by).claim
 
     def restore(self, name: str, source: str, claim: Claim | str) -> Claim:
-        """Take a decision back: the file is in quarantine again; errors as for `readmit`."""
+        """Undo a decision, which puts the file into quarantine again; errors as for `readmit`."""
         return self.decide(name, source, claim, "restore").claim
 
     def decide(
@@ -320,7 +325,7 @@ class DataflowCalls(Calls):
         reason: str | None = None,
         by: str | None = None,
     ) -> Decided:
-        """Do one of the three, and return both claims; arguments and errors as for `readmit`."""
+        """Readmit, discard or restore a file, and return both claims; as for `readmit`."""
         path = ("dataflows", name, "sources", source, "quarantine")
         content = None if mended is None else body_of(mended)
         as_it_is = action == "readmit" and content is None
@@ -361,14 +366,14 @@ class DataflowCalls(Calls):
         poll_seconds: float = POLL_SECONDS,
         report: Callable[[dict[str, str]], object] = lambda left: None,
     ) -> None:
-        """Return once these files are taken in, and nothing is left to do.
+        """Wait until these files are taken in and no work is left.
 
         Args:
             name: Name of the dataflow.
-            claims: Files of it, as `drop` returned them; those in quarantine are not waited for.
-            seconds: How long to wait; `None`: forever.
-            poll_seconds: Pause between two looks.
-            report: Called with what is left after each look.
+            claims: Files, as returned by `drop`; it does not wait for files in quarantine.
+            seconds: How long to wait; `None` means without a limit.
+            poll_seconds: Pause between two polls.
+            report: Called with the remaining work after each poll.
 
         Raises:
             StagesStoppedError: If only stages that do not start have work left.

@@ -43,7 +43,7 @@ class ServiceProblemError(CbpError):
         error_code: The service's name for the error, which never changes.
         status: The HTTP status.
         message: What is wrong and what to do, for people.
-        details: What the error is about, as JSON values.
+        details: Names and figures of the error, as JSON values.
     """
 
     code = "service_problem"
@@ -60,11 +60,11 @@ class ServiceProblemError(CbpError):
 
 
 class AccessRefusedError(ServiceProblemError):
-    """There was no token, or it may not do this."""
+    """There was no token, or its scope does not allow the request."""
 
 
 class ResourceMissingError(ServiceProblemError):
-    """There is no resource of this name, or it is gone."""
+    """There is no resource of this name, or it was removed."""
 
 
 class ConflictRefusedError(ServiceProblemError):
@@ -76,7 +76,7 @@ class RequestRefusedError(ServiceProblemError):
 
 
 class ServiceBusyError(ServiceProblemError):
-    """The service cannot do this now; later it may."""
+    """The service cannot do this now; try again later."""
 
     retryable = True
 

@@ -26,10 +26,11 @@ Read = Callable[[str | None], tuple[list[T], str | None]]
 
 
 class Pages(Generic[T]):
-    """A list of the service; each iteration reads it again, from its beginning.
+    """A list of the service; each iteration reads it again from its beginning.
 
     Args:
-        read: Returns the page at a cursor (`None`: the first), and the cursor of the next one.
+        read: Returns the page at a cursor (`None` for the first page), and the cursor of the
+            next page.
     """
 
     def __init__(self, read: Read[T]) -> None:
@@ -59,7 +60,7 @@ class Pages(Generic[T]):
 
 
 class Rows(Pages[dict[str, Any]]):
-    """Records as mappings from column to value, as JSON has it: times and decimals are texts."""
+    """Records as mappings from column to JSON value; times and decimals are texts."""
 
     def to_arrow(self) -> pa.Table:
         """Return all records as an Arrow table, whose types are guessed from the values."""

@@ -21,7 +21,7 @@ class QueryResult(Answer):
     """The rows of one SELECT, all of one snapshot.
 
     Attributes:
-        rows: In the query's order, each with a value per column, as JSON has it.
+        rows: Rows in the query's order, each with one JSON value per column.
         at: Time of the last publication in the snapshot; UTC.
         epochs: Maps each stage to its last epoch in the snapshot; -1 if there is none.
         tables: The tables that the query read.
@@ -38,7 +38,7 @@ class QueryResult(Answer):
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> QueryResult:
-        """Return the result that an answer of the service describes."""
+        """Build a result from an answer of the service."""
         return answer_of(cls, document)
 
     def records(self) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ class QueryResult(Answer):
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table: numbers, times and decimals have their own types.
 
-        A column of another type (a list, a struct) has the type that its values suggest.
+        The type of any other column, such as a list or a struct, is inferred from its values.
         """
         import pyarrow as pa
 

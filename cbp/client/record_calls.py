@@ -24,8 +24,8 @@ records) or `"records"` (all of its records; `[]` deletes it); or a JSON file of
 class RecordCalls(Calls):
     """Calls that read records.
 
-    Everything can be read as it was: `at` is a time, `epoch` the number of a run of `stage` (of
-    every stage without it). Without these it is the newest snapshot.
+    Earlier contents can be read, too: `at` is a time, and `epoch` the number of a run of `stage`,
+    or of every stage. By default the newest snapshot is read.
     """
 
     def records(
@@ -77,14 +77,14 @@ class RecordCalls(Calls):
     ) -> list[dict[str, Any]]:
         """Return the records of one key of a state or view; none if it has no such key.
 
-        A column whose name is that of an argument here is reached by `rest` alone.
+        A column with the name of an argument of this method can be given through `rest` only.
 
         Args:
             name: Name of the dataflow.
             table: The state, as `stage.state`.
-            at: A time, to read what was current then.
-            epoch: An epoch, to read what was current after it.
-            stage: The stage whose epoch it is.
+            at: Reads the records that were current at this time.
+            epoch: Reads the records that were current after this epoch.
+            stage: The stage that `epoch` refers to.
             key: Column of the key to its value; `None` is null.
 
         Raises:
@@ -120,10 +120,10 @@ class RecordCalls(Calls):
         Args:
             name: Name of the dataflow.
             table: `stage.state` or `stage.output`.
-            by: Columns of the key of an output that declares none.
-            at: A time, to read what was current then.
-            epoch: An epoch, to read what was current after it.
-            stage: The stage whose epoch it is.
+            by: Key columns, for an output that declares no key.
+            at: Reads the records that were current at this time.
+            epoch: Reads the records that were current after this epoch.
+            stage: The stage that `epoch` refers to.
             where: Only records that have these values.
         """
         query = key_parameters(where) + [("_by", column) for column in by]
@@ -167,17 +167,18 @@ class RecordCalls(Calls):
     ) -> Correction:
         """Correct records of a state or view, named `stage.state`, as an epoch of its own.
 
-        It is published once this returns.
+        It is published when this returns.
 
         Args:
             name: Name of the dataflow.
             table: The state, as `stage.state`.
             corrections: What to correct; see `Corrections`.
-            reason: Why; kept for good.
-            by: Who asks for it.
+            reason: Reason, stored permanently.
+            by: Name of the person who asks for it.
 
         Raises:
-            RequestRefusedError: A key or a value does not fit; `details["mistakes"]` lists all.
+            RequestRefusedError: A key or a value is not valid; `details["mistakes"]` lists all
+                mistakes.
             ValueError: If `table` has no dot.
         """
         return self._posted(

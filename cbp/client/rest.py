@@ -45,12 +45,12 @@ _PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a request is sent that may be repeated, if nothing answers or the service is busy.
+    """How often a repeatable request is sent if nothing answers or the service is busy.
 
     Attributes:
-        attempts: Times in all; 1 repeats nothing.
-        pause_seconds: Pause before the second time; each further one is twice as long. A service
-            that says how long it is busy (`Retry-After`) is waited for as long as that.
+        attempts: Number of attempts in all; 1 means that nothing is repeated.
+        pause_seconds: Pause before the second attempt; each further pause is twice as long. A
+            `Retry-After` of the service replaces the pause.
         pause_seconds_max: The longest pause.
         sleep: Replaces the clock in tests.
     """
@@ -66,12 +66,12 @@ class Retries:
 
 
 class FileContent:
-    """A file as the body of a request, read in pieces: again from its start if it is sent again.
+    """A file as the body of a request, read in pieces; each attempt begins at its start.
 
     Args:
         path: The file.
-        advance: Called with the bytes of each piece that was handed on, and with what it takes back
-            if the file is sent again.
+        advance: Called with the size of each piece that was sent; with a negative number if the
+            file is sent again.
     """
 
     def __init__(self, path: Path, advance: Callable[[int], object] = lambda count: None) -> None:
@@ -107,11 +107,11 @@ class RestClient:
     """Calls the REST interface; a context manager that closes its connections.
 
     Args:
-        address: Where the service is, and with which token.
+        address: Address of the service, with the token.
         transport: Replaces the network in tests.
         answer_seconds: How long an answer may take.
-        retries: How often a request that may be repeated is sent.
-        clock: By which a wait for the service goes.
+        retries: How often a repeatable request is sent.
+        clock: The clock by which it waits for the service.
     """
 
     def __init__(
@@ -169,10 +169,10 @@ class RestClient:
 
     @contextmanager
     def stream_lines(self, *path: str, **query: Any) -> Iterator[Iterator[str]]:
-        """Send a GET, and give the lines of its answer as they come, for as long as they come.
+        """Send a GET, and yield the lines of its answer as they arrive.
 
         Raises:
-            ServiceUnreachableError: If nothing comes for a minute, or the connection breaks.
+            ServiceUnreachableError: If nothing arrives for a minute, or the connection breaks.
             ServiceProblemError: If the service refuses.
         """
         with self._stream(path, query) as response:
@@ -180,7 +180,7 @@ class RestClient:
 
     @contextmanager
     def stream_bytes(self, *path: str, **query: Any) -> Iterator[Iterator[bytes]]:
-        """Send a GET, and give its answer in parts, however large it is; raises alike."""
+        """Send a GET, and yield its answer in parts; raises the same errors."""
         with self._stream(path, query) as response:
             yield response.iter_bytes()
 
@@ -220,7 +220,7 @@ class RestClient:
         return self.post(*path, content=body, content_type="application/json")
 
     def post_for_file(self, *path: str, value: Any) -> tuple[str, bool]:
-        """Send a POST whose body is a JSON value; return the file, and whether it is cut."""
+        """Send a POST whose body is a JSON value; return the file, and whether it was truncated."""
         sent = {"Content-Type": "application/json"}
         body = json.dumps(value).encode()
         response = self._answered("POST", path, content=body, headers=sent)

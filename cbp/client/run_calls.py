@@ -31,7 +31,7 @@ J = TypeVar("J", RollbackJob, GiveBackJob)
 
 
 class RunCalls(Calls):
-    """Calls about runs, to ask about them and to take them back."""
+    """Methods that show, cancel, retry and undo runs."""
 
     def runs(
         self,
@@ -61,7 +61,7 @@ class RunCalls(Calls):
         return self._got(Run, "runs", run)
 
     def cancel_run(self, run: str) -> Run:
-        """Ask a run to stop; it may have ended before, see its `status`."""
+        """Ask a run to stop; its `status` shows whether it had ended already."""
         return self._posted(Run, "runs", run, "cancel")
 
     def cancel_runs(self, runs: Sequence[str]) -> list[BulkItem]:
@@ -108,24 +108,24 @@ class RunCalls(Calls):
     ) -> Rollback:
         """Take tables, queues and epochs back to an earlier moment, and continue from there.
 
-        Returns once that is done. The service goes on with it if this process ends meanwhile.
+        Returns once that is done. The service continues even if this process ends meanwhile.
 
         Args:
             name: Name of the dataflow.
             to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), a
-                time (in UTC if it has no zone), or the increment that comes next (`urls/3`).
-            reason: Why; kept for good.
-            by: Who asks for it.
+                time (in UTC if it has no zone), or the increment to apply next (`urls/3`).
+            reason: Reason, stored permanently.
+            by: Name of the person who asks for it.
             drop_later: Do not read again what arrived after that moment.
             without: Files that are not read again: each a file's name, `source/name`, or an
                 increment as `source/number`.
             pause: Leave the dataflow paused.
-            poll_seconds: Pause between two looks.
-            report: Called with how far it is, at each look.
+            poll_seconds: Pause between two polls.
+            report: Called with the progress after each poll.
 
         Raises:
-            ConflictRefusedError: If this moment cannot be reached.
-            RequestRefusedError: If `to` or `without` names nothing.
+            ConflictRefusedError: If the dataflow cannot be rolled back to this moment.
+            RequestRefusedError: If `to` or `without` names something unknown.
         """
         asked = {
             **_where(to, drop_later=drop_later, without=without),
@@ -150,7 +150,7 @@ class RunCalls(Calls):
     ) -> Rollback:
         """Apply an increment and all later ones again, with the registered code.
 
-        It is a roll-back to the moment before the increment came, or before its stage made it;
+        It is a roll-back to the moment before the increment arrived, or before its stage wrote it;
         `plan_roll_back(name, "urls/3")` shows what that undoes. Arguments as for `roll_back`.
         """
         begun = self.rest.post(
@@ -191,7 +191,7 @@ class RunCalls(Calls):
         since: When = None,
         until: When = None,
     ) -> Pages[SetAside]:
-        """Return the records that a stage has set aside, in the order of giving back."""
+        """Return the records that a stage has set aside, in the order of a give-back."""
         chosen = {"code": code, **times(since, until)}
         return self.list_of(SetAside, "dataflows", name, "stages", stage, "set-aside", **chosen)
 
@@ -208,16 +208,16 @@ class RunCalls(Calls):
     ) -> GivenBack:
         """Give back the records that a stage has set aside, in order, in an epoch of their own.
 
-        Returns once that is done. The service goes on with it if this process ends meanwhile.
+        Returns once that is done. The service continues even if this process ends meanwhile.
 
         Args:
             name: Name of the dataflow.
             stage: Name of the stage.
-            reason: Why; kept for good.
-            by: Who asks for it.
-            dry_run: Call the code, tell what would fail again, and change nothing.
-            poll_seconds: Pause between two looks.
-            report: Called with how far it is, at each look.
+            reason: Reason, stored permanently.
+            by: Name of the person who asks for it.
+            dry_run: Call the code, return which records would fail again, and change nothing.
+            poll_seconds: Pause between two polls.
+            report: Called with the progress after each poll.
 
         Raises:
             ResourceMissingError: If nothing is set aside.
@@ -247,17 +247,17 @@ class RunCalls(Calls):
     ) -> Verification:
         """Recompute a dataflow from its kept input, and compare every table; see its `status`.
 
-        Returns once it has ended, whatever it found. An exception of `report`, or an interrupt,
+        Returns once it has ended, with any result. An exception in `report`, or an interrupt,
         cancels it.
 
         Args:
             name: Name of the dataflow.
-            split: As increments arrived, or all input in one batch.
+            split: Whether to read increments as they arrived, or all input in one batch.
             engine: `reference` shares no code with runs; it is slow, and holds all in memory.
-            twice: Recompute twice, although nothing differs.
-            seconds_max: Ends it then, as `timed_out`.
-            poll_seconds: Pause between two looks.
-            report: Called with how far it is, at each look.
+            twice: Recompute twice even if nothing differs.
+            seconds_max: Time after which it ends as `timed_out`.
+            poll_seconds: Pause between two polls.
+            report: Called with the progress after each poll.
         """
         asked = {"split": split, "engine": engine, "twice": twice, "seconds_max": seconds_max}
         answer = self.rest.post_json("dataflows", name, "verifications", value=asked)
@@ -295,7 +295,7 @@ class RunCalls(Calls):
     def differences(
         self, verification: Verification | str, *, table: str | None = None
     ) -> Pages[Difference]:
-        """Return the differing keys that a verification kept, of all tables or of one."""
+        """Return the differing keys that a verification stored, of all tables or of one."""
         id_ = verification if isinstance(verification, str) else verification.id
         return self.list_of(Difference, "verifications", id_, "differences", table=table)
 
@@ -310,19 +310,19 @@ class RunCalls(Calls):
     ) -> RebuildJob:
         """Rebuild all tables beside the present ones; `swap` then shows the new tables.
 
-        Returns once they are ready, with what differs, or once somebody has cancelled it. The
-        service goes on with it if this process ends meanwhile.
+        Returns once they are ready, with the differences, or once the rebuild was cancelled.
+        The service continues even if this process ends meanwhile.
 
         Args:
             name: Name of the dataflow.
             document: The version to build; by default the present one.
-            seed: Files to read in place of input that is gone, each as `source=path` on the
-                service's machine: Parquet, a folder of it, or a Delta table.
-            poll_seconds: Pause between two looks.
-            report: Called with how far it is, at each look.
+            seed: Files to read instead of removed input, each as `source=path` on the service's
+                machine: a Parquet file, a folder of such files, or a Delta table.
+            poll_seconds: Pause between two polls.
+            report: Called with the progress after each poll.
 
         Raises:
-            ConflictRefusedError: One is under way, or its input is not kept.
+            ConflictRefusedError: A rebuild is already under way, or input is no longer kept.
         """
         content, kind = (None, None) if document is None else body_of_document(document)
         path = ("dataflows", name, "rebuilds")
@@ -366,7 +366,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Watch a rebuild, such as one that `change` began, until it has ended or is ready."""
+        """Wait until a rebuild, such as one begun by `change`, is ready or has ended."""
         path = ("dataflows", name, "rebuilds", rebuild)
         while True:
             job = answer_of(RebuildJob, self.rest.get(*path))

@@ -20,13 +20,14 @@ class AuthorCodeError(CbpError):
         place: `file.py:line` inside the author's file.
         key: the group's key, as text.
         inputs: the first records of the group, per flow, as text.
-        records: where the first record of an input is: its increment, and its place there.
+        records: the increment of the first record of each input, and its position in the increment.
         cause: the exception's type and text.
 
     Attributes:
-        group: Key of the group that failed, for the process that called it; `None` if the error
-            is of no group, of many, or came from another process.
-        places: Maps inputs to the place of the first record of the call, in the same way.
+        group: Key of the group that failed, in the process that called it; `None` if no single
+            group failed, or if another process reported the error.
+        places: Maps inputs to the place of the first record of the call; also known only in
+            that process.
     """
 
     code = "author_code_failed"
@@ -85,7 +86,7 @@ class InputReadTwiceError(AuthorCodeError):
 
 
 class RunContextHiddenError(AuthorCodeError):
-    """A translator asked for `group.run` where its own code does not show that it reads it."""
+    """A translator read `group.run` in a place where its declaration check cannot see that."""
 
     code = "run_context_hidden"
 
@@ -145,7 +146,7 @@ class AuthorStateError(AuthorCodeError):
 
 
 class DecisionInvalidError(AuthorCodeError):
-    """A Runnable gave an invalid decision; its stage stops until the code is repaired.
+    """A Runnable returned an invalid decision; its stage stops until the code is fixed.
 
     The caller of the Runnable fills in `stage`, `function` and `place`, since a rule does not
     know which stage it decides for.
@@ -175,7 +176,7 @@ class DecisionInvalidError(AuthorCodeError):
 
 
 class MemoInvalidError(DecisionInvalidError):
-    """A memo holds a value that JSON cannot, and would be lost with the process."""
+    """A memo holds a value that JSON cannot store, so it would be lost with the process."""
 
     code = "memo_not_serialisable"
 
@@ -257,7 +258,7 @@ class DestinationInvalidError(AuthorCodeError):
 
 
 class RouteKeyError(DestinationInvalidError):
-    """A RouteBy function returned no key of its stage: unhashable, or not of the declared types."""
+    """A RouteBy function returned a value that is not a key of its stage."""
 
     code = "route_key_invalid"
 

@@ -26,9 +26,9 @@ from cbp.errors.message_limits import shortened
 def is_authors(exc: BaseException) -> bool:
     """Return whether the author's code raised an exception.
 
-    A `KeyboardInterrupt` is the author's only if a Python statement raised it, other than one of
-    the process's handler of SIGINT (Spark's driver has one); otherwise a signal came from outside.
-    Our own classes that stand for a dead process have `ends_process` set.
+    A `KeyboardInterrupt` is the author's only if a Python statement raised it; otherwise it
+    came from a signal. Statements of the process's handler of SIGINT (Spark's driver has one)
+    do not count. Our own exceptions that represent a dead process have `ends_process` set.
     """
     if isinstance(exc, KeyboardInterrupt):
         return _raised_by_statement(exc.__traceback__)
@@ -76,8 +76,8 @@ def author_line(exc: BaseException, place: str) -> str:
 def author_cause(exc: BaseException, place: str = "", columns: Columns | None = None) -> str:
     """Return the exception's type and text, the helper that raised it, and advice.
 
-    The text for an unknown name has the names that exist; that of an exception without a text has
-    its line of code. A long text loses its middle.
+    For an unknown name, the text lists the existing names. For an exception without a text, it
+    has the line of code. The middle of a long text is cut out.
 
     Args:
         place: `file.py:12` of the function that was called.

@@ -7,8 +7,8 @@ def format_count(number: int, noun: str, nouns: str = "") -> str:
     """Return a number with its noun.
 
     Args:
-        noun: What one of them is called; also with its verb, as in "file is".
-        nouns: What several are called; `""` means `noun` and an "s".
+        noun: The singular, perhaps with its verb, as in "file is".
+        nouns: The plural; `""` means `noun` and an "s".
     """
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 

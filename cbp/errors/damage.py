@@ -167,7 +167,7 @@ class FileDamagedError(InvariantError):
 
 
 class FileLostError(FileDamagedError):
-    """A file is gone, although something names it."""
+    """A file is missing, although something still refers to it."""
 
     code = "file_lost"
 

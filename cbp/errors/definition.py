@@ -28,7 +28,7 @@ class Mistake:
         where: Path inside the document, such as `stages.count.inputs.links`.
         message: What was given, what was expected, and what to do instead.
         place: `file.py:12` of the author's code, or `""` if there is none.
-        line, column: Its place in the document's text, from 1; 0 if it is not known.
+        line, column: Its place in the document's text, from 1; 0 if unknown.
     """
 
     code: str
@@ -39,7 +39,7 @@ class Mistake:
     column: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the mistake as a JSON mapping; very long texts lose their middle."""
+        """Return the mistake as a JSON mapping; the middle of very long texts is cut out."""
         mapping: dict[str, Any] = {
             "code": self.code,
             "where": shortened(self.where, _WHERE_MAX),
@@ -120,7 +120,7 @@ class ChangeRefusedError(DataflowInvalidError):
 
 
 class CodeNotLoadedError(CbpError):
-    """A worker has loaded other code than the service; it did not call that code."""
+    """A worker has loaded different code than the service, and did not call it."""
 
     code = "code_not_loaded"
 

@@ -29,8 +29,8 @@ class Masker:
 
     Args:
         secrets: Values that must not appear anywhere, such as a token.
-        length_min: Length of the shortest of them that is masked by value, in characters. A short
-            one is part of ordinary words, and masking it makes texts unreadable.
+        length_min: Shortest length, in characters, of a secret that is masked by value. Shorter
+            ones occur in ordinary words, so masking them would make texts unreadable.
     """
 
     def __init__(self, secrets: Iterable[str], *, length_min: int = 1) -> None:
@@ -46,7 +46,7 @@ class Masker:
         return masked
 
     def secrets_in(self, value: Any) -> Any:
-        """Return a value without its secrets, by value alone; a tuple stays one."""
+        """Return a value without its secrets, found by value only; a tuple stays a tuple."""
         if not self._secrets:
             return value
         if isinstance(value, str):
@@ -72,7 +72,7 @@ class Masker:
         return value
 
     def field(self, name: Any, value: Any) -> Any:
-        """Return the value of a field without its secrets; a text under a secret name is one."""
+        """Return a field's value without its secrets; some names mark the whole text as one."""
         if isinstance(value, str) and value and SECRET_NAME.search(str(name)):
             return MASK
         return self.value(value)
@@ -84,20 +84,20 @@ _of_process = Masker(())
 def keep_secret(secrets: Iterable[str], *, length_min: int = 1) -> None:
     """From now on leave these values out of every error of this process.
 
-    An error of an author's code, or of a library, can quote what it could not reach. Errors are
-    stored, listed, sent and printed, so they are masked where they are made.
+    An error of an author's code or of a library can quote an address. Errors are stored,
+    listed, sent and printed, so they are masked when they are made.
     """
     global _of_process
     _of_process = Masker(secrets, length_min=length_min)
 
 
 def hide_secrets(value: Any) -> Any:
-    """Return a value without the secrets that `keep_secret` got."""
+    """Return a value without the secrets given to `keep_secret`."""
     return _of_process.secrets_in(value)
 
 
 def secrets_of_address(address: str) -> Iterator[str]:
-    """Yield the secrets that an address has, as they stand in it and decoded.
+    """Yield the secrets of an address, both as written and decoded.
 
     >>> list(secrets_of_address("postgresql://cbp:a%20b@host/x?sslpassword=c"))
     ['a%20b', 'a b', 'c']

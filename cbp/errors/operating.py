@@ -16,7 +16,7 @@ from cbp.errors.counts import format_count
 
 
 class OperatingError(CbpError):
-    """The environment failed: trying again later, or after a repair, can help."""
+    """The environment failed: another attempt later, or after a repair, can succeed."""
 
     code = "operating_failure"
     retryable = True
@@ -35,7 +35,7 @@ class LogConflictError(OperatingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} was written by another controller: this one no longer leads and stops",
+            f"{path} was written by another controller. This controller no longer leads: it stops",
             path=path,
         )
 
@@ -72,7 +72,7 @@ class DiskFullError(OperatingError):
 
 
 class SparkJobError(OperatingError):
-    """Spark could not do a run's job, for example since a worker died; the run may be the cause."""
+    """Spark could not do a run's job, perhaps because of the run: a worker may have died."""
 
     code = "spark_job_failed"
     bounded = True
@@ -155,10 +155,10 @@ class RunTooLargeError(OperatingError):
     """A loop within a run, or the one call of a whole run, would hold too many bytes.
 
     Args:
-        most: How many bytes it may hold.
-        holds: How many it would hold.
-        superstep: The superstep in which a loop of messages came to that, from 1; `None` for the
-            call of a whole run.
+        most: The limit in bytes.
+        holds: The bytes that it would hold.
+        superstep: The superstep in which a loop of messages reached the limit, from 1; `None`
+            for the call of a whole run.
         on_disk: Whether these are bytes in temporary files, not in memory.
     """
 
@@ -219,7 +219,7 @@ class RunGaveWayError(OperatingError):
 
     Args:
         seconds: How long it ran.
-        to: The dataflow that had no room.
+        to: The dataflow that waited for a slot.
     """
 
     code = "run_gave_way"
@@ -250,7 +250,7 @@ class DataflowBusyError(OperatingError):
 
 
 class CorrectionUnfinishedError(OperatingError):
-    """A correction is prepared, and not finished yet; it is not to be sent again."""
+    """A correction is recorded, but not complete yet; it must not be sent again."""
 
     code = "correction_unfinished"
 
@@ -306,7 +306,7 @@ class ReplaceRefusedError(OperatingError):
     ) -> None:
         rebuild = (
             ". Or repeat the command with --then-rebuild (REST: rebuild=true): stages that cannot "
-            "follow then wait until all tables have been rebuilt beside the present ones"
+            "apply the file then wait until all tables have been rebuilt beside the present ones"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(
@@ -321,7 +321,7 @@ class ReplaceRefusedError(OperatingError):
 
 
 class ReplacementUnfollowedError(OperatingError):
-    """A stage cannot follow a replaced file; it waits until its tables are rebuilt."""
+    """A stage cannot apply a replaced file; it waits until its tables are rebuilt."""
 
     code = "replacement_unfollowed"
     retryable = False
@@ -392,7 +392,7 @@ class TimeLimitError(OperatingError):
 
 
 class SparkSettingError(OperatingError):
-    """Spark runs with a setting under which a retried stage can give other records."""
+    """Spark runs with a setting under which a retried stage can produce different records."""
 
     code = "spark_setting_unsafe"
     retryable = False
@@ -457,7 +457,7 @@ class AlreadyExistsError(OperatingError):
 
 
 class DataflowsTooManyError(OperatingError):
-    """The service has the most dataflows that it may have."""
+    """The service has reached its limit of dataflows."""
 
     code = "dataflows_too_many"
     retryable = False

@@ -107,7 +107,7 @@ class VersionGoneError(OperatingError):
 
 
 class LookupTooLargeError(OperatingError):
-    """A table whose records all go to every group has too many records."""
+    """A looked-up table that goes to every group as a whole has too many records."""
 
     code = "lookup_too_large"
     retryable = False

@@ -87,10 +87,10 @@ class Request:
 
     Attributes:
         split: How the input is cut for the recomputation.
-        engine: `direct`: the service's own engine, on scratch tables; `reference`: the slow
+        engine: `direct` is the service's own engine, on scratch tables; `reference` is the slow
             in-memory engine, for small inputs.
         twice: Whether to recompute twice even if nothing differs.
-        seconds_max: Time limit in seconds, waiting included.
+        seconds_max: Time limit in seconds, including waiting.
     """
 
     split: Split = "increments"
@@ -106,12 +106,12 @@ class Comparison:
     Attributes:
         stage, name: Stage and name of the state or output.
         left_out: Why it is not compared; `""` if it is.
-        messages: Whether it has messages, which are not results: nothing is undecided without them.
-        within: How closely, in words; `""` means exactly.
+        messages: Whether it holds messages, which are not results and need not be compared.
+        within: How closely records must agree, in words; `""` means exactly.
         since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
-        whole: Whether that is all that the table holds; false if it has older records.
-        first: The first epoch that retention left in the table; older ones nobody sees.
+        whole: Whether these epochs are all in the table; false if it has older records.
+        first: The first epoch that retention left in the table; readers see no older ones.
     """
 
     stage: str
@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def undecided(self) -> bool:
-        """Whether something that readers see is not compared."""
+        """Whether readers see records that are not compared."""
         return not self.messages and (bool(self.left_out) or not self.whole)
 
     @property
@@ -139,7 +139,7 @@ class Comparison:
 
     @property
     def carried(self) -> bool:
-        """Whether an epoch of its stage begins with all of its records."""
+        """Whether the stage carries all records of the table from epoch to epoch."""
         return self.kind in ("state", "set_aside")
 
 
@@ -148,8 +148,8 @@ class Differing:
     """One key whose records differ; all values as texts.
 
     Attributes:
-        key: Values of the columns that name a difference (`TableVerdict.key`); the record itself if
-            there are none.
+        key: Values of the columns that identify a difference (`TableVerdict.key`); the whole
+            record if there are no such columns.
         expected: The records that the recomputation has and the table lacks.
         found: The records that the table has and the recomputation lacks.
         key_cells, expected_cells, found_cells: The same, value by value.
@@ -171,11 +171,11 @@ class TableVerdict:
         status: `left_out`: it has messages. `undecided`: it was not compared (`because`), or equals
             only from epoch `since` on.
         records: Number of compared records, both sides added up.
-        differing: Keys that differ, as many as are shown; there may be more.
-        because: Why it is not compared; `""` if it is.
+        differing: The first keys that differ; there may be more.
+        because: Why the table is not compared; `""` if it is.
         within: How closely records had to agree, in words; `""` means exactly.
         since: As in `Comparison`.
-        columns, key: Names of the columns of a record, and of those that name a difference.
+        columns, key: Names of the columns of a record, and of those that identify a difference.
     """
 
     table: str
@@ -196,7 +196,7 @@ class Verification:
 
     Attributes:
         step: The current step, in words.
-        done, total: Progress of the step, in its unit; `total` is 0 if it is not known.
+        done, total: Progress of the step, in its unit; `total` is 0 if unknown.
         unit: What the step counts, such as `increments`; `""` if there is nothing.
         began_at: When it was started; aware, in UTC.
         epochs: Maps each stage to the last epoch that is compared; empty until that is known.
@@ -228,8 +228,8 @@ class Verification:
 def timeless(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages whose epochs are a function of the input.
 
-    The rules of these stages, and of all stages before them, decide by what is queued and in which
-    order, never by when it arrived; and none of these stages is on a cycle.
+    The rules of these and of all upstream stages decide by the queued increments and their
+    order, never by their arrival times. None of these stages is on a cycle.
     """
     before = predecessors(dataflow.wiring())
     timeless_stages: set[str] = set()
@@ -244,7 +244,7 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
-    """Return the existing ones of these stages, and all stages downstream."""
+    """Return these stages, as far as they exist, and all stages downstream."""
     before, stages_behind = predecessors(dataflow.wiring()), set[str]()
     for component in components(before):
         reads = {upstream for stage in component for upstream in before[stage]}
@@ -256,8 +256,8 @@ def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
 def reading_runs(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages whose code reads the context of its runs, or that look up tables.
 
-    Their epochs are not a function of the input alone: only a repetition, which gives each epoch
-    the time, the number and the moments of look-ups that its record holds, gives the same tables.
+    Their epochs depend on more than the input. Only a repetition gives the same tables: it
+    gives each epoch the time, the number and the moments of look-ups from its record.
     """
     return frozenset(
         name
@@ -274,13 +274,13 @@ def comparisons(
     *,
     built: bool = False,
 ) -> Iterator[Comparison]:
-    """Yield every table with how it is compared, upstream first, outputs last.
+    """Yield every table with its kind of comparison, upstream first, outputs last.
 
     Args:
-        changed: Stages that were changed by a version or corrected by hand, or that read the
-            context of their runs, and all stages behind them.
+        changed: Stages that were changed by a version, corrected by an operator, or that read
+            the context of their runs; and all stages downstream of them.
         collected: Maps each output flow to the first increment that retention has kept.
-        built: Whether the tables were swapped in: their records from before have no epochs.
+        built: Whether the tables were swapped in, so that their earlier records have no epochs.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
     timed = _timed(dataflow, split, settled)
@@ -402,7 +402,7 @@ def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
     """Return which increments of a source are merged into one if all of its input comes at once.
 
     Args:
-        breaks: Indexes at which punctuations stand. No merged range extends across one.
+        breaks: Indexes of punctuations. No merged range extends across a punctuation.
     """
     ranges, start = [], 0
     while start < end:

@@ -85,19 +85,17 @@ class DataflowBuilder:
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle.
 
-        `duplicates` applies to a file that has another name than an accepted file but the same
-        content: `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
-        quarantine. `on_bad_records` says what happens to a file some of whose records are wrong;
-        see `cbp.model.source.bad_records`.
-        `batch` is the number of waiting files that become one increment; without it each file is
-        one, except for a backlog in front of stages that count on the final state only.
-        `location` is a prefix of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken
-        in like dropped files.
-        `same_name` applies to a file that has the name of an accepted file but other content:
-        `"quarantine"` moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the
-        records of the earlier one. Files whose names end in
-        one of `unfinished` are not whole yet, and stay where they are. With `nested` files in
-        folders below the drop folder are taken in, too.
+        `duplicates` applies to a file with the content of an accepted file, but another name:
+        `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
+        quarantine. `on_bad_records` decides about a file with some wrong records; see
+        `cbp.model.source.bad_records`. `batch` is the number of waiting files that become one
+        increment. Without it each file is an increment, except in a backlog, if the stages
+        depend only on the final state. `location` is a prefix of a bucket, such as
+        `"s3://bucket/orders/"`, whose objects are taken in like dropped files. `same_name`
+        applies to a file with the name of an accepted file, but other content: `"quarantine"`
+        moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the records of
+        the earlier file. Files whose names end in one of `unfinished` are incomplete, and stay
+        where they are. With `nested`, files in folders below the drop folder are taken in, too.
         """
         if name in self._sources:
             self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
@@ -142,15 +140,15 @@ class DataflowBuilder:
         Args:
             buckets: Number of hash partitions of its groups and state; a power of two.
             fuse: Whether the stage can run together with its neighbours, as one job.
-            any_order: Whether a group's answer depends on nothing but its records, whatever their
-                order and epochs, so that it can be recomputed if a file of a source is replaced.
+            any_order: Whether a group's result depends only on its records, not on their order
+                and epochs, so that it can be recomputed if a file of a source is replaced.
                 `cbp.testing.check_any_order` tests it.
-            on_error: `"stop"`, or `"set_aside"`: what the code fails on is set aside
+            on_error: `"stop"`, or `"set_aside"`: records on which the code fails are set aside
                 (`cbp.model.dataflow.set_aside`).
-            set_aside_max: How many records can be set aside; beyond it the stage stops. `None`
-                means 1,000.
+            set_aside_max: Largest number of records that can be set aside; beyond it the stage
+                stops. `None` means 1,000.
             **wiring: Maps each input name to the flow that it reads. An input can have the name
-                of an option: a flow passed to that parameter is wired.
+                of an option: if you pass a flow to that parameter, it is wired.
         """
         options = {
             "buckets": buckets,
@@ -232,9 +230,9 @@ class DataflowBuilder:
             flow: The flow whose increments are published. Give this or `view`.
             view: The view that is mirrored.
             path: The folder that it writes, absolute or below the service's first sink folder.
-            url: Where a webhook posts to.
+            url: The address to which a webhook posts.
             secret: Name of the secret that signs a webhook's requests.
-            begin: `"beginning"`: from the oldest increment that is kept; `"now"`: from the next.
+            begin: `"beginning"` means from the oldest kept increment; `"now"` from the next one.
             paused: Whether it begins paused.
         """
         if name in self._sinks:
@@ -246,7 +244,7 @@ class DataflowBuilder:
     def keep(self, output: Flow | str, wish: RetentionWish) -> None:
         """Set how long increments of a stage's output are kept once all readers have read them.
 
-        Increments of other outputs are kept for good. For a source, pass `keep` to `source`.
+        Increments of other outputs are kept forever. For a source, pass `keep` to `source`.
         """
         self._retention_wishes[output.name if isinstance(output, Flow) else output] = wish
 

@@ -86,7 +86,7 @@ def latest_by_mistakes(
 def shared_key_mistakes(
     outputs: Sequence[OutputSpec], inputs: Sequence[InputSpec], key: Schema | None
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, code, message) for each output of which several groups may emit one key."""
+    """Yield (name, code, message) for each output in which several groups may emit one key."""
     single = next((one.name for one in inputs if one.route_by is None), None)
     steps = max((one.supersteps for one in inputs), default=1)
     for output in outputs:
@@ -147,7 +147,7 @@ class Compiler:
 
     @staticmethod
     def refuse_hidden(stage: Any) -> None:
-        """Refuse a declaration that hides an attribute of every translator, such as `spec`.
+        """Refuse a declaration that hides an attribute of all translators, such as `spec`.
 
         Raises:
             DefinitionError: With the name of that declaration.
@@ -163,7 +163,7 @@ class Compiler:
         """Return the plain values.
 
         Raises:
-            DefinitionError: For every mistake that does not follow from another one, naming class,
+            DefinitionError: For every mistake that is not caused by another one, with class,
                 attribute and place.
         """
         with self._noting():
@@ -241,7 +241,8 @@ class Compiler:
                     self._fail(code, name, message)
                 spec = lookup_spec(name, declared, schema)
                 if spec.wake and (changes := changes_input(spec).name) in declarations:
-                    self._fail("name_invalid", changes, f"{name!r} with wake=True has this name")
+                    message = f"this is the name of the changes of {name!r} (wake=True)"
+                    self._fail("name_invalid", changes, message)
                 specs.append(spec)
         return tuple(specs)
 

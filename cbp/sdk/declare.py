@@ -116,15 +116,15 @@ def by_sql(
         Input("url STRING", route_by=by_sql("parse_url(url, 'HOST')", "STRING"))
 
     Such an input is always read by a Spark job, even a small one, since only Spark is sure to
-    evaluate the expression to the same value. It pays off where increments are large.
+    evaluate the expression to the same value. It is worthwhile for large increments.
 
     Args:
         expression: A deterministic expression over the columns of one record, or one
             expression per column of the key.
         type_: Types of the key. The expressions must have these types.
         function: `record -> value`; must return the same value as the expression. Engines
-            without Spark (the test kit and `local`) call it. Without it the dataflow runs on
-            Spark only.
+            without Spark (the test kit and `local`) call it. Without this function the dataflow
+            runs on Spark only.
     """
     texts = (expression,) if isinstance(expression, str) else tuple(expression)
     frame = sys._getframe(1)
@@ -174,21 +174,21 @@ class Input:
             own.
         order_by: Columns, or `by(...)`, that order the records of a group.
         frame_by: Column, or `framed(...)`, whose value labels the input's increments. An
-            increment can be read once a record with another value, or a close, follows it.
+            increment can be read after a record with another value, or a close, has followed.
             Default: one epoch of the writer is one increment, which can be read at once.
         close_idle_seconds: With `frame_by`: close the open increment after this many seconds
             without a record. 0 means never. A dataflow can override it.
         combine: `records -> records`. Reduces a list of records of one group before they are
             shuffled, so that fewer are shuffled. The law: replacing any records of a group by
-            the result must not change what `translate` does, as partial sums do not change a
-            sum. Every engine calls it, with as many records of a group as happen to lie
-            together. It returns at least one record, with the same columns and key. Not
-            allowed with `order_by`. `check_split` finds a combiner that breaks the law.
+            the result must not change the effect of `translate`, just as partial sums do not
+            change a sum. Every engine calls it, with any number of records of a group. It
+            returns at least one record, with the same columns and key. Not allowed with
+            `order_by`. `check_split` finds a combiner that breaks the law.
             Instead of a function: what to keep of some columns, as `{"n": "sum"}` (or `"min"`,
             `"max"`). Records that are equal in all other columns become one, without a call of
-            Python. Sums are of whole numbers only; a sum that its column does not hold is left in
-            parts. A record with a null or a NaN in such a column stays as it is.
-        changes: How to read the changes of a view; an input that is wired to one says which.
+            Python. Sums are of whole numbers only; a sum too large for its column is left in
+            parts. A record with a null or a NaN in such a column stays unchanged.
+        changes: How to read the changes of a view; required for an input that is wired to a view.
             `"signed"`: all of them; the schema may name their columns `change_type STRING` and
             `sign INT` (+1 for `insert` and `update_after`, -1 for `update_before` and `delete`).
             `"after"`: only new and changed records, without these columns.
@@ -220,12 +220,13 @@ class Loopback:
         combine: As in `Input`. With it, messages are shuffled like any other input. Without it,
             the task of a group reads them in place. In a loop within a run, messages are combined
             before they are sorted for their receivers.
-        supersteps: How many times a run calls the groups, at most: the messages of one superstep
-            call groups in the next one of the same run, with the state that the one before left.
-            The run ends once no message is left, and only then others see what it did: a view's
-            changes are those from its begin to its end. If messages are left after that many
-            supersteps, they come back in the next epoch. All loopbacks of a translator have the
-            same number. 1 means that each message comes back in a later epoch.
+        supersteps: Largest number of times that a run calls the groups: the messages of one
+            superstep call groups in the next superstep of the same run, with the state that the
+            previous one left. The run ends when no message is left, and only then its results
+            become visible: a view's changes are the net changes of the whole run. If messages
+            are left after that many supersteps, they come back in the next epoch. All loopbacks
+            of a translator have the same number. 1 means that each message comes back in a
+            later epoch.
     """
 
     schema: str
@@ -244,17 +245,17 @@ class Aggregate:
         out.moved(abs(new - old))   # any number of times in a call; most groups give one number
         group.moved                 # that of the superstep before; None in the first one
 
-    It needs a `Loopback` with `supersteps`. A sum is exact, whatever the order of its numbers; that
-    of nothing is 0, while the least and the greatest of nothing are None. In `TranslateArrow`,
-    `out.moved` takes a table with the column `value`, and `groups.moved` is a number.
+    It needs a `Loopback` with `supersteps`. A sum is exact in any order of its numbers. The sum
+    of no numbers is 0; their minimum and maximum are None. In `TranslateArrow`, `out.moved`
+    takes a table with the column `value`, and `groups.moved` is a number.
 
     Args:
         how: `"sum"`, `"min"` or `"max"` of the numbers that the groups give.
-        ends_below: The loop ends after a superstep whose number is below this: what it has then is
-            its result, and the messages of that superstep are dropped. The first superstep, which
-            reads the inputs, is always followed by another. `Aggregate("sum", ends_below=1)`, given
-            1 by each group that changed, ends a loop in which nothing changes any more. None: the
-            number ends nothing.
+        ends_below: The loop ends after a superstep whose number is below this. The state is
+            then the result, and the messages of that superstep are dropped. The first
+            superstep, which reads the inputs, never ends the loop. If each changed group emits
+            1, `Aggregate("sum", ends_below=1)` ends the loop when nothing changes any more.
+            None means that the number does not end the loop.
     """
 
     schema: ClassVar[str] = "value DOUBLE NOT NULL"
@@ -268,21 +269,22 @@ class Output:
 
     Args:
         schema: DDL of its records.
-        key: Columns of the key, for an output of which only the last record per key counts (an
-            updated view). Default: every record counts. It holds the columns of the stage's key,
-            so that no two groups emit records of one key, and a group emits at most one in an
-            epoch; or `latest_by` says which counts. A record whose other columns are all null, but
-            for those of `latest_by`, is a tombstone: its key is gone.
-        latest_by: With `key`: columns that say which record of a key counts: the one with the
-            greatest values, nulls first. Among equal ones the last epoch's counts, and within an
-            epoch the one that is greatest in the other columns. Then any group may emit records of
-            any key.
+        key: Columns of the key, for an output in which only the last record per key counts (an
+            updated view). Default: every record counts. The key includes the columns of the
+            stage's key, so that no two groups emit records of one key, and a group emits at
+            most one in an epoch; otherwise `latest_by` decides which record counts. A record
+            whose other columns are all null, except those of `latest_by`, is a tombstone: its
+            key is removed.
+        latest_by: With `key`: columns that decide which record of a key counts: the one with
+            the greatest values, nulls first. Among equal ones the last epoch counts, and within
+            an epoch the record that is greatest in the other columns. Any group may then emit
+            records of any key.
         history: Whether the sequence of epochs is part of the result. Such an output is compared
             epoch by epoch.
-        tolerance: The difference that is allowed in FLOAT and DOUBLE columns when two runs are
-            compared (`cbp verify`, `cbp.testing`): relative to the larger number, absolute for
-            numbers smaller than 1. Meant for iterations that stop when values change little.
-            0 means that values must be equal.
+        tolerance: The allowed difference in FLOAT and DOUBLE columns when two runs are compared
+            (`cbp verify`, `cbp.testing`): relative to the larger number, absolute for numbers
+            smaller than 1. Meant for iterations that stop when values change little. 0 means
+            that values must be equal.
         not_compared: Columns that such a comparison leaves out, such as a counter of rounds.
     """
 
@@ -307,7 +309,8 @@ class State:
         ranks = State("page BIGINT, rank DOUBLE", route_by="page", order_by="rank")
 
     With `keep=True` the records of a called group stay unless they are put or deleted by their
-    key, so that a call costs what it touches, whatever the size of the group:
+    key, so that the cost of a call depends on the records that it touches, not on the size of
+    the group:
 
         orders = State("customer STRING, id BIGINT, total DOUBLE", keep=True, key="customer, id")
 
@@ -334,13 +337,13 @@ class State:
             nulls first; ties are ordered by all columns. Default: all columns, in the order of
             the schema. Not allowed in SQL translators.
         keep: Whether records stay unless they are put or deleted.
-        key: With `keep`: columns that no two records have in common, separated by commas. They
-            include those of the group's key; the others, in this order, are the second key, which
-            names and orders the records within the group.
-        expire: An age, such as `"30 days"` (seconds, minutes, hours, days or weeks): a group that
-            was not called for so long loses its records of this state, without a call. A run is
-            started for it, at most a sixteenth of the age late. Records of others stay. There is
-            no `out.<state>.remote(...)`.
+        key: With `keep`: columns that identify a record, separated by commas. They include
+            those of the group's key; the others, in this order, are the second key, which
+            identifies and orders the records within the group.
+        expire: An age, such as `"30 days"` (seconds, minutes, hours, days or weeks): a group
+            that was not called for this long loses its records of this state, without a call.
+            The service starts a run for that, at most a sixteenth of the age late. Records of
+            other groups stay. There is no `out.<state>.remote(...)`.
     """
 
     schema: str
@@ -356,38 +359,38 @@ class State:
 
 @dataclass(frozen=True)
 class View(State):
-    """A state with a key, of which others read the current records and follow the changes.
+    """A state with a key whose current records and changes other stages can read.
 
         top = View("site STRING, url STRING, score DOUBLE", key="site, url")
 
-    A group reads `group.<view>` and emits `out.<view>(...)` as for a `State`: what it emits is
-    kept, and what it does not emit again is gone. It emits at most one record per key. What became
-    of the records in an epoch is the flow `stage.<view>`, which other stages read with
-    `Input(..., changes="signed")` or `changes="after"`. A record that is emitted unchanged is no
-    change, and costs no I/O.
+    A group reads `group.<view>` and emits `out.<view>(...)` as for a `State`: records that it
+    emits are kept, and records that it does not emit again are removed. It emits at most one
+    record per key. The changes of an epoch are the flow `stage.<view>`, which other stages read
+    with `Input(..., changes="signed")` or `changes="after"`. A record that is emitted unchanged
+    is no change, and costs no I/O.
 
-    Without `key` the view is a *bag*: a group may emit equal records, the table has each as often
-    as it was emitted, and the changes are inserts and deletes alone, one for each record that came
-    or went.
+    Without `key` the view is a *bag*: a group may emit equal records, the table has each as
+    often as it was emitted, and the changes are only inserts and deletes, one for each added or
+    removed record.
 
     Only the group of a key emits its records: a view has no `.remote`.
 
     With `keep=True` its records stay unless they are put or deleted, as in `State`: the group reads
-    `group.<view>.get(...)`, and a call costs what it touches.
+    `group.<view>.get(...)`, and the cost of a call depends on the records that it touches.
 
     Args:
         schema: As in `State`. No column is named `change_type` or `sign`.
-        key: The columns, separated by commas, that name a record. They include those that hold
-            the stage's key; with these alone, each group has at most one record. Default: none, a
-            bag, whose columns are not nested.
+        key: The columns, separated by commas, that identify a record. They include those that
+            hold the stage's key; without further columns, each group has at most one record.
+            Default: none, which makes it a bag; the columns of a bag are not nested.
         order_by: As in `State`. Default: the columns of `key` that are not the stage's.
-        expire: As in `State`. The changes say `delete` for each record that expires.
+        expire: As in `State`. Each record that expires is a `delete` in the changes.
     """
 
 
 @dataclass(frozen=True)
 class Timers(State):
-    """Times at which a group is called again, even if no input has a record of it.
+    """Times at which a group is called again, even if no input has a record for it.
 
         wake = Timers()
 
@@ -397,9 +400,10 @@ class Timers(State):
     first, and those up to `group.run.time` are due. The run may read input as well.
 
     Timers are a state: a called group keeps those that it emits, and loses the others, due or not.
-    So a group that is called for another reason sets its timer again, or drops it by emitting
-    none. To keep what is pending: `for timer in group.wake: out.wake(*timer)`. A time that has
-    passed already calls the group in the next epoch. The table has the columns of the key and `at`.
+    So a group that is called for another reason must set its timer again, or drops it by
+    emitting none. To keep pending timers: `for timer in group.wake: out.wake(*timer)`. If the
+    time has already passed, the group is called in the next epoch. The table has the columns of
+    the key and `at`.
     """
 
     schema: str = "at TIMESTAMP NOT NULL"

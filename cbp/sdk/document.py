@@ -40,7 +40,7 @@ if they were dropped. The service's settings say which locations are allowed.
 
 `same_name: add` takes in a file that has the name of an accepted one but other content. Without it
 such a file goes to quarantine. With `same_name: replace` it replaces the earlier one: its records
-are taken back, if all stages that read the source can follow.
+are taken back, if all stages that read the source can apply that.
 `unfinished: [".part", ".wip"]` gives the ends of the names under
 which producers write, in place of the usual ones (`cbp.model.source.unfinished_names`).
 `nested: true` also takes in the files in folders below the drop folder.
@@ -155,9 +155,9 @@ def dataflow_from_document(
 
     Args:
         document: JSON values in the form that the module header describes.
-        resolve: Returns the translator, or raises a `CbpError` that says why it cannot.
-        duplicates: Paths of keys that the text had twice, such as `stages.count`.
-        without: Codes of rules that do not count, such as `LATER_RULES`.
+        resolve: Returns the translator, or raises a `CbpError` with the reason.
+        duplicates: Paths of keys that occur twice in the text, such as `stages.count`.
+        without: Codes of rules to ignore, such as `LATER_RULES`.
 
     Raises:
         DataflowInvalidError: With the first `MISTAKES_MAX` mistakes and their places.
@@ -544,7 +544,7 @@ def read_sink(name: str, given: Mapping[str, Any]) -> tuple[SinkNode | None, lis
 
     Args:
         name: The sink.
-        given: Its fields; those that are no `SINK_FIELDS` were reported already.
+        given: Its fields; fields outside `SINK_FIELDS` were reported already.
     """
     mistakes = list(_value_mistakes(name, given))
     if mistakes:

@@ -73,8 +73,8 @@ def sql_mistakes(
     """Find declarations that do not fit in a translator made of queries.
 
     Args:
-        declarations: All that it declares, by name.
-        queries: Its queries, empty if it makes them itself; `None` means that it does neither.
+        declarations: All declarations, by name.
+        queries: Its queries; empty if it has a `translate` instead, `None` if it has neither.
     """
     has_state = any(isinstance(declared, State) for declared in declarations.values())
     if has_state and isinstance(declarations.get("keys"), Input | State):
@@ -143,13 +143,13 @@ def parameters_mistake(stage: Any, form: str) -> str:
 
 
 def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> Iterator[str]:
-    """Yield the states that a groupwise `translate` reads, and surely never emits.
+    """Yield the states that a groupwise `translate` reads, but certainly never emits.
 
     If `out` or `group` is passed to another function, no state is yielded.
 
     Args:
         translate: The function of the class, with `self`.
-        states: The states of which a group keeps what it emits again.
+        states: The states in which a group keeps only records that it emits again.
     """
     if not isinstance(translate, FunctionType) or translate.__code__.co_argcount != 4:
         return

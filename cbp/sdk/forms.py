@@ -62,10 +62,10 @@ class TranslateArrow(Declared):
                 `groups.sums(flow, column)` adds a column up per group, null as 0. A look-up is
                 such a flow, too; one with `by=()` is a table of all records, without offsets.
                 A kept state (`keep=True`) is read only as far as the code reads it:
-                `groups.<state>.get(keys)` takes a table of keys (the columns of the stage's key and
-                of the second key) and returns a table of the records that exist, in the order of
-                the keys; `groups.<state>.all()` returns all records, group by group, in order.
-                `groups.run` is the run, as in the groupwise form. Texts and bytes are
+                `groups.<state>.get(keys)` takes a table of keys (the columns of the stage's key
+                and of the second key) and returns a table of the existing records, in the order
+                of the keys; `groups.<state>.all()` returns all records, group by group, in
+                order. `groups.run` is the run, as in the groupwise form. Texts and bytes are
                 `large_string` and `large_binary`.
             out: One function per output and state, by name. It takes a table with the
                 declared columns: from pyarrow, pandas or Polars, or a dict of columns.
@@ -79,9 +79,10 @@ class TranslateArrow(Declared):
 class TranslateRun(Declared):
     """A vectorised translator that is called once for a whole run, and reaches records of any key.
 
-    For loops: an algorithm on arrays walks from record to record in one call, reads of its state
-    what it comes to, and puts what it found. Input is all that the run reads. States and views
-    are kept (`keep=True`), since no group says which records go. A run has one task.
+    For loops: an algorithm on arrays follows records in one call, reads the records of its
+    state that it needs, and puts its results. It gets the whole input of the run. States and
+    views are kept (`keep=True`), since there are no groups whose records could be replaced. A
+    run has one task.
 
         class Ages(TranslateRun):
             people = Input("name STRING, age BIGINT", route_by="name")
@@ -92,7 +93,8 @@ class TranslateRun(Declared):
                 ...
 
     Attributes:
-        ways: Which ways a run may go, and what decides: a sentence for `cbp explain`.
+        ways: The algorithms that a run can choose, and how it chooses: a sentence for `cbp
+            explain`.
     """
 
     form: ClassVar[Form] = "run"
@@ -103,32 +105,33 @@ class TranslateRun(Declared):
         """Turn all records of a run into changes of states and views.
 
         Args:
-            tables: `tables.<input>` is a table of all records of the input: those with one key
-                come in the order of the groupwise form, perhaps with others between them.
-                `tables.<state>` reads a state or view as it was before the run. `find(keys)` takes
-                a table of keys (the columns of the stage's key and of the second key), and returns
-                the rows of the keys whose records exist, as an array, and a table of these
-                records. `of(keys)` takes the columns of the stage's key alone, each key once, and
-                returns all records with these keys, in any order. `all()` returns all records, in
-                any order, and reads them all; `size` is their number. `tables.run` is the run, as
-                in the groupwise form. The results must not depend on the order of records.
-                `tables.recall()` returns what `out.remember(value, size)` of the run before kept in
-                memory, if all states still are as that run left them, and else `None`: after a
-                restart, in another process, after a roll-back. It can be changed, and kept again.
+            tables: `tables.<input>` is a table of all records of the input: records of one key
+                are in the order of the groupwise form, perhaps with other records in between.
+                `tables.<state>` reads a state or view as it was before the run. `find(keys)`
+                takes a table of keys (the columns of the stage's key and of the second key),
+                and returns the rows of the keys whose records exist, as an array, and a table
+                of these records. `of(keys)` takes the columns of the stage's key alone, each
+                key once, and returns all records with these keys, in any order. `all()` reads
+                and returns all records, in any order; `size` is their number. `tables.run` is
+                the run, as in the groupwise form. The results must not depend on the order of
+                records. `tables.recall()` returns the value that `out.remember(value, size)` of
+                the previous run kept in memory, if all states are unchanged since that run.
+                Otherwise, for example after a restart or a roll-back, or in another process, it
+                returns `None`. You may change the value, and keep it again.
             out: One function per state and view, by name, as in `TranslateArrow`: it puts
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
-                key counts. `out.remember(value, size)` keeps any value of about `size` bytes that
-                follows from the records of the states as this run leaves them.
+                key counts. `out.remember(value, size)` keeps any value of about `size` bytes
+                that follows from the records of the states as this run leaves them.
 
-                `out.note(make)` says how far a long loop came: if it is time, `make()` is called
-                and the tables that it returns by name are kept until the run ends. If the run is
-                broken off, the next try is given them as `tables.noted`, which is empty otherwise.
-                That try reads the same input and state, so it must do all the rest again, and can
-                leave out only what led to the tables.
+                `out.note(make)` records the progress of a long loop: if it is time, `make()` is
+                called, and the tables that it returns by name are kept until the run ends. If
+                the run is interrupted, the next attempt gets them as `tables.noted`, which is
+                empty otherwise. That attempt reads the same input and state, so it must repeat
+                everything except the work that led to the tables.
 
         Returns:
-            The way that this run went, in a few words of small letters, such as `anew`; the
-            explanation of the run says it. `None` if there is nothing to say.
+            The algorithm that this run chose, in a few lower-case words, such as `anew`, for
+            the explanation of the run. `None` means that there is nothing to explain.
         """
 
 
@@ -148,20 +151,22 @@ class TranslateSql(Declared):
 
             FROM can also name the table `run`, which has one record: `epoch BIGINT`,
             `time TIMESTAMP`, and `frames MAP<STRING, ARRAY<STRING>>` with the labels of the frames
-            that are read, by input. `run.time` is what a query uses in place of a clock, such as
-            `now()`, which would give another result when the run is repeated, and is refused; so is
-            chance, such as `rand()`. What follows the order of records, such as `first`, is not.
+            that are read, by input. A query uses `run.time` instead of a clock. Clocks such as
+            `now()` and random numbers such as `rand()` are refused, since they would give
+            another result when the run is repeated. Functions that depend on the order of
+            records, such as `first`, are not refused.
 
-            Timers are a state: their query gives all timers that the called groups keep. Pending
-            ones are read by `FROM wake CROSS JOIN run WHERE at > time`; the others are due.
+            Timers are a state: their query gives all timers that the called groups keep.
+            Pending timers are `FROM wake CROSS JOIN run WHERE at > time`; the others are due.
 
-            The query of a kept state (`keep=True`) gives the records that are put. One more, such
-            as `"orders.delete"`, gives keys: the columns of the stage's key and of the second key.
-            Their records are deleted, unless the same epoch puts them. All others stay. FROM names
-            all records of the called groups; without it, none is read but those that are put or
-            deleted. `<state>_of_<input>`, such as `items_of_orders`, names only the records with
-            the key and the second key of some record of the input, which are found by the index;
-            the input has the columns of the second key, with the same types.
+            The query of a kept state (`keep=True`) gives the records that are put. Another
+            query, such as `"orders.delete"`, gives keys: the columns of the stage's key and of
+            the second key. Their records are deleted, unless the same epoch puts them. All
+            others stay. FROM names all records of the called groups; without it, only records
+            that are put or deleted are read. `<state>_of_<input>`, such as `items_of_orders`,
+            names only the records with the key and the second key of some record of the input,
+            which are found by the index; the input has the columns of the second key, with the
+            same types.
     """
 
     form: ClassVar[Form] = "sql"
@@ -177,9 +182,10 @@ class TranslateSql(Declared):
                 queries.
             out: One function per output and state, by name. It takes a DataFrame with the
                 declared columns and types. A state function takes all records that the called
-                groups keep, and none of other groups; that of a kept state takes records that are
-                put, and has `delete`, which takes keys. A group is called if some input has a
-                record of it, or a timer of it is due; with outer grouping, also if it has state.
+                groups keep, and none of other groups. The function of a kept state takes
+                records that are put, and has `delete`, which takes keys. A group is called if
+                some input has a record of it, or a timer of it is due; with outer grouping,
+                also if it has state.
         """
         for name, text in self.queries.items():
             frame, (flow, _, verb) = frames.sql(text), name.partition(".")

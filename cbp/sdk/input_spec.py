@@ -130,7 +130,7 @@ def _merge_problem(schema: Schema, columns: Mapping[str, str], key: Sequence[str
                 "(BIGINT), such as millionths, or leave it to translate (math.fsum)"
             )
         if kind not in (_SUMMED if how == "sum" else _ORDERED):
-            return f"{name!r} is {schema[name].type}, of which there is no {how!r}; use a function"
+            return f"{name!r} is {schema[name].type}, which has no {how!r}; use a function"
     nested = next((one for one in schema.fields if one.type.arguments), None)
     if nested is not None:
         return f"{nested.name!r} is {nested.type}, which is not compared here; use a function"

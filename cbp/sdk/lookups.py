@@ -23,13 +23,13 @@ CodedMessage = tuple[str, str]
 
 @dataclass(frozen=True)
 class Lookup:
-    """A view or a state of another stage, whose records of a group are given to its call.
+    """A view or a state of another stage; a called group reads the records of its key.
 
         customers = Lookup("customer STRING, name STRING, country STRING", by="customer")
 
     It is wired like an input, to a view or a state of the dataflow: `customers=keep.current`, in a
-    document `inputs: {customers: keep.current}`. But it brings no increments: no group is called
-    for it, nothing waits for it, and only the records of the called groups are read, by the
+    document `inputs: {customers: keep.current}`. But it brings no increments: it calls no
+    group, no run waits for it, and only the records of the called groups are read, by the
     table's own index.
 
         for customer in group.customers: ...        # its records, any number of times
@@ -41,22 +41,22 @@ class Lookup:
         group.orders.get(id=7)                      # the record, or None
         group.orders.range(id=(1, 10))              # in order; reverse=True: from the last on
 
-    With `by=()` every group is given all records, such as settings. They are read once per task,
-    so there are some thousands at most.
+    With `by=()` every group gets all records, such as settings. They are read once per task, so
+    use it for at most some thousand records.
 
     A run sees the table as of the newest epoch that it shows when the run begins. The run's own
-    record names that epoch, so that `cbp verify` reads the same. A later change, a correction or a
-    roll-back of the table does not change what was looked up: with `wake=True` the groups whose
-    records change are called again. It needs a view. `group.<name>_changes` then has the changes
-    of the group, as `Input(..., changes="signed")` gives them: the columns of the look-up,
-    `change_type` and `sign`.
+    record names that epoch, so that `cbp verify` reads the same. A later change, a correction
+    or a roll-back of the table does not change earlier results. With `wake=True` the groups
+    whose records change are called again; this needs a view. `group.<name>_changes` then has
+    the changes of the group, as with `Input(..., changes="signed")`: the columns of the
+    look-up, `change_type` and `sign`.
 
     Args:
         schema: DDL; the table can have more columns.
         by: The columns, separated by commas, that hold the key: those of the table's key, with
             the types of the stage's key. `()` gives every group all records.
-        key: Columns that name a record, as the table declares them: those of `by`, and others.
-        wake: Whether groups are called when their records changed.
+        key: Columns that identify a record, as declared by the table: those of `by`, and others.
+        wake: Whether groups are called when their records change.
     """
 
     schema: str
@@ -70,7 +70,7 @@ def _columns(value: Any) -> tuple[str, ...]:
 
 
 def lookup_spec(name: str, declared: Lookup, schema: Schema) -> LookupSpec:
-    """Return the plain values of a declaration that was checked."""
+    """Return the plain values of a checked declaration."""
     return LookupSpec(name, schema, _columns(declared.by), _columns(declared.key), declared.wake)
 
 
@@ -109,6 +109,6 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
 
 
 def changes_input(spec: LookupSpec) -> InputSpec:
-    """Return the input that reads the changes of a table, so that they call its groups."""
+    """Return the input that reads the changes of a looked-up table, so that they call groups."""
     name, schema = CHANGES_OF.format(spec.name), changes_schema(spec.schema)
     return InputSpec(name, schema, spec.by, changes="signed")

@@ -36,7 +36,7 @@ class OptionReader:
     def columns(
         self, name: str, option: str, value: str | Computed | None, schema: Schema
     ) -> tuple[str, ...] | Computed | None:
-        """Return the columns that an option names, in its order; `by(...)` is returned as it is."""
+        """Return the columns that an option names, in order; a `by(...)` is returned unchanged."""
         if value is None or isinstance(value, Computed):
             return value
         if not isinstance(cast(object, value), str):

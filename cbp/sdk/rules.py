@@ -20,7 +20,7 @@ _NESTED = "rule"
 
 
 def read_rule(value: Any, where: str) -> RunnableSpec | None:
-    """Return the rule of a document, or `None` if it leaves the choice to the translator.
+    """Return the rule in a document; `None` if the document leaves it to the translator.
 
     Args:
         value: `None`, the name of a rule, or a mapping from one name to its arguments.

@@ -170,7 +170,7 @@ def view_mistakes(
 
     Args:
         schema: The view's columns.
-        key: The columns that name a record; `None` for a bag, in which no column names one.
+        key: The columns that identify a record; `None` for a bag, which has no key.
         route: The columns that hold the stage's key.
     """
     for column in schema.names:

@@ -32,7 +32,7 @@ def reads_run(stage: object) -> bool:
 def names_attribute(stage: object, name: str) -> bool:
     """Return whether a method of a translator, or a function on it, names such an attribute.
 
-    As in `out.<state>.remote`, or `out.note`.
+    For example `remote` in `out.<state>.remote`, or `note` in `out.note`.
     """
     return any(name in one.co_names for f in _functions(stage) for one in nested(f.__code__))
 

@@ -105,9 +105,9 @@ class Translate(Declared):
     `key=None` and this one record, and all other inputs and all states are empty. State that it
     emits belongs to the keys in the emitted records.
 
-    `runnable` decides when the stage runs, and on what. It is a rule, such as
+    `runnable` decides when the stage runs, and which increments it reads. It is a rule, such as
     `runnable = Align()`, or a method `runnable(self, connectors, memo) -> Decision`. The default
-    is `RunAny()` if there is a `Loopback`, else `RunAll()`.
+    is `RunAny()` if there is a `Loopback`, and otherwise `RunAll()`.
 
     Attributes:
         key: DDL of the group's key, such as `"site STRING"`. Default: the columns by which the
@@ -121,12 +121,12 @@ class Translate(Declared):
         Args:
             key: The group's key, with a field per key column; `None` for a single record.
             group: One iterator of records per input and state, by name. Iterators can be read in
-                any order, once or not at all, since a group can exceed memory. Reading one again
-                after its end, or in two loops at once, fails (`input_read_twice`); to do that,
-                keep `list(group.<name>)`. An iterator has no truth value: `if group.<name>`
-                fails. `group.run` is the run: its `epoch`, its recorded `time` (in UTC) and
-                `frame("<input>")`, the label of the frame that it reads
-                (`cbp.model.dataflow.run_context`). Read it in a method of the class.
+                any order, once or not at all, since a group can exceed memory. Reading an
+                iterator again after its end, or in two loops at once, fails
+                (`input_read_twice`); keep `list(group.<name>)` instead. An iterator has no
+                truth value: `if group.<name>` fails. `group.run` is the run: its `epoch`, its
+                recorded `time` (in UTC) and `frame("<input>")`, the label of the frame that it
+                reads (`cbp.model.dataflow.run_context`). Read it in a method of the class.
             out: One function per output, loopback and state, by name. It takes the columns by
                 keyword, or a record by `out.name(*record)`. `out.<state>.remote(...)` writes
                 state of another key. With multicast there is also `associate(key, address)`; see

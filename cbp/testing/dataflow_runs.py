@@ -28,9 +28,9 @@ def run_dataflow(
 ) -> Result:
     """Run a whole dataflow; the n-th increments of all sources arrive at the same time.
 
-    Each increment is like a file with its own name. As in the service, an increment is left
-    out if its source says `duplicates: skip` or `quarantine` and an earlier increment of that
-    source had the same records in the same order.
+    Each increment is like a file with its own name. As in the service, an increment is left out
+    if its source declares `duplicates: skip` or `quarantine` and an earlier increment of that
+    source has the same records in the same order.
 
     Args:
         dataflow: From a builder or a document.
@@ -41,9 +41,9 @@ def run_dataflow(
         parts_of: Cuts the records of a group into parts. A combiner is called once for each
             part of two or more records. Default: one part with all records.
         progress: Whether to show a progress bar over the increments, in a terminal or a notebook.
-        times: What `group.run.time` says, aware and rising: the n-th time to the runs after the
-            n-th increments. Times beyond the last increment are steps without input; increments
-            beyond the last time keep it. Default: 1970 for all runs.
+        times: Values of `group.run.time`, aware and rising: the n-th is the time of runs after
+            the n-th increments. Times beyond the last increment are steps without input;
+            increments beyond the last time use the last one. Default: 1970 for all runs.
 
     Returns:
         Outputs by flow (`stage.output`), state by `stage.state`.
@@ -102,7 +102,7 @@ def run_accepted(
 def accepted(
     dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
 ) -> dict[str, list[list[Any] | None]]:
-    """Return the increments that a dataflow takes in: one that is a repetition becomes `None`.
+    """Return the increments that a dataflow takes in; a repetition becomes `None`.
 
     Args:
         dataflow, increments: See `run_dataflow`.

@@ -47,9 +47,8 @@ class Result:
     def last(self, output: str) -> dict[Any, Any]:
         """Return the last record per declared key, as an updated view shows it.
 
-        That is the last one, or the greatest by `latest_by`.
-
-        Keys and values are tuples of their columns, or the bare value if there is one column.
+        With `latest_by` it is the greatest record. Keys and values are tuples of their columns,
+        or the bare value if there is one column.
 
         Raises:
             NotFoundError: There is no such output.

@@ -37,14 +37,14 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     combiners over parts of them. The result must be the same each time.
 
     The batch has the last table of each look-up. With `wake=True` all tables come before all input
-    and again after it. Without it, a group keeps what it found when it was called, so the result
-    depends on when a table changes: then a table may come with the first epoch, and with no other.
+    and again after it. Without it, a group keeps the records that it found when it was called,
+    so the result depends on when a table changes. Then only the first epoch may have a table.
 
-    A dataflow is also given its sources one after the other, forwards and backwards. A source
+    A dataflow also gets its sources one after the other, forwards and backwards. A source
     without an increment, where another one has one, gets an empty one, so that stages that wait for
-    all inputs run. Left out are messages, and what depends on the split by its declarations:
-    histories, outputs without a key or a sign that follow a view, and all tables after a rule or a
-    look-up that reads what happens to be there.
+    all inputs run. The check leaves out messages, and tables that depend on the split by
+    declaration: histories, outputs without a key or a sign that follow a view, and all tables
+    downstream of a rule or a look-up whose reads depend on timing.
 
     Args:
         checked: A translator, as in `run_epochs`; or a dataflow, as in `run_dataflow`.
@@ -57,7 +57,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
 
     Raises:
         DefinitionError: `lookup_unwoken`: a table changes, and its look-up calls no groups.
-        ValueError: Nothing of the dataflow can be compared under two splits.
+        ValueError: No table of the dataflow can be compared under two splits.
         AssertionError: Results differ. Names the first state or output that differs, and where.
     """
     if isinstance(checked, Dataflow):
@@ -90,7 +90,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
 
 
 def check_any_order(checked: Author, epochs: Any) -> Result:
-    """Check the promise `any_order: true` of a stage: its result depends on the records alone.
+    """Check the promise `any_order: true` of a stage: its result depends only on the records.
 
     Besides what `check_split` checks, the records are given in other orders: backwards, and
     shuffled three times, each as one batch and in epochs of one record.
@@ -149,8 +149,8 @@ def _check_dataflow(
     for how, parts_of in _ways(inputs).items():
         compare(how, run_accepted(dataflow, one, parts_of=parts_of))
     count = format_count(rounds, "increment")
-    compare(f"{count} one by one", run_accepted(dataflow, split))
-    compare(f"{count} all at once", run_accepted(dataflow, split, at_once=True))
+    compare(f"{count}, applied one by one", run_accepted(dataflow, split))
+    compare(f"{count}, all waiting at once", run_accepted(dataflow, split, at_once=True))
     for order in (list(together), list(together)[::-1]) if len(together) > 1 else ():
         apart = {
             source: [together[source] if source == turn else [] for turn in order]
@@ -180,7 +180,7 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
 
 
 def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
-    """Return in which ways combiners are called for a batch once more, by name."""
+    """Return the ways in which a batch is combined again, by name."""
     dice = random.Random(7)
     ways: dict[str, _Parts] = {"the same once more": _apart, "combined as a whole": whole}
     if any(input_.combine for input_ in inputs):

@@ -54,15 +54,15 @@ def run_epochs(
         epochs: For each epoch the records of the only input; or, with several inputs, a
             dict from input to records (an input left out gets an empty increment). A
             record is a dict by column, a tuple, or the bare value of a single column. The name
-            of a look-up has the whole of its table from this epoch on.
+            of a look-up maps to its whole table from this epoch on.
         at_once: If true, all increments arrive before the first run, so that input and the
             messages of loopbacks mix. If false, each increment arrives once the stage has
             nothing left to do.
         close: Whether a close follows the last increment, so that framed inputs read it.
         parts_of: As in `run_dataflow`.
         times: As in `run_dataflow`.
-        lookups: Maps look-ups to the records of their tables before the first epoch; a table that
-            is not given has none.
+        lookups: Maps look-ups to the records of their tables before the first epoch; other
+            tables are empty.
 
     Returns:
         Outputs and state by their declared names. The stage is named `stage` in the figures.
@@ -88,7 +88,7 @@ def increments_of(
 
     Raises:
         NotFoundError: There is no such input or look-up.
-        TypeError: An epoch does not say which input its records are of.
+        TypeError: An epoch does not name the input of its records.
     """
     by_name = {one.name: one for one in spec.lookups}
     for name in lookups:
@@ -113,7 +113,7 @@ def by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
 
     Raises:
         NotFoundError: There is no such input or look-up.
-        TypeError: It does not say which input its records are of.
+        TypeError: The epoch does not name the input of its records.
     """
     names = outside(spec)
     if not isinstance(epoch, Mapping):

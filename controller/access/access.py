@@ -71,7 +71,7 @@ class Access:
     def do_due_work(self) -> None:
         """Write counts of refused requests, store held sign-ins, remove expired ones, if due.
 
-        Called often; a failure is logged, and tried again at the next time.
+        Called often; a failure is logged, and retried at the next call.
         """
         now = self._monotonic()
         try:

@@ -56,7 +56,7 @@ class Audit:
 
     @property
     def unstored(self) -> int:
-        """Entries that the store did not take since the start; only the log has them."""
+        """Entries since the start that could not be stored; only the log has them."""
         with self._lock:
             return self._unstored
 
@@ -97,7 +97,7 @@ class Audit:
             contextvars.Context().run(_write_line, entry)
 
     def list(self, chosen: AuditFilter, *, cursor: str | None, limit: int) -> Page[AuditRecord]:
-        """List entries, newest first; refusals that this process counted are written before."""
+        """List entries, newest first; first stores the refusals that this process has counted."""
         self.flush()
         return self._store.audit(chosen, cursor=cursor, limit=limit)
 

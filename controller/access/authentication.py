@@ -40,13 +40,13 @@ class Authentication:
     """Returns the caller of a token or a session; see the module header.
 
     Args:
-        held: The sessions for which the store had no room.
+        held: The sessions that could not be stored.
         token: The token of the token file; only its digest is kept.
         identify_foreign: Returns the caller of a token of the identity provider; `None` if there is
             no provider.
 
     Attributes:
-        on_forget: Called when a token or a session was ended, before that is answered.
+        on_forget: Called when a token or a session was ended, before the request is answered.
     """
 
     def __init__(
@@ -76,21 +76,21 @@ class Authentication:
         return Identity(scope=Scope.ADMIN, mark=mark_of(self._digest))
 
     def recall_token(self, token: str) -> Identity | None:
-        """Return the caller of a token if the token file or memory has it; `None`: look it up."""
+        """Return the caller of a token, from the token file or memory; `None` if not found."""
         sha256 = digest(token)
         if hmac.compare_digest(sha256, self._digest):
             return self.admin
         return self._recall(sha256, of_session=False)
 
     def recall_session(self, cookie: str) -> Identity | None:
-        """Return the caller of a session if it is remembered; `None`: look it up."""
+        """Return the caller of a session from memory; `None` if it is not remembered."""
         return self._recall(digest(cookie), of_session=True)
 
     def identify_token(self, token: str, *, note_use: bool = True) -> Identity:
         """Return the caller that has a token.
 
         Args:
-            note_use: Whether this is a use of the token, and not only a question.
+            note_use: Whether to record this as a use of the token.
 
         Raises `UnauthenticatedError`, `OperatingError`.
         """
@@ -127,11 +127,11 @@ class Authentication:
         """Return the caller that has a session.
 
         Args:
-            note_use: Whether this is a use of the session, which makes it last longer.
+            note_use: Whether to record this as a use of the session, which prolongs it.
 
         Raises:
-            UnauthenticatedError: If the session is unknown, or has ended: by time, by hand, or with
-                its token.
+            UnauthenticatedError: If the session is unknown, or has ended: it expired, or it or
+                its token was ended.
             OperatingError: If the store does not answer.
         """
         changes = self._changes
@@ -153,7 +153,7 @@ class Authentication:
         return self._remember(sha256, caller, changes)
 
     def forget(self) -> None:
-        """Look everything up again: a token or a session was ended."""
+        """Forget all remembered callers, because a token or a session was ended."""
         with self._lock:
             self._changes += 1
             self._remembered.clear()

@@ -63,7 +63,7 @@ class OidcPackagesMissingError(OperatingError):
 
 
 class ScopeTooLowError(CbpError):
-    """The caller is known, and may not do this."""
+    """The caller is known, but its scope does not allow this."""
 
     code = "scope_too_low"
 
@@ -79,7 +79,7 @@ class ScopeTooLowError(CbpError):
 
 
 class DataflowNotGrantedError(CbpError):
-    """The caller's token is limited to some dataflows, and this is about others."""
+    """The caller's token is limited to some dataflows, and the request concerns others."""
 
     code = "dataflow_not_granted"
 
@@ -118,7 +118,7 @@ class TooManyAttemptsError(CbpError):
 
 
 class TooManyRequestsError(CbpError):
-    """A caller has sent more requests than it may in this time."""
+    """A caller has exceeded its rate of requests."""
 
     code = "too_many_requests"
     retryable = True

@@ -43,7 +43,7 @@ class HeldSignIns:
             return self._codes.pop(sha256, None)
 
     def drop_codes(self) -> None:
-        """Forget all codes: a token was ended, and they may be of that token."""
+        """Forget all codes, because a token was ended that may have made them."""
         with self._lock:
             self._codes.clear()
 
@@ -85,7 +85,7 @@ class HeldSignIns:
         """Store the held sessions, oldest first, and hold them no longer.
 
         Args:
-            store: Stores a session; what it raises ends the move, and the rest stays held.
+            store: Stores a session; if it raises, the move ends, and the rest stays held.
             end: Ends a stored session that was ended here while it was being stored.
         """
         for session in reversed(self.sessions()):

@@ -34,12 +34,12 @@ class Identity:
     expires_at: datetime | None = None
 
     def may_touch(self, dataflow: str | None) -> bool:
-        """Return whether its token allows a dataflow; `None` asks for all dataflows, or several."""
+        """Return whether its token allows a dataflow; `None` stands for several dataflows."""
         return self.dataflows is None or dataflow in self.dataflows
 
     @property
     def actor(self) -> str:
-        """Whose credential it is, for records: `token-file`, `token:NAME` or `oidc:SUBJECT`."""
+        """Owner of the credential, for records: `token-file`, `token:NAME` or `oidc:SUBJECT`."""
         if self.subject:
             return f"oidc:{self.subject}"
         return f"token:{self.token}" if self.token else TOKEN_FILE

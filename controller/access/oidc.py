@@ -60,7 +60,7 @@ def provider_tokens(
     """Return the checker of tokens of the configured provider; `None` if there is none.
 
     Raises:
-        OidcPackagesMissingError: If what checks signatures is not installed.
+        OidcPackagesMissingError: If the packages that check signatures are not installed.
     """
     if not settings.oidc_issuer:
         return None
@@ -79,7 +79,7 @@ def provider_tokens(
 
 
 class ProviderTokens:
-    """Checks tokens of one provider; `settings`: issuer, audience, and meaning of claims."""
+    """Checks tokens of one provider; `settings` has issuer, audience, and meaning of claims."""
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
         self._settings, self._keys = settings, keys
@@ -88,8 +88,8 @@ class ProviderTokens:
         """Return the caller that has a token.
 
         Raises:
-            UnauthenticatedError: If the provider did not issue it for this service, or it
-                allows nothing here.
+            UnauthenticatedError: If the provider did not issue the token for this service, or
+                if it grants no scope here.
             IdentityProviderError: If the provider's keys cannot be read.
         """
         claims = self._verified(token)
@@ -226,11 +226,11 @@ _log = structlog.get_logger(__name__)
 
 
 class SigningKeys(Generic[K]):
-    """Keys by their names.
+    """The provider's signing keys, by name.
 
     Args:
-        fetch: Asks the provider.
-        load: Makes a key of its description; returns `None` for one that signs nothing here.
+        fetch: Fetches the keys from the provider.
+        load: Makes a key from its description; returns `None` for a key that cannot sign tokens.
     """
 
     def __init__(

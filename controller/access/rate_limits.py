@@ -24,7 +24,7 @@ class Attempts:
         self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Raise `TooManyAttemptsError` if an address has sent too many; also for a right one."""
+        """Raise `TooManyAttemptsError` after too many wrong attempts, even for a correct one."""
         with self._lock:
             end, wrong = self._windows.get(address, (0.0, 0))
         left = end - self._monotonic()
@@ -61,7 +61,7 @@ class RequestRates:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, actor: str) -> None:
-        """Count a request; raise `TooManyRequestsError` if it is one too many."""
+        """Count a request; raise `TooManyRequestsError` beyond the limit."""
         if not self._per_second:
             return
         now, most = self._monotonic(), self._per_second * BURST_SECONDS

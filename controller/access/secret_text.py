@@ -39,7 +39,7 @@ class NewToken:
 
     @classmethod
     def make(cls) -> NewToken:
-        """Return a token of 256 random bits behind a prefix that may be shown."""
+        """Return a token of 256 random bits after a prefix that may be shown."""
         prefix = TOKEN_START + new_id()
         text = f"{prefix}_{new_secret()}"
         return cls(text, prefix, digest(text))
@@ -65,7 +65,7 @@ def digest(text: str) -> str:
 
 
 def mark_of(sha256: str) -> str:
-    """Return the beginning of a digest, which differs between a secret and its successor."""
+    """Return the beginning of a digest, which distinguishes a secret from its successor."""
     return sha256[:MARK_LENGTH]
 
 

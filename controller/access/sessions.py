@@ -37,7 +37,7 @@ class SessionLimits:
 
 
 class Sessions:
-    """See the module header; `on_change`: called after a session was ended."""
+    """See the module header; `on_change` is called after a session was ended."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Sessions:
             scope: What the session may do; `None` means what the caller may do.
 
         Returns:
-            The code, which is kept nowhere else, and what is kept of it.
+            The code, which is stored nowhere, and its stored record.
 
         Raises:
-            ScopeTooLowError: If the caller itself may do less.
+            ScopeTooLowError: If the caller itself has a lower scope.
             TokenNeededError: If the caller is a session, or limited to dataflows.
         """
         scope = scope or caller.scope
@@ -91,7 +91,7 @@ class Sessions:
         """Begin a session from a code that was taken, or from a token that was checked.
 
         Returns:
-            The value of the cookie, which is kept nowhere else, and the session.
+            The value of the cookie, which is stored nowhere, and the session.
 
         Raises `TokenNeededError`.
         """
@@ -121,8 +121,8 @@ class Sessions:
 
         Raises:
             CodeRefusedError: If it is not valid.
-            DiskFullError: If it was stored, and there is no room to note that it is used up. A
-                new code helps, which is held, or a token.
+            DiskFullError: If the code was stored, and the disk has no space to mark it as used.
+                Sign in with a new code, which is held in memory, or with a token.
         """
         sha256 = digest(code)
         record = self._held.take_code(sha256) or self._store.take_code(sha256)
@@ -133,7 +133,7 @@ class Sessions:
     def list(self, *, cursor: str | None, limit: int) -> Page[SessionRecord]:
         """List sessions, newest first; some may have ended since the last upkeep.
 
-        The first page begins with those that are held, beyond `limit`.
+        The first page begins with held sessions, in addition to `limit`.
         """
         stored = self._store.sessions(cursor=cursor, limit=limit)
         held = self._held.sessions() if cursor is None else []

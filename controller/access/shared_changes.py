@@ -15,10 +15,10 @@ _BYTES = 8
 
 
 class SharedChanges:
-    """The count, in memory that is shared by a file descriptor.
+    """Counts ended credentials, in memory that processes share by a file descriptor.
 
     Args:
-        descriptor: Of the shared memory; it is closed here.
+        descriptor: Descriptor of the shared memory; it is closed here.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -36,9 +36,9 @@ class SharedChanges:
 
     @property
     def count(self) -> int:
-        """How often something was ended."""
+        """Number of times that a token or a session was ended."""
         return int.from_bytes(self._memory[:_BYTES], "little")
 
     def note(self) -> None:
-        """Count once more; only one process calls this, under a lock of its own."""
+        """Increase the count; only one process calls this, under its own lock."""
         self._memory[:_BYTES] = (self.count + 1).to_bytes(_BYTES, "little")

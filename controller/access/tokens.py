@@ -23,7 +23,7 @@ class Tokens:
     """See the module header.
 
     Args:
-        now: The machine's clock: an expiry is a date of the calendar.
+        now: The machine's clock, since an expiry is a calendar date.
         on_change: Called after a token was rotated or revoked.
     """
 

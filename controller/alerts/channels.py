@@ -33,7 +33,7 @@ _SUBJECT_MAX = 150
 
 
 class Channel(Protocol):
-    """A way to people.
+    """Sends notices to people.
 
     Attributes:
         name: Shown in listings; has no secret.

@@ -45,7 +45,7 @@ class Alert:
     Attributes:
         dataflow: `""` if it is about the service itself.
         key: Two alerts with one key are the same; the later one has newer words.
-        size: Rises if it gets worse: a larger one is sent again.
+        size: Rises as it gets worse; an alert whose size rises is sent again.
         summary: One sentence that says what happened.
     """
 

@@ -42,7 +42,7 @@ class DiskRoom:
     """One disk of the service.
 
     Attributes:
-        folders: What the service has there, such as `tables folder`.
+        folders: The service's folders on it, such as `tables folder`.
         path: The first of these folders.
         free_bytes: Room for this user; 0 if no further file can be made.
         writable: Whether files can be made there at all.
@@ -55,7 +55,7 @@ class DiskRoom:
 
     @property
     def state(self) -> Literal["ok", "low", "full", "read_only"]:
-        """What is to be said of it."""
+        """The state to report."""
         if not self.writable:
             return "read_only"
         if self.free_bytes < FULL_BYTES:
@@ -69,7 +69,7 @@ class DiskRoom:
 
     @property
     def words(self) -> str:
-        """What is wrong, and where; `""` if nothing is."""
+        """The problem and its place, in words; `""` if there is none."""
         holds = f"it holds the {', '.join(self.folders)}"
         free = f"{self.free_bytes / 10**6:,.0f} MB free"
         if self.state == "read_only":
@@ -94,10 +94,10 @@ class DiskRoom:
 
 @dataclass(eq=False)
 class TimedLooks:
-    """Looks at folders in threads; safe to use from several threads.
+    """Inspects folders in threads; safe to use from several threads.
 
-    A call raises what the look raises, and `TimeoutError` once it has hung for `seconds`, and at
-    once as long as it goes on hanging.
+    A call raises the errors of the inspection. It raises `TimeoutError` after `seconds`, and at
+    once while an earlier inspection still hangs.
     """
 
     look: Look

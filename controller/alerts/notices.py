@@ -23,11 +23,10 @@ class AlertLimits:
     """When alerts are sent.
 
     Attributes:
-        lag_seconds: Age of the oldest waiting increment from which a dataflow is late; 0 means
-            never.
-        hold_seconds: How long a warning must hold before it is sent. What is critical is sent at
-            once.
-        repeat_seconds: How long until an alert that goes on is sent again; 0 means never.
+        lag_seconds: Age of the oldest waiting increment at which a dataflow is late; 0 means never.
+        hold_seconds: How long a warning must hold before it is sent. Critical alerts are sent
+            at once.
+        repeat_seconds: Time after which a lasting alert is sent again; 0 means never.
     """
 
     lag_seconds: float = 900.0
@@ -49,7 +48,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class NoticeBook:
     """The memory of `decide`: the firing alerts, by key, and when each was sent."""
 
     standing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
@@ -57,26 +56,26 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to send."""
+    """A message about an alert."""
 
     status: Literal["firing", "resolved", "test"]
     alert: Alert
     since: datetime
 
 
-def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
+def observe(book: NoticeBook, alerts: Iterable[Alert], now: datetime) -> NoticeBook:
     """Return which alerts hold, and since when; nothing is sent."""
     standing: dict[str, Standing] = {}
     for alert in alerts:
         before = book.standing.get(alert.key)
         since, sent_at = (now, None) if before is None else (before.since, before.sent_at)
         standing[alert.key] = Standing(alert, since, sent_at)
-    return Book(MappingProxyType(standing))
+    return NoticeBook(MappingProxyType(standing))
 
 
 def decide(
-    book: Book, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
-) -> tuple[Book, tuple[Notice, ...]]:
+    book: NoticeBook, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
+) -> tuple[NoticeBook, tuple[Notice, ...]]:
     """Return the alerts to remember, and the notices to send now."""
     standing = dict(observe(book, alerts, now).standing)
     notices: list[Notice] = []
@@ -87,7 +86,7 @@ def decide(
     for key, one in book.standing.items():
         if key not in standing and one.sent_at is not None:
             notices.append(Notice("resolved", one.alert, one.since))
-    return Book(MappingProxyType(standing)), tuple(notices)
+    return NoticeBook(MappingProxyType(standing)), tuple(notices)
 
 
 def _is_due(one: Standing, before: Standing | None, now: datetime, limits: AlertLimits) -> bool:

@@ -19,7 +19,7 @@ import structlog
 from cbp.clock import MACHINE
 from controller.alerts.channels import Channel
 from controller.alerts.conditions import Alert, DataflowHealth, alerts_of
-from controller.alerts.notices import AlertLimits, Book, Notice, Standing, decide, observe
+from controller.alerts.notices import AlertLimits, Notice, NoticeBook, Standing, decide, observe
 
 LOOK_SECONDS = 30.0
 PAUSES_PER_LOOK = 20
@@ -32,10 +32,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One try to send.
+    """One attempt to send.
 
     Attributes:
-        error: Why it failed; `None` if it was sent.
+        error: Why it failed; `None` if it succeeded.
     """
 
     at: datetime
@@ -62,14 +62,14 @@ class AlertWatch:
         self._health, self._others, self._leads = health, others, leads
         self.channels, self._limits, self._clock = tuple(channels), limits, clock
         self._lock = threading.Lock()
-        self._book = Book()
+        self._book = NoticeBook()
         self._unsent: dict[str, deque[Notice]] = {
             channel.name: deque(maxlen=UNSENT_MAX) for channel in self.channels
         }
         self._deliveries: deque[Delivery] = deque(maxlen=DELIVERIES_MAX)
 
     def watch(self, stopped: threading.Event) -> None:
-        """Look until the event is set; to be called in a thread of its own."""
+        """Check again and again until the event is set; to be called in a separate thread."""
         pause = LOOK_SECONDS
         while not stopped.wait(pause):
             begun = self._seconds()
@@ -83,7 +83,7 @@ class AlertWatch:
     def look(self) -> None:
         """Check once, and send due notices."""
         if not self._leads():
-            self._book = Book()
+            self._book = NoticeBook()
             return
         alerts = self._alerts()
         with self._lock:
@@ -102,7 +102,7 @@ class AlertWatch:
         return [self._deliver(channel, [notice]) for channel in self.channels]
 
     def standing(self) -> list[Standing]:
-        """Look again, and return the firing alerts, longest first; sends nothing.
+        """Check again, and return the firing alerts, longest first; sends nothing.
 
         An instance that follows returns none.
         """

@@ -108,7 +108,7 @@ def _own_folders(settings: Settings) -> tuple[Path, ...]:
 
 
 def refused_places(settings: Settings) -> Callable[[Dataflow], Iterator[Mistake]]:
-    """Return a finder of paths in a document that the settings do not allow."""
+    """Return a function that finds paths in a document that the settings do not allow."""
     sinks, tables = sink_places_for(settings), tables_for(settings)
     locations = AllowedLocations(settings.source_locations)
 
@@ -121,7 +121,7 @@ def refused_places(settings: Settings) -> Callable[[Dataflow], Iterator[Mistake]
 
 
 def sink_places_for(settings: Settings) -> SinkPlaces:
-    """Return where sinks may write and post to."""
+    """Return the places to which sinks may write and post."""
     return SinkPlaces(settings.sink_roots, settings.sink_secrets, _own_folders(settings))
 
 

@@ -87,8 +87,8 @@ class LeaderDuties:
     """Begins with `begin`, and ends with `end` and `wait`; may begin again.
 
     Args:
-        on_columns: Called with a dataflow, what a file brought, and the version, after columns
-            joined the schema of a source.
+        on_columns: Called with a dataflow, the added columns of a file, and the version, after
+            columns were added to the schema of a source.
     """
 
     def __init__(
@@ -150,12 +150,12 @@ class LeaderDuties:
             scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def wait(self, timeout: float) -> bool:
-        """Wait `timeout` seconds for the reading of files; return whether none is under way."""
+        """Wait up to `timeout` seconds for files being read; return whether none is left."""
         until = self._seconds() + timeout
         return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 
     def bring_forward(self) -> None:
-        """Bring forward work that the scheduler would do too late, as its clock was set back."""
+        """Bring forward work that the scheduler would do too late, since the clock was set back."""
         now = self._now()
         if now < self._seen_at:
             self._listings.begin()  # instead of the timers of files
@@ -166,7 +166,7 @@ class LeaderDuties:
     def watch(self) -> None:
         """Bring the next listing forward at each hint of the file system, until a stop.
 
-        A watch that fails is begun again. Hints are lost meanwhile, so a listing follows each
+        A watch that fails is restarted. Hints are lost meanwhile, so a listing follows each
         failure.
         """
         failures, logged = 0, ""
@@ -184,7 +184,7 @@ class LeaderDuties:
             self._scan_soon(self._scanned())
 
     def forget_events(self) -> None:
-        """Remove events beyond their number or their age; a failure is logged."""
+        """Remove events beyond the limits of number or age; a failure is logged."""
         age_ms = int(self._settings.events_hours * 3_600_000)
         before_ms = int(self._now().timestamp() * 1000) - age_ms
         try:
@@ -194,7 +194,7 @@ class LeaderDuties:
             _log.warning("events.not_forgotten", error=error.as_dict())
 
     def prune_logs(self) -> None:
-        """Remove the oldest logs of runs beyond their bounds; a failure is logged."""
+        """Remove the oldest logs of runs beyond the limits; a failure is logged."""
         try:
             self._run_logs.prune(self._now().timestamp())
         except OSError as error:
@@ -390,7 +390,7 @@ class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
 
 
 class DueListings:
-    """Remembers listings; safe to use from several threads."""
+    """Remembers which listings are due; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -418,7 +418,7 @@ class DueListings:
                 self._polled.discard(name)
 
     def due(self, revisions: Mapping[str, int], held: Collection[str]) -> list[str]:
-        """Return the dataflows to list now, by name; those that are held are listed later."""
+        """Return the dataflows to list now, by name; held dataflows are listed later."""
         with self._lock:
             turn = next_in_turn(list(revisions), self._turn)
             self._turn = turn[-1] if turn else ""
@@ -431,7 +431,7 @@ class DueListings:
 
 
 class Rounds:
-    """Hands the work of dataflows to threads; safe to use from several threads."""
+    """Runs the work of dataflows in threads; safe to use from several threads."""
 
     def __init__(
         self,
@@ -450,9 +450,10 @@ class Rounds:
         self._stopping = False
 
     def ask(self, dataflows: Iterable[str]) -> None:
-        """Queue work for these dataflows, after those that wait; returns at once.
+        """Queue work for these dataflows, after waiting ones; returns at once.
 
-        A dataflow whose work is running is queued once more: something may have arrived since.
+        A dataflow whose work is running is queued once more, since something may have arrived
+        meanwhile.
         """
         with self._changed:
             if self._stopping:

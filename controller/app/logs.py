@@ -26,11 +26,11 @@ _INTERNAL_FIELDS = frozenset({"_record", "_from_structlog", "exc_info"})
 def configure_logging(settings: Settings) -> None:
     """Send the logs of this process to stderr, one JSON object or one line per entry.
 
-    Every entry has `event`, `level` and `timestamp` (UTC); those of a run also `dataflow`, `stage`,
-    `epoch` and `run`, and those of a request `request`, with `actor` and `session` of its caller if
-    it has a credential. Entries of runs are also kept in
-    files (`controller.run_logs`). Secrets are masked, in either form, and in every error of this
-    process: what is logged about one is stored and listed, too.
+    Every entry has `event`, `level` and `timestamp` (UTC). Entries of a run also have
+    `dataflow`, `stage`, `epoch` and `run`. Entries of a request have `request`, and with a
+    credential also `actor` and `session`. Entries of runs are also kept in files
+    (`controller.run_logs`). Secrets are masked in both forms, and in every error of this
+    process, since errors are also stored and listed.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

@@ -74,7 +74,7 @@ class Service:
 
     Args:
         limits: Limits of the controller that are not settings.
-        seconds: Returns seconds that never go back: for the lease, the clock and a stop.
+        seconds: Returns seconds that never go back, for the lease, the clock and a stop.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class Service:
                 self._duties_lock.release()
 
     def warm(self) -> None:
-        """Keep a reader and a worker ready, so that files do not wait for them, until the stop.
+        """Until the stop, keep a reader and a worker ready, so that files do not wait for them.
 
         Returns at once. A process that ended is replaced within `WARM_SECONDS`.
         """
@@ -360,7 +360,7 @@ class Service:
         self.controller.wake()
 
     def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
-        """Write into the audit log which columns joined a schema without anybody's request."""
+        """Log columns that were added to a schema automatically in the audit log."""
         columns = ", ".join(added.columns)
         entry = AuditRecord(
             at=self.access.audit.now(),

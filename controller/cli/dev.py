@@ -122,10 +122,10 @@ def _say_json(line: str, style: str = "") -> None:
 
 
 class DevelopmentLoop:
-    """Registers what was saved, through REST; runs in a thread of its own.
+    """Registers saved files, through REST; runs in a separate thread.
 
     Args:
-        on_change: What becomes of the state of changed stages.
+        on_change: What to do with the state of changed stages.
         say: Prints one line; its second argument is `green`, `red` or `""`.
     """
 
@@ -144,7 +144,7 @@ class DevelopmentLoop:
         self._saved = SavedFiles(self._paths())
 
     def run(self) -> None:
-        """Register the documents, and then, forever, what is saved."""
+        """Register the documents, and then every file that is saved, forever."""
         pause = threading.Event()
         while not self._is_ready():
             pause.wait(LOOK_SECONDS)
@@ -160,7 +160,7 @@ class DevelopmentLoop:
             self.look()
 
     def look(self) -> None:
-        """Look at the files once, and register what was saved."""
+        """Check the files once, and register saved ones."""
         saved = self._saved.look(self._paths())
         for path in saved:
             if path in self._documents:
@@ -181,7 +181,7 @@ class DevelopmentLoop:
             self._refused.discard(path)
 
     def register(self, path: Path) -> bool:
-        """Register a document, or its new version; return that it was not refused as wrong."""
+        """Register a document, or its new version; return whether the document was valid."""
         document = path.read_bytes(), JSON_TYPE if path.suffix == ".json" else YAML_TYPE
         with self._connect() as client:
             name = client.validate(document).name
@@ -197,7 +197,7 @@ class DevelopmentLoop:
         return True
 
     def take_code(self, saved: str, quiet: bool = False) -> None:
-        """Give each dataflow whose code was saved a new version; `quiet`: say only what changes."""
+        """Give each dataflow whose code was saved a new version; `quiet` prints only changes."""
         with self._connect() as client:
             outcomes = [
                 self._tell(f"{saved}: {one.name}", self._take_code_of, client, saved, one.name)

@@ -40,8 +40,8 @@ class FilesRefusedError(OperatingError):
     """Dropped files went to quarantine.
 
     Args:
-        files: Refused file -> why.
-        items: What became of each of the files, also of those that were accepted.
+        files: Refused file -> reason.
+        items: The result for each file, including accepted ones.
     """
 
     code = "files_refused"

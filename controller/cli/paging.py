@@ -39,7 +39,7 @@ def read_pages(
         limit: The maximum number of rows, if the user gave one; `None` reads everything.
 
     Raises:
-        CbpError: What `read` raises; the pages before it are out.
+        CbpError: Errors of `read`; earlier pages were already yielded.
     """
     while True:
         page, cursor = read(cursor)
@@ -63,10 +63,10 @@ def print_csv(
 
     Args:
         path: The list, as the client takes it.
-        cursor: Name of the parameter of the cursor, and where the first page begins.
+        cursor: Name of the parameter of the cursor, and the cursor of the first page.
 
     Raises:
-        CbpError: The service refuses, or is not reached; the pages before are out.
+        CbpError: The service refuses, or is not reached; earlier pages were already printed.
     """
     name, begin = cursor
 

@@ -27,7 +27,7 @@ def new_progress(*columns: ProgressColumn, hidden: bool) -> Progress:
 
 @contextmanager
 def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Give a function that shows a job: its `step`, and `done` of `total`."""
+    """Yield a function that shows the progress of a job: its `step`, and `done` of `total`."""
     with new_progress(MofNCompleteColumn(), TimeElapsedColumn(), hidden=hidden) as progress:
         bar = progress.add_task("", total=None)
 

@@ -11,10 +11,10 @@ from controller.terminal import clock, print_text
 
 
 def print_input_reach(service: RestClient, dataflow: str, source: str = "") -> None:
-    """Print on stderr from when on input is kept, which corrections and rebuilds read.
+    """Print on stderr how far back input is kept, since corrections and rebuilds read it.
 
     Args:
-        source: The source that is corrected; `""` means all sources.
+        source: The corrected source; `""` means all sources.
     """
     for one in service.get("dataflows", dataflow, "reach")["sources"]:
         if one["increments"] and source in ("", one["source"]):

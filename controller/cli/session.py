@@ -101,7 +101,7 @@ class Waits:
     """How a command waits for the service.
 
     Attributes:
-        poll_seconds: Pause between two looks.
+        poll_seconds: Pause between two polls.
         patience_seconds: How long a file waits until another file of its name is taken in.
     """
 
@@ -183,7 +183,7 @@ def done(
     text: str,
     act: Callable[[Client], Answer | Mapping[str, Any]],
 ) -> None:
-    """Let the client act, and print the text, or with `--json` the answer."""
+    """Call the client, and print the text, or with `--json` the answer."""
     with session(context).client() as client:
         said = act(client)
     if as_json:
@@ -193,7 +193,7 @@ def done(
 
 
 def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the dataflows whose names begin so; none if the service does not answer at once."""
+    """Return the dataflows whose names begin with this; none if the service answers too slowly."""
     try:
         with session(context).connect(answer_seconds=COMPLETION_SECONDS) as service:
             items = service.get("dataflows")["items"]

@@ -24,7 +24,7 @@ Translators = Annotated[
 def project_here(settings: Settings) -> dict[str, Any]:
     """Return the project in the current folder, as a setting; nothing if there is none.
 
-    Not if its package is installed and allowed: its names would then be there twice.
+    Also nothing if its package is installed and allowed, since its names would occur twice.
     """
     here = Path.cwd()
     allowed = {canonical_name(package) for package in (*settings.allowed_packages, "cbp")}

@@ -32,7 +32,8 @@ class Copied:
     """A file in a drop folder.
 
     Attributes:
-        waited: Whether a file of this name and content was already there; nothing was copied.
+        waited: Whether a file of this name and content was already waiting, so that nothing was
+            copied.
     """
 
     path: Path
@@ -47,15 +48,15 @@ def copy_into(
     before: Callable[[str], object] = lambda sha256: None,
     patience: Callable[[], bool] = lambda: False,
 ) -> Copied:
-    """Copy a file into a drop folder under its name; durable and whole once this returns.
+    """Copy a file into a drop folder under its name, atomically; durable on return.
 
     Args:
         folder: The folder `incoming` of a source.
         file: Any regular file.
         advance: Called with the number of bytes of each part that was read.
         before: Called with the SHA-256 before the file can be taken in.
-        patience: Called while a file of this name with other content waits; returns whether to
-            try again; may sleep.
+        patience: Called while a file of this name with other content waits; may sleep, and
+            returns whether to try again.
 
     Raises:
         FileUnreadableError: If the file cannot be read.

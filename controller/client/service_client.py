@@ -43,10 +43,10 @@ class ServiceClient(RestClient):
     """Calls the REST interface; repeats nothing, since a command is easily called again.
 
     Args:
-        settings: Have the address of the service, and its token.
+        settings: Settings with the address of the service, and its token.
         transport: Replaces the network in tests.
         answer_seconds: How long an answer may take.
-        clock: By which a wait for the service goes.
+        clock: The clock by which it waits for the service.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ServiceClient(RestClient):
 
 
 def authorities_of(settings: Settings) -> ssl.SSLContext | bool:
-    """Return whose certificates are accepted; `True` where TLS is not spoken.
+    """Return the authorities whose certificates are accepted; `True` without TLS.
 
     Raises:
         DefinitionError: Rule `ca_invalid` if a file has no certificate.

@@ -77,7 +77,7 @@ def standard_library() -> Path:
 def find_modules(folders: Iterable[Path]) -> dict[str, Path]:
     """Return the modules below these folders by their dotted names, sorted.
 
-    As in Python the first folder that has a name wins, and a package hides a module of its name.
+    As in Python, the first folder with a name wins, and a package hides a module of its name.
     """
     modules: dict[str, Path] = {}
     for folder in folders:

@@ -107,9 +107,10 @@ def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_del
 
 
 def first_difference(expected: Result, found: Result) -> str:
-    """Return a text with the first difference, record by record and epoch by epoch; `""`: none.
+    """Return the first difference, record by record and epoch by epoch; `""` if there is none.
 
-    `Result.difference` compares less: what does not depend on how the input is split.
+    `Result.difference` compares less: only results that do not depend on the split of the
+    input.
     """
     for name, rows in expected.state.items():
         left, right = _by_epoch([rows, found.state[name]])
@@ -126,7 +127,7 @@ def _by_epoch(epochs: Sequence[Sequence[Any]]) -> list[Counter[Hashable]]:
 
 
 def histories(flow: Dataflow) -> list[str]:
-    """Return the outputs whose epochs are their meaning, so that one run has others."""
+    """Return the outputs with a history, which depend on the split of the input into epochs."""
     return [
         f"{stage}.{output.name}"
         for stage, node in flow.stages.items()
@@ -184,7 +185,7 @@ class DemoOptions:
         engine: `local` runs the same files and tables without Spark.
         limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.
-        port: Port of the service, if it is free; else another one.
+        port: Port of the service; if it is in use, another one.
     """
 
     keep: bool = False

@@ -40,7 +40,7 @@ class Chosen:
     """Stages to keep and to rebuild, and added stages that read the retained input.
 
     Attributes:
-        only_new: Added stages that cannot, and so begin with the next increment; not sent.
+        only_new: Added stages that cannot read it, and so begin with the next increment; not sent.
     """
 
     keep: frozenset[str] = frozenset()
@@ -66,7 +66,7 @@ def choose_next(plan: Mapping[str, Any], chosen: Chosen, on_change: OnChange) ->
     Args:
         plan: The service's answer to a dry run with `chosen`.
         chosen: The choice so far.
-        on_change: `keep` keeps what can be kept; what cannot is refused, and stays so.
+        on_change: `keep` keeps stages where possible; other changes stay refused.
     """
     differing = {
         node["name"]
@@ -141,10 +141,10 @@ def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:
 
 
 class SavedFiles:
-    """Finds which of some files were saved since the last look; for one thread.
+    """Finds which of some files were saved since the last check; for one thread.
 
-    A file counts as saved once two looks in a row see it the same: an editor may still be writing.
-    Size, time and inode are compared; an editor may replace a file.
+    A file counts as saved once two checks in a row find it unchanged: an editor may still be
+    writing. Size, time and inode are compared; an editor may replace a file.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -152,10 +152,10 @@ class SavedFiles:
         self._before = dict(self._known)
 
     def look(self, paths: Iterable[str]) -> list[str]:
-        """Return the files that were saved since; a file that comes into the list is one.
+        """Return the files saved since the last check, including files that are new in the list.
 
         Args:
-            paths: The files to look at now.
+            paths: The files to check now.
         """
         now = {path: file_signature(path) for path in paths}
         saved = [

@@ -55,10 +55,10 @@ class Guide:
 
     Attributes:
         name: Name to ask for it by, such as `roll-back`.
-        group: What it is about: a key of `GROUPS`.
+        group: Its subject, a key of `GROUPS`.
         title: Its first heading.
-        about: Its first paragraph, on one line: which task it is for.
-        text: All of it, as Markdown, without comments.
+        about: Its first paragraph, on one line, which names its task.
+        text: The whole guide as Markdown, without comments.
     """
 
     name: str
@@ -78,7 +78,7 @@ def find_guide(name: str) -> Guide:
     """Return the guide of a name.
 
     Raises:
-        NotFoundError: If there is none; it names all.
+        NotFoundError: If there is none; names all guides.
     """
     for guide in guides():
         if guide.name == name:

@@ -51,7 +51,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines that are shown as they are; `language` is `bash`, `text`, `yaml`, ..."""
+    """Lines that are shown unchanged; `language` is `bash`, `text`, `yaml`, ..."""
 
     kind: Literal["code"]
     language: str
@@ -86,7 +86,8 @@ def blocks_of(text: str) -> list[Block]:
     """Return the blocks of a guide.
 
     Raises:
-        ValueError: If it has what guides do not use; the message names it and its line.
+        ValueError: If it has a block that guides do not use; the message names the block and
+            its line.
     """
     return [_block(node) for node in SyntaxTreeNode(_PARSER.parse(text)).children]
 

@@ -127,10 +127,10 @@ class Batches:
 
         Args:
             claimed: Open claims with their copies, in the order of the manifest; at least one.
-            missing: Names of its other files, which are nowhere.
+            missing: Names of its other files, which are missing.
 
         Returns:
-            The outcomes of all files; none if something changed meanwhile.
+            The outcomes of all files; empty if something changed meanwhile.
         """
         index = self._store.next_index(place.dataflow, place.name)
         read = self._read(place, claimed, index, stopping, whole=True)

@@ -106,13 +106,14 @@ class DropFolder:
 
     Args:
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
-        on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
-            close is durable when it returns. None: close markers are not processed.
+        on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
+            The close is durable when it returns. If `None`, close markers are not processed.
         reader: Reads files; by default in the calling thread, without time limits.
 
     Attributes:
         troubles: Sources that currently take in nothing, by their folder.
-        buckets, replacements: Take in objects of buckets; replace files that were taken in.
+        buckets, replacements: The parts that take in objects of buckets, and replace accepted
+            files.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class DropFolder:
         of each source.
 
         Raises:
-            LogConflictError: Another controller takes in files: this one must stop.
+            LogConflictError: Another controller takes in files, so this one must stop.
             IntakeStoppedError: `stopping` returned true; the next pass continues.
         """
         return self._pass_over(record, dataflow, stopping, reading=True)
@@ -203,13 +204,13 @@ class DropFolder:
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
-        Creates and checks the folders as `prepare` does; what is wrong with those of one source is
-        shown at this source, and the others go on.
+        Creates and checks the folders as `prepare` does. Problems with the folders of one
+        source are shown at that source, and do not affect others.
 
-        Log entries are indexed in the store. Claimed files are moved to where the next `scan` takes
-        them in. No file is read, so that a take-over does not wait for reading. Temporary files are
-        removed; no other process may use this drop folder meanwhile. Idempotent; makes no new claim
-        for files in `incoming`.
+        Log entries are indexed in the store. Claimed files are moved to the folder from which
+        the next `scan` takes them in. No file is read, so that a take-over does not wait for
+        reading. Temporary files are removed; no other process may use this drop folder
+        meanwhile. Idempotent; makes no new claim for files in `incoming`.
         """
         return self._pass_over(record, dataflow, never, reading=False)
 
@@ -294,12 +295,13 @@ class DropFolder:
         """Admit a quarantined file again, once; durable when it returns.
 
         Args:
-            mended: The file to admit in its place, read to its end; `None` means the file as it is.
+            mended: The file to admit in its place, read to its end; `None` admits the file
+                unchanged.
 
         Raises:
             NotFoundError: There is no such source, or no such claim of it.
-            FileDecidedError: Something else was decided before.
-            ReadmitRefusedError: The file cannot be admitted as it is.
+            FileDecidedError: Another decision was made before.
+            ReadmitRefusedError: The file cannot be admitted unchanged.
             OperatingError: As for `upload`.
         """
         place = self._open_place(record, dataflow, source)
@@ -308,7 +310,7 @@ class DropFolder:
     def discard(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
     ) -> Decided:
-        """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
+        """Discard a quarantined file; arguments and errors as for `readmit`."""
         return self._quarantine.discard(self._place(record, dataflow, source), claim, author)
 
     def restore(
@@ -335,13 +337,13 @@ class DropFolder:
     def refuse_columns(
         self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
     ) -> None:
-        """Note why the columns of a file did not join the schema of its source.
+        """Note why the columns of a file were not added to the schema of its source.
 
         Args:
             wanted: The file, from the report of a scan.
             dataflow: Its dataflow.
-            error: Why they did not.
-            again: Whether it is to be tried again; else the file is put into quarantine.
+            error: The reason.
+            again: Whether to try again; otherwise the file is put into quarantine.
         """
         if again:
             self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
@@ -383,8 +385,8 @@ class DropFolder:
     def troubled(self, dataflow: str) -> list[str]:
         """Return the present problems of a dataflow's sources, for an operator.
 
-        Covers why a source takes in nothing, readers that are stuck, and acknowledged files that
-        went away (`gone`).
+        Covers sources that take in nothing, stuck readers, and acknowledged files that
+        disappeared (`gone`).
         """
         folder = self._root / dataflow
         troubles = self.buckets.troubles.below(folder) | self.troubles.below(folder)
@@ -396,8 +398,8 @@ class DropFolder:
     def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
         """Return, by source, files that arrived and are not taken in yet; reads names only.
 
-        A source without any is left out; so is one whose folder cannot be read, which `troubled`
-        names.
+        Sources without such files are left out, and so are sources with an unreadable folder,
+        which `troubled` names.
         """
         arriving = {}
         for place in self._places(record, dataflow):

@@ -116,13 +116,13 @@ class ReadmitRefusedError(OperatingError):
 
 
 class NewColumnsError(Exception):
-    """A claimed file has columns that its source adds to the schema; it is read again with them.
+    """A claimed file has columns that its source adds to the schema; it is then read again.
 
     Attributes:
         source: The source's name.
         claim: Id of the file's claim, which stays open.
         file: The name under which it was dropped.
-        columns: As a schema spells them, such as `device STRING`.
+        columns: Declarations as in a schema, such as `device STRING`.
     """
 
     def __init__(self, source: str, claim: str, file: str, columns: tuple[str, ...]) -> None:
@@ -262,7 +262,7 @@ class TableVersionGoneError(OperatingError):
 
 
 class FeedHaltedError(OperatingError):
-    """Versions of a table are in quarantine; those after them wait, so that none is left out."""
+    """Versions of a table are in quarantine; later versions wait, so that none is left out."""
 
     code = "delta_changes_refused"
     retryable = False
@@ -330,7 +330,7 @@ class BucketDeniedError(OperatingError):
 
 
 class BucketFailedError(OperatingError):
-    """The service that has a bucket is away, or answers with an error."""
+    """The service that hosts a bucket does not answer, or answers with an error."""
 
     code = "bucket_failed"
 
@@ -344,7 +344,7 @@ class BucketFailedError(OperatingError):
 
 
 class ObjectSlowError(OperatingError):
-    """An object comes too slowly."""
+    """An object is transferred too slowly."""
 
     code = "object_too_slow"
 

@@ -67,7 +67,7 @@ def addition_key(claim: str, number: str) -> str:
 
 
 def put_aside_reason(judged: Judged) -> FileRejectedError:
-    """Return why a file goes to quarantine that equals an earlier one in content or in name."""
+    """Return why a file with the content or name of an earlier one goes to quarantine."""
     earlier = judged.same_as or {}
     file, index = earlier.get("file"), earlier.get("index")
     if earlier.get("by") == "nothing":
@@ -94,7 +94,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
 
 @dataclass(frozen=True, slots=True)
 class NamedContent:
-    """What is compared of a file that has no claim yet."""
+    """The compared facts of a file that has no claim yet."""
 
     path: str
     sha256: str
@@ -117,10 +117,10 @@ class Identities:
         """Return whether each of some files is new, given all accepted files.
 
         Args:
-            files: Claims with digests, in the order of their records. Those that are accepted count
-                as earlier files for those after them. Another instance that leads by now may have
-                accepted a claim.
-            pending: Claims that are accepted together with them, before them.
+            files: Claims with digests, in the order of their records. Each accepted file counts
+                as an earlier file for the next ones. Another instance that has become leader
+                may have accepted a claim.
+            pending: Earlier claims that are accepted together with these.
         """
         stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
@@ -145,9 +145,9 @@ class Identities:
         return made
 
     def foresee(self, place: SourcePlace, file: ClaimRecord | NamedContent) -> tuple[Judged, bool]:
-        """Return the result of `judge`, with waiting files counted, and whether it is final.
+        """Return the result of `judge` if waiting files count, and whether it is final.
 
-        A waiting file may still be rejected, so the result for a file that equals it is not final.
+        A waiting file may still be rejected, so the result for an equal file is not final.
         """
         stored, newest = self._stored(place, [file])
         same = stored.get((file.sha256, file.path))

@@ -94,7 +94,7 @@ class Pending:
 
     @property
     def brought(self) -> Brought:
-        """What it brings, under the temporary names, which are full paths."""
+        """The files of the increment, under temporary names, which are full paths."""
         files = [
             tuple(DataFile(path, p.records, p.bytes) for path, p in zip(paths, parts, strict=True))
             for parts in (self.came, self.gone)
@@ -176,7 +176,7 @@ class Intake:
             )
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
-        """Sync and name the parts, put the log entries, index them; each step for all."""
+        """Sync and name the parts, put the log entries, index them; each step for all files."""
         try:
             with device_errors(place.increments):
                 parts = [path for one in pending for path in one.names.temporaries(one.parts)]
@@ -213,8 +213,8 @@ class Intake:
     ) -> dict[str, Outcome]:
         """Settle files that were read; return the outcomes by the claims' ids.
 
-        New files first: the others may equal one of them, and must never be settled as known by
-        a file that a crash keeps from being accepted.
+        New files come first. The others may equal one of them, and must not be settled as known
+        because of a file that a crash prevents from being accepted.
 
         Raises:
             DiskFullError, DropFolderError: The claims stay open and the files stay claimed.
@@ -252,10 +252,10 @@ class Intake:
     def without_columns(
         self, place: SourcePlace, claim: ClaimRecord, error: FileRejectedError
     ) -> FileRejectedError:
-        """Return why a file is rejected whose source does not, or cannot, add its columns.
+        """Return why a file with new columns is rejected; its source does not or cannot add them.
 
         Raises:
-            NewColumnsError: Its columns are to be added; the claim stays open.
+            NewColumnsError: The columns are to be added; the claim stays open.
         """
         if not (place.adds_columns and error.lacks_only_columns):
             return error
@@ -264,7 +264,7 @@ class Intake:
         raise NewColumnsError(place.name, claim.id, claim.path, error.new_columns)
 
     def refuse_columns(self, claim: str, why: str) -> None:
-        """Reject the file of an open claim, when it is read again, unless the schema fits then."""
+        """Reject the file of an open claim when it is read again, unless the schema then fits."""
         self._not_added[claim] = why
 
     def finish(self, place: SourcePlace, settled: Iterable[tuple[ClaimRecord, Path]]) -> None:
@@ -282,7 +282,7 @@ class Intake:
         stopping: Callable[[], bool],
         pending: Sequence[Pending],
     ) -> Pending | Known | None:
-        """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
+        """Read a claimed file and judge it; `None` if it was rejected and settled.
 
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
@@ -383,7 +383,7 @@ class Intake:
         return came, gone, replace(sound, notes={**sound.notes, **counts})
 
     def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
-        """Return the names of the parts of an increment, which a claim names."""
+        """Return the names of the parts of an increment, made from its claim."""
         return PartNames(
             self._files,
             place.folder,
@@ -449,7 +449,7 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
     """Check a file against its manifest and its upload.
 
     Args:
-        promise: What a manifest promised, if it names the file.
+        promise: The size and digest in a manifest, if one names the file.
 
     Raises:
         FileRejectedError: Rule `manifest_mismatch` or `file_changed`.

@@ -15,7 +15,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """Limits per file unless the name says otherwise.
+    """Limits of ingestion; per file, unless stated otherwise.
 
     Attributes:
         file_bytes_max: Size as dropped.
@@ -24,26 +24,26 @@ class IngestLimits:
         members_max: Concatenated gzip members.
         line_bytes_max: One line of JSON, or one CSV record with its quoted line ends.
         batch_rows: Rows that are converted at a time.
-        fast_block_bytes_min: Characters of a block of lines from which on Arrow parses it, since
-            its start takes 0.1 ms.
+        fast_block_bytes_min: Smallest number of characters of a block of lines for which Arrow
+            parses it, since its start takes 0.1 ms.
         row_group_bytes: Arrow bytes that are collected before they are written.
         part_bytes: Parquet bytes after which an increment begins its next part.
         claims_per_scan: Maximum number of files of one source that one scan takes in; the others
             wait.
         scan_seconds: After this time a scan begins no more files of a source, so that no source
             delays the next ones for long.
-        seconds_max: Processor time for a file of which nothing was read yet.
-        bytes_per_second_min: Each such number of bytes, read or decoded, gives one second more.
+        seconds_max: Processor time for a file before any byte is read.
+        bytes_per_second_min: Each such number of bytes, read or decoded, adds one second.
         silent_seconds_shown: After this time without computing or reading, a reader is shown as
             stuck.
         silent_seconds_max: Longest time in which a reader neither computes nor reads; after it the
             device is considered hung.
-        memory_bytes_max: Memory that a reader process may take for one file, beside what it has.
+        memory_bytes_max: Additional memory that a reader process may take for one file.
         group_files: Maximum number of small files that are claimed together, and moved away
             together, unless they become one increment.
         group_bytes: Maximum number of bytes of such files.
-        sealed_entries: Entries of a source's log that are put into one file, once as many newer
-            ones are there.
+        sealed_entries: Number of entries of a source's log that are put into one file, once
+            there are as many newer ones.
     """
 
     file_bytes_max: int = 256 * _GIB
@@ -73,19 +73,21 @@ class FetchLimits:
     """Bounds of the fetches of one source.
 
     Attributes:
-        slice_seconds: After this time others have their turn.
-        new_max: New objects of one listing; the next one shows those after them.
-        block_bytes: What one request fetches; held in memory.
-        ahead: How many small objects are fetched while the one before them is claimed.
+        slice_seconds: Time after which other sources have their turn.
+        new_max: Largest number of new objects of one listing; the next listing continues after
+            them.
+        block_bytes: Bytes that one request fetches; held in memory.
+        ahead: Number of small objects that are fetched while an earlier one is claimed.
         ahead_bytes: Size of a small object.
-        noted_together: Objects of one record of the index.
-        noted_seconds: How long a claimed object waits to be noted.
+        noted_together: Number of objects in one record of the index.
+        noted_seconds: Longest time until a claimed object is noted in the index.
         waiting_files: How many files may wait in `claimed`, unless its batch has more.
         waiting_bytes: How many bytes may wait there; the last file may exceed it.
-        failed_in_a_row: After this many objects that could not be read the others of a listing are
-            not tried.
-        index_records: This many records of the index are merged into one.
-        index_gone: So many objects that are gone stay in the index, and as many as are there.
+        failed_in_a_row: Number of unreadable objects in a row after which the rest of a listing
+            is not tried.
+        index_records: Number of records of the index that are merged into one.
+        index_gone: Number of deleted objects that may stay in the index, in addition to as many
+            as exist.
     """
 
     slice_seconds: float = 10.0

@@ -114,7 +114,7 @@ class _Note:
 
 
 def refusal(claim: ClaimRecord) -> str:
-    """Return why a file cannot be admitted as it is, in words; `""` if it can."""
+    """Return why a file cannot be admitted unchanged, in words; `""` if it can."""
     code = (claim.reason or {}).get("code")
     if code in _WOULD_COUNT_TWICE:
         return (
@@ -150,7 +150,7 @@ class Quarantine:
                 return self._admit(place, claim, stream, author, mended=False)
 
     def discard(self, place: SourcePlace, identity: str, author: Author) -> Decided:
-        """Move a quarantined file to `finished`, unused; durable when it returns."""
+        """Move a quarantined file to `finished` without applying it; durable when it returns."""
         with self._deciding(place, identity) as claim:
             if claim.status == "discarded":
                 return Decided(claim, repeated=True)
@@ -160,10 +160,10 @@ class Quarantine:
             return Decided(self._carry_out(place, claim, note))
 
     def restore(self, place: SourcePlace, identity: str) -> Decided:
-        """Take a decision back; the file is in quarantine again when this returns.
+        """Undo a decision; the file is in quarantine again when this returns.
 
         Raises:
-            FileDecidedError: What was admitted in its place counts, or is still to be read.
+            FileDecidedError: The file admitted in its place is applied, or waits to be read.
             NotFoundError: The file is no longer kept.
         """
         with self._deciding(place, identity) as claim:
@@ -182,10 +182,10 @@ class Quarantine:
             return Decided(self._take_back(place, claim, quarantined))
 
     def finish(self, place: SourcePlace) -> bool:
-        """Carry out the decisions that a crash left; part of a recovery, and may be repeated.
+        """Complete decisions that a crash interrupted; part of a recovery, and may be repeated.
 
         Returns:
-            Whether a file that has no claim in the store came back to quarantine.
+            Whether a file without a claim in the store was put back into quarantine.
         """
         came_back = False
         for name in names_in(place.quarantine):

@@ -33,7 +33,7 @@ class BadLine:
     """One mistake of a file; the attributes are those of `FileRejectedError`.
 
     Attributes:
-        text: Of a record that was put aside while the others were taken in, cut to a limit.
+        text: Text of a rejected record of an accepted file, cut to a limit.
     """
 
     line: int
@@ -44,7 +44,7 @@ class BadLine:
     text: str = ""
 
     def to_json(self) -> list[Any]:
-        """Return a record that was put aside as JSON values; `from_json` is the inverse."""
+        """Return a rejected record as JSON values; `from_json` is the inverse."""
         return [self.line, self.column, self.rule, self.message, self.text]
 
     @classmethod
@@ -60,9 +60,9 @@ class FileRejectedError(CbpError):
     Args:
         line: Line in the decompressed text (row of a Parquet file), from 1.
         lines: All wrong lines that were found, in order; up to 100.
-        lines_more: Whether there may be more of them.
-        new_columns: Columns that the schema lacks, as a schema spells them (`device STRING`), if
-            the file suggests their types.
+        lines_more: Whether there may be more wrong lines.
+        new_columns: Declarations of columns that the schema lacks (`device STRING`), if the
+            file suggests their types.
     """
 
     code = "file_rejected"
@@ -102,11 +102,11 @@ class FileRejectedError(CbpError):
 
     @property
     def lacks_only_columns(self) -> bool:
-        """Whether the file would be taken in, as far as is known, if the schema had its columns."""
+        """Whether the file could probably be taken in if the schema had its columns."""
         return bool(self.new_columns) and all(b.rule == self.rule for b in self.lines)
 
     def not_added(self, why: str) -> FileRejectedError:
-        """Return the error of a file whose columns could not join the schema of their source."""
+        """Return the error of a file whose columns could not be added to the source's schema."""
         message = (
             f"{self.message}. The source declares `unknown: add`, but the service could not add "
             f"the columns: {why}"
@@ -140,7 +140,7 @@ class FileRejectedError(CbpError):
 def unforeseen(error: Exception) -> FileRejectedError:
     """Return the rejection for an unexpected error while a file was read.
 
-    A file must never stop the files behind it, whatever it holds. So the file is put aside with
+    No content of a file may ever stop the files after it. So the file goes to quarantine with
     the error's class and our place in the code.
     """
     said = str(error)[:_SAID_MAX]
@@ -164,7 +164,7 @@ def place_of(error: BaseException) -> str:
 
 
 def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
-    """Return why a sound file is rejected together with another one that its manifest names."""
+    """Return why a valid file is rejected together with another file of its manifest."""
     message = (
         "no file of the manifest was taken in, since all of its files form one increment and one "
         f"of them was rejected: {error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Fix "

@@ -2,7 +2,7 @@
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
-The truth is the source's log: the entry of an increment holds the records that were put aside, so
+The truth is the source's log: the entry of an increment holds the rejected records, so
 both are there, or neither, whatever is killed. The table is redone from the log: each publication
 carries the number of its increment, as a transaction, and appears once. It is behind the log only
 between the put of an entry and the end of the same pass; after a crash, until the next pass.
@@ -47,7 +47,7 @@ _APP = "rejects"
 
 
 class RejectsTables:
-    """Publishes records that were put aside; used by one pass of a source at a time."""
+    """Publishes rejected records; used by one pass of a source at a time."""
 
     def __init__(self, ports: Ports) -> None:
         self._files, self._clock, self._store = ports.files, ports.clock, ports.store
@@ -57,7 +57,7 @@ class RejectsTables:
         """Show the rejected records of all accepted increments; return how many are new.
 
         Raises:
-            OperatingError: The table cannot be written; the next call goes on.
+            OperatingError: The table cannot be written; the next call continues.
         """
         if not place.source.on_bad_records.rejects_rows:
             return 0
@@ -120,7 +120,7 @@ class Chosen:
 
     Attributes:
         increment: The increment that has the other records of their file.
-        since, until: When their file was taken in: from, and before.
+        since, until: Range of the time at which their file was taken in; `until` is exclusive.
     """
 
     code: str | None = None
@@ -129,7 +129,7 @@ class Chosen:
     until: datetime | None = None
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a record is among them."""
+        """Return whether a record is chosen."""
         return (
             self.code in (None, row["code"])
             and (self.since is None or row["rejected_at"] >= self.since)
@@ -151,10 +151,10 @@ def read_rejects(
     """Return rejected records, newest increment first, in the order of the file's lines.
 
     Args:
-        below: Where the last page ended, as it returned it; `None` begins.
+        below: The end of the last page, as returned with it; `None` means from the beginning.
 
     Returns:
-        The records by column, and where the page ended; `None` if nothing follows.
+        The records by column, and the end of the page; `None` if nothing follows.
     """
     path, records = f"{folder}/{rejects_table(source)}", list[dict[str, object]]()
     try:

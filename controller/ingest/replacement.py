@@ -48,7 +48,7 @@ REPLACED, RETRACTED = "replaced", "retracted"
 
 
 def replaces(same_as: Mapping[str, Any] | None) -> bool:
-    """Return whether a claim took, or takes, the place of an earlier one."""
+    """Return whether a claim replaces, or will replace, an earlier one."""
     return (same_as or {}).get("by") in (REPLACED, RETRACTED)
 
 
@@ -85,7 +85,7 @@ class Compared:
     """The effects of a replacement.
 
     Attributes:
-        groups: Stage -> number of its groups that have one of them; only of stages that read the
+        groups: Stage -> number of its groups with such a record; only for stages that route the
             source by columns.
     """
 
@@ -118,7 +118,7 @@ class Replacements:
         earlier: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
-        """Return the records that a new file adds and lacks, compared with the earlier one.
+        """Return the records that a new file adds and removes, compared with the earlier file.
 
         Raises:
             FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.

@@ -47,8 +47,8 @@ class ArrivedFile:
 
     Attributes:
         key: The Idempotency-Key of its upload; `""` if there is none.
-        records: Number of its records, which follow those of the file before it. `None` for the
-            only file of an increment: all records are its own.
+        records: Number of its records, which follow those of the previous file. `None` for the
+            only file of an increment, which has all records.
     """
 
     claim: str
@@ -65,7 +65,7 @@ class ArrivedFile:
     def of(
         cls, claim: ClaimRecord, notes: Mapping[str, Any], records: int | None = None
     ) -> ArrivedFile:
-        """Return an entry's part about a file that was read."""
+        """Return the part of an entry for a file that was read."""
         return cls(
             claim=claim.id,
             sequence=claim.sequence,
@@ -104,7 +104,7 @@ class SourceEntry:
         return tuple(file.claim for file in self.files)
 
     def origin(self) -> dict[str, Any]:
-        """Return the facts that the store keeps about the arrival; the claims have the rest."""
+        """Return the facts about the arrival that the store keeps; the claims have the rest."""
         if len(self.files) > 1:
             rejected = sum(file.notes.get("rejected_rows", 0) for file in self.files)
             return {
@@ -173,7 +173,7 @@ class SourceLog:
                 raise LogConflictError(path)
 
     def since(self, index: int) -> Iterator[SourceEntry]:
-        """Yield the entries from `index` on, in order, up to the first that is absent."""
+        """Yield the entries from `index` on, in order, up to the first missing one."""
         for group in self.groups_since(index):
             yield from group
 
@@ -191,7 +191,7 @@ class SourceLog:
                 path = f"{self._folder}/{_SEALED}/{name}"
                 if start > index:
                     first = f"{self._folder}/{_SEALED}/{index:020d}-{start:020d}.jsonl"
-                    raise FileLostError(first, f"the file after it, {name}, is there")
+                    raise FileLostError(first, f"the file after it, {name}, exists")
                 sealed = list(self._entries(self._files.read(path), path, start))
                 if len(sealed) != sealed_end - start:
                     why = f"it holds {len(sealed)} of {sealed_end - start} entries"
@@ -209,7 +209,7 @@ class SourceLog:
             raise FileLostError(path, f"entries up to {index - 1} of the same log were read before")
 
     def require_end(self, index: int) -> None:
-        """Check that `index` is the log's end: `since` ends there, since nothing follows.
+        """Check that `index` is the end of the log.
 
         Raises:
             FileLostError: If there are later entries, so that this one is lost.
@@ -221,12 +221,13 @@ class SourceLog:
             raise FileLostError(self._path(index), why)
 
     def seal(self, below: int, *, entries: int) -> int:
-        """Seal entries before `below`, `entries` or more to a file; return how many entries.
+        """Seal entries before `below`, at least `entries` per file; return how many.
 
-        What was put together is sealed together. May be interrupted anywhere, and repeated.
+        Entries that were put together are sealed together. May be interrupted anywhere, and
+        repeated.
 
         Raises:
-            FileDamagedError: An entry is damaged, or missing: it is not sealed.
+            FileDamagedError: An entry is damaged or missing, so it is not sealed.
         """
         sealed = self._sealed()
         start = sealed[-1][1] if sealed else 0

@@ -71,7 +71,7 @@ class Tally:
     """The report of one source while its pass runs.
 
     Attributes:
-        early: After this time none is begun while files wait in other sources of the dataflow.
+        early: After this time no file is begun while files wait in other sources of the dataflow.
         batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
     """
@@ -123,11 +123,11 @@ class _Group:
 
 
 class SourcePass:
-    """Makes passes over sources; the caller makes one at a time of each source.
+    """Makes passes over sources; the caller makes one pass at a time over each source.
 
     Args:
-        on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
-            cannot be closed.
+        on_close: Closes the open frames of a source, `(dataflow, source, key)`. If `None`,
+            sources cannot be closed.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class SourcePass:
         self._warned: dict[Path, str] = {}
 
     def bring_copies(self, place: SourcePlace) -> None:
-        """Move the files of open claims to where the next pass takes them in; no file is read."""
+        """Move the files of open claims to `claimed`, for the next pass; no file is read."""
         opened, listed = self._claims.open(place), self._look(place)
         for claim in opened.claims:
             self._claims.bring_copy(place, claim, opened, listed)

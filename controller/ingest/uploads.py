@@ -1,7 +1,7 @@
 r"""Uploads: a stream becomes a claimed file, and the answer says at once what the file is.
 
     received (hidden part, synced) -> compared -> claimed          the next pass takes it in
-                                             \-> known: settled    duplicate, or put aside
+                                             \-> known: settled    duplicate, or quarantined
 
 An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
 key is kept in the claim and in the source's log. So a restart forgets no key, and the loss of the
@@ -74,11 +74,11 @@ class Uploads:
         before_claim: Callable[[ClaimRecord], object] | None = None,
         asked: Mapping[str, str] | None = None,
     ) -> Uploaded:
-        """Like `receive`, for a name that is evidence already.
+        """Like `receive`, for a name that is already in the form of `evidence`.
 
         Args:
-            before_claim: Called with the claim once the file is durable, before the claim is.
-            asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
+            before_claim: Called with the claim after the file, but before the claim, is durable.
+            asked: Person and reason, if it replaces a file; kept in `same_as`.
         """
         identity = self._new_id()
         part = place.incoming / upload_name(identity)
@@ -95,7 +95,7 @@ class Uploads:
 
     @contextmanager
     def held(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> Iterator[_Held]:
-        """Give a file that is looked at and not taken in, with a claim that is not recorded."""
+        """Yield a file that is compared, but not taken in, with a claim that is not recorded."""
         identity = self._new_id()
         part = place.incoming / upload_name(identity)
         self.active.add(identity)
@@ -175,7 +175,7 @@ class Uploads:
 
 
 class ReplacementRequests:
-    """Takes requests; methods may be called from several threads."""
+    """Receives requests to replace or retract files; thread-safe."""
 
     def __init__(
         self,
@@ -202,14 +202,14 @@ class ReplacementRequests:
         """Receive a file that replaces the file of its name, or retract the file of its name.
 
         The next scan makes an increment of the difference. The caller has made sure that the
-        readers of the source can follow.
+        readers of the source can apply the difference.
 
         Args:
-            stream: The new file, read to its end; `None`: the earlier one is taken back.
+            stream: The new file, read to its end; `None` retracts the earlier file.
 
         Raises:
-            NotFoundError: There is no such source, or no file of this name counts.
-            FileRetractedError: The file of this name was taken back.
+            NotFoundError: There is no such source, or no current file of this name.
+            FileRetractedError: The file of this name was already retracted.
             OperatingError: As for an upload.
         """
         place = self._open_place(record, dataflow, source)
@@ -231,7 +231,7 @@ class ReplacementRequests:
         name: str,
         stream: BinaryIO | None,
     ) -> Compared:
-        """Return the effects of `ask`; changes nothing. Arguments and errors as there."""
+        """Return the effects of `ask`, with the same arguments and errors; changes nothing."""
         place = self._open_place(record, dataflow, source)
         earlier = self._earlier(place, name)
         key = retraction_key("") if stream is None else replacement_key("")

@@ -92,23 +92,23 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits:
-    """How long a loop waits, how much it keeps, when it warns; each part is handed its own.
+    """Limits of waiting, keeping and warning; each part gets those that it needs.
 
-    They are not settings: nobody has to choose them. Tests make them small, so that they are
-    reached.
+    They are not settings, since no user has to choose them. Tests make them small, to reach
+    them.
 
     Attributes:
-        records_kept: Records of a stage that are kept for people, although a position replaces
-            them.
-        positions_kept: Maximum number of positions that are kept, so that a dataflow can be rolled
-            back to epochs after them.
+        records_kept: Number of records of a stage that are kept for people, although a position
+            replaces them.
+        positions_kept: Maximum number of kept positions; a dataflow can be rolled back to
+            epochs after a position.
         cancel_seconds: How long a deletion or an amendment waits for runs that it cancelled.
         change_seconds: How long a change waits for the runs under way.
-        reference_records_max: Records of input up to which the reference engine verifies a
-            dataflow: it holds all of them in memory.
-        settle_seconds: How long a verification, or a build beside, waits before it looks again
-            whether the dataflow has come to rest.
-        checkpoint_seconds: How long a build beside may go on until it keeps how far it has come.
+        reference_records_max: Largest number of input records that the reference engine
+            verifies, since it holds all of them in memory.
+        settle_seconds: How long a verification, or a build beside, waits before it checks again
+            whether the dataflow is idle.
+        checkpoint_seconds: Longest time between two checkpoints of a build beside.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
@@ -133,13 +133,13 @@ NO_SEEDS = AllowedFolders("CBP_SOURCE_ROOTS")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a controller works with, and its limits.
+    """The environment of a controller, and its limits.
 
     Attributes:
         tables_root: Folder or URI of all tables, without a slash at the end.
-        places: Concurrent runs over all dataflows; framing has as many again.
+        places: Number of concurrent runs over all dataflows; framing has as many slots of its own.
         executor: Carries out runs.
-        arrivals: Where increments come from.
+        arrivals: The source of increments.
         draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
             shortened.
         retention: How long old versions of a table stay readable.
@@ -147,17 +147,17 @@ class Environment:
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_seconds: Period in which everything on disk is read once; 0 means never.
         framers: Carries out framing; `None` means that `executor` does.
-        answerers: Carries out calls of authors' Runnables; `None` means that the thread that ticks
+        answerers: Carries out calls of authors' Runnables; `None` means that the tick's thread
             does.
         verifier: Carries out verifications; `None` means that `executor` does.
-        removers: Removes purged folders that a crash left; `None` means that the recovering thread
-            does.
+        removers: Removes purged folders left by a crash; `None` means that the recovering
+            thread does.
         run_seconds_max: Time limit of a run, and of framing one increment; 0 means no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0 means no limit.
-        dataflows_max: Dataflows that may be registered.
+        dataflows_max: Largest number of registered dataflows.
         limits: Limits that are not settings.
-        refused: Returns what the settings do not allow in a new version of a dataflow.
-        seed_folders: Where files may be that a rebuild reads in place of input that is gone.
+        refused: Returns the parts of a new version that the settings do not allow.
+        seed_folders: Folders of files that a rebuild may read instead of removed input.
         rebuild_share: The share of the time in which a rebuild beside works.
     """
 
@@ -192,11 +192,11 @@ class Environment:
 
 
 class Part(cached_property[T]):
-    """A part of a controller, made when it is first asked for.
+    """A part of a controller, made on first use.
 
     Args:
-        given: What its constructor names, where that is not what is called so: each function
-            returns it.
+        given: Constructor arguments that are not parts of that name: functions that return the
+            values.
     """
 
     def __init__(self, kind: type[T], **given: Callable[[Parts], Any]) -> None:
@@ -210,7 +210,7 @@ class Parts:
     """The parts of a controller; each part's module describes it.
 
     Attributes:
-        woken: Set by `wake`: the next tick may start at once.
+        woken: Set by `wake`, so that the next tick starts at once.
         building: Dataflows whose tables are built beside.
     """
 
@@ -221,7 +221,7 @@ class Parts:
         self.run_counts, self.wake = RunCounts(), self.woken.set
 
     def make(self, kind: type[T], more: dict[str, Any]) -> T:
-        """Construct a part: it gets `more`, and the values that its parameters name."""
+        """Construct a part from `more` and the values named by its parameters."""
         places = (self.given, self.given.limits, self.given.engine)
         for name in signature(kind).parameters.keys() - more.keys():
             if hasattr(type(self), name) or name in vars(self):
@@ -364,7 +364,7 @@ class Parts:
     )
 
     def make_scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
-        """Construct the scrubber, for the part that knows which files are needed."""
+        """Construct the scrubber."""
         given = self.given
         more = {
             "root": given.tables_root,

@@ -91,13 +91,13 @@ class Controller:
     def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
         """Register a dataflow; durable once this returns.
 
-        A folder that describes exactly this dataflow is taken over with its contents: what
-        its logs hold is brought back.
+        A folder that describes exactly this dataflow is taken over with its contents: the state
+        in its logs is restored.
 
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
             AlreadyExistsError: If the name is taken.
-            DataflowsTooManyError: If the service has as many dataflows as it may have.
+            DataflowsTooManyError: If the service has reached its limit of dataflows.
             TableForeignError: If the dataflow's folder holds anything else.
         """
         return self._register(self.validate(document, duplicates), document)
@@ -135,8 +135,8 @@ class Controller:
     ) -> Changed:
         """Replace a registered dataflow by a new version; durable once this returns.
 
-        Waits for the dataflow's runs under way, and publishes what is recorded. Other dataflows
-        go on.
+        Waits for the dataflow's runs under way, and publishes recorded runs. Other dataflows
+        continue.
 
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
@@ -184,7 +184,7 @@ class Controller:
         return self._parts.catalog.with_older_code(but)
 
     def pause(self, name: str) -> None:
-        """Start no more runs of a dataflow; when those under way have ended, it is published.
+        """Start no more runs of a dataflow; publish it when the runs under way have ended.
 
         The pause is persistent. Idempotent.
         """
@@ -195,7 +195,7 @@ class Controller:
         """Take in no more files, process queued input, then start no more runs.
 
         Persistent and idempotent; `resume` ends it, at any time. A paused dataflow runs again until
-        it is drained; a stage that is stopped stays so, and is waited for.
+        it is drained; a stopped stage stays stopped, and the drain waits for it.
         """
         if self._store.dataflow(name).desired != "drained":
             self._store.set_desired(name, "draining")
@@ -204,7 +204,7 @@ class Controller:
     def resume(self, name: str) -> None:
         """Run a dataflow again and clear the failures of its stages; idempotent.
 
-        A roll-back that could not be finished before is finished first.
+        An unfinished roll-back is finished first.
         """
         self.isolation.forget(name)
         self.amendments.finish(name)
@@ -222,7 +222,7 @@ class Controller:
         self.wake()
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Let a stage run again, whatever paused it, and reset its failures; idempotent.
+        """Resume a paused or stopped stage, and reset its failures; idempotent.
 
         Raises:
             NotFoundError: If there is no such stage.
@@ -231,9 +231,9 @@ class Controller:
         self.wake()
 
     def retry(self, dataflow: str, stage: str) -> None:
-        """Give a stage that stopped after failures one more try; the next failure stops it again.
+        """Retry a stage that stopped after failures; the next failure stops it again.
 
-        A stage that rests after a failed try is tried at once.
+        A stage that pauses after a failed attempt is retried at once.
         """
         self._store.retry_stage(dataflow, self._parts.catalog.leader(dataflow, stage))
         self.wake()
@@ -252,7 +252,7 @@ class Controller:
     def cancel(self, run: str) -> None:
         """Ask a run to stop; its stage is then paused. Returns at once. Raises `NotFoundError`.
 
-        A run that is already recorded, or has ended, goes on unchanged.
+        A run that is already recorded, or has ended, is not affected.
         """
         run_record = self._store.run(run)
         if self._parts.in_flight.busy().get((run_record.dataflow, run_record.stage)) == run:
@@ -261,7 +261,7 @@ class Controller:
     def phases(self, run: str) -> dict[str, float]:
         """Return when the phases of a run under way began; see `cbp.model.run.timeline`.
 
-        Only the instance that runs it knows; elsewhere there are none.
+        Only the instance that executes the run knows them; other instances return none.
         """
         return self._parts.run_phases.figures(run)
 
@@ -275,11 +275,11 @@ class Controller:
     def delete(self, name: str, purge: bool = False) -> None:
         """Delete a dataflow; its runs under way are cancelled and waited for.
 
-        What is finished is published first, unless the folder is removed. If publishing fails, the
-        records stay, and the next registration that takes the folder over publishes them.
+        Finished runs are published first, unless the folder is removed. If that fails, the
+        records stay, and the next registration that takes over the folder publishes them.
 
         Args:
-            purge: Remove the dataflow's folder too. Otherwise the tables stay, and registering
+            purge: Also remove the dataflow's folder. Otherwise the tables stay, and registering
                 the same document takes them over.
 
         Raises:
@@ -321,7 +321,7 @@ class Controller:
         """Return a lock under which a dataflow is neither registered nor deleted.
 
         Args:
-            purpose: What the caller does under the lock, in words that follow the name.
+            purpose: The caller's action under the lock, in words that follow the dataflow's name.
         """
         return self._parts.exclusion.hold(name, purpose)
 
@@ -339,7 +339,7 @@ class Controller:
 
     @property
     def run_counts(self) -> Counts:
-        """What runs and ticks did since this controller started."""
+        """Counts of runs and ticks since this controller started."""
         return self._parts.run_counts.all()
 
     def every_wait(self) -> Mapping[StageId, Wait]:
@@ -408,7 +408,7 @@ class Controller:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Dataflows that start nothing for now, with the reason; callers leave them alone too."""
+        """Dataflows that start nothing now, with the reason; callers must not change them."""
         return dict(self._parts.holds.held)
 
     def unpublished(self, name: str) -> Mapping[str, int]:
@@ -480,7 +480,7 @@ class Controller:
     def drain(self, timeout: float) -> bool:
         """Start no more runs and wait for those under way; cancel runs that take longer.
 
-        Finally publishes what is finished.
+        Finally publishes finished runs.
 
         Returns:
             Whether every run ended by itself. Cancelled runs are run again after a restart.
@@ -497,7 +497,7 @@ class Controller:
         return ended
 
     def tick(self) -> Schedule:
-        """Look at all queues, start runs that can start, and remember why the others wait.
+        """Check all queues, start runs that can start, and remember why the others wait.
 
         From time to time, preferably when no run starts, also collect garbage.
         """

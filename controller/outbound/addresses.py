@@ -75,12 +75,12 @@ def resolve_name(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """Judges addresses.
+    """Decides which addresses may be reached.
 
     Attributes:
-        hosts: Names, addresses and networks (`10.1.0.0/16`) that may be reached although they are
-            no addresses of the Internet. Those of clouds' metadata stay refused.
-        internal: Whether all of them may be reached: for addresses that the operator set.
+        hosts: Names, addresses and networks (`10.1.0.0/16`) that may be reached although they
+            are not on the Internet. Metadata services of clouds stay refused.
+        internal: Whether all internal addresses may be reached; for addresses set by the operator.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ class AddressRules:
 
     @classmethod
     def of(cls, hosts: Iterable[str], *, resolve: Resolve = resolve_name) -> AddressRules:
-        """Return the rules for addresses that others chose, with these exceptions."""
+        """Return the rules for addresses chosen by users, with these exceptions."""
         return cls(frozenset(host.strip().lower().rstrip(".") for host in hosts), resolve=resolve)
 
     @classmethod
@@ -101,8 +101,8 @@ class AddressRules:
         """Return the addresses to connect to, in order.
 
         Raises:
-            AddressRefusedError: If one of them is refused. A name with a good address and a bad one
-                is refused too: which of them is dialled would be chance.
+            AddressRefusedError: If one of them is refused. A name with an allowed and a refused
+                address is also refused, since either might be used.
             OutboundFailedError: If the name has no address.
         """
         name = host.lower().rstrip(".")

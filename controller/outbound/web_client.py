@@ -28,7 +28,7 @@ def outbound_client(
 
     Args:
         seconds: Longest time for each step: to connect, to send, to wait for bytes.
-        ca: Whose certificates are trusted; by default those that the system trusts.
+        ca: File of trusted authorities; by default those of the system.
     """
     return httpx.Client(
         transport=_JudgedTransport(rules, ca or ssl.create_default_context()),

@@ -22,12 +22,12 @@ ORDER = "_order"
 
 @dataclass(frozen=True, slots=True)
 class CurrentTable:
-    """A table whose records have a current one per key.
+    """A table with one current record per key.
 
     Attributes:
         name: Its name in SQL, as `stage.table`.
-        key: The key's columns; empty if every record is a current one.
-        is_flow: Whether earlier records of a key are in it too.
+        key: The key's columns; empty if every record is current.
+        is_flow: Whether it also has earlier records of a key.
         latest_by: Columns by which the greatest record of a key is the current one.
     """
 
@@ -43,8 +43,8 @@ class CurrentTable:
         """Return the query for some current records, and its parameters.
 
         Args:
-            where: Column -> value as JSON has it; only records that have these.
-            offset: How many records come before these.
+            where: Column -> JSON value; selects records with these values.
+            offset: Number of records to skip.
         """
         types = column_types(self.schema)
         tests = [
@@ -83,7 +83,7 @@ def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> Curr
 
     Raises:
         NotFoundError: If there is no such state or flow, or no such column.
-        DefinitionError: Rule `key_unknown`, if the key of a flow is not known.
+        DefinitionError: Rule `key_unknown`, if the key of a flow is unknown.
     """
     stage, _, own = name.partition(".")
     node = dataflow.stages.get(stage)

@@ -46,7 +46,7 @@ def open_database(folders: Sequence[str], limits: QueryLimits) -> duckdb.DuckDBP
 
 
 def parse(database: duckdb.DuckDBPyConnection, sql: str) -> Mapping[str, Any]:
-    """Return the tree of a query as DuckDB's parser makes it; runs nothing of it."""
+    """Return the syntax tree of a query from DuckDB's parser; does not run the query."""
     call = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
     row = database.execute(call, [sql]).fetchone()
     assert row is not None, "a SELECT without a table has one row"

@@ -39,7 +39,7 @@ class QueryTimeError(CbpError):
 
 
 class QueryTooLargeError(CbpError):
-    """A query needs more memory than it may take, or its answer is too large."""
+    """A query needs more memory than allowed, or its answer is too large."""
 
     code = "query_too_large"
 
@@ -53,7 +53,7 @@ class QueryTooLargeError(CbpError):
 
 
 class QueriesBusyError(OperatingError):
-    """The most queries that may run at a time are running."""
+    """The limit of concurrent queries is reached."""
 
     code = "queries_busy"
 

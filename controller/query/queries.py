@@ -78,7 +78,7 @@ class Queries:
     """Runs queries; safe to use from several threads.
 
     Args:
-        limits: Of each query, and how many run at a time.
+        limits: Limits of each query, and of the number of queries at a time.
     """
 
     def __init__(self, limits: QueryLimits, seconds: Callable[[], float] = MACHINE.seconds) -> None:
@@ -89,7 +89,7 @@ class Queries:
         """Return the answer to a question.
 
         Raises:
-            QueriesBusyError: If as many queries run as may; nothing was started.
+            QueriesBusyError: If the limit of concurrent queries is reached; nothing was started.
             QueryRefusedError: If it is not one SELECT over the tables of its dataflow.
             QueryInvalidError: If the query engine refuses it, or it fails on a value.
             QueryTimeError: If it took too long; it has ended.

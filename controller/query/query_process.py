@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def answer(request: Request, limits: QueryLimits) -> tuple[dict[str, Any], pa.Table | None]:
-    """Return the header of the answer, and its rows; `None` if they are too large."""
+    """Return the header of the answer, and its rows; `None` instead of rows that are too large."""
     names = sql_names(request.tables)
     folders = [f"{request.folder}/{table}" for table in request.tables]
     database = open_database(folders, limits)

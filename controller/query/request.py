@@ -15,11 +15,11 @@ class QueryLimits:
     """Limits of queries.
 
     Attributes:
-        seconds: How long a query may take, the start of its process included.
-        rows: How many rows an answer may have; further ones are left out.
-        answer_bytes: How large an answer may be, as Arrow.
+        seconds: Time limit of a query, including the start of its process.
+        rows: Largest number of rows of an answer; further rows are left out.
+        answer_bytes: Largest size of an answer in Arrow.
         memory_bytes: Memory of the query engine; nothing is spilled to disk.
-        parallel: How many queries may run at a time.
+        parallel: Largest number of queries at a time.
     """
 
     seconds: float = 30.0
@@ -49,5 +49,5 @@ class Request:
     values: tuple[Any, ...] = ()
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the request as text."""
         return json.dumps(asdict(self))

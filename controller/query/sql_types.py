@@ -59,5 +59,5 @@ def unheld_type(type_: DuckDBPyType) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL takes any name."""
+    """Return a name in double quotes, as SQL needs it."""
     return '"' + name.replace('"', '""') + '"'

@@ -30,7 +30,7 @@ def sql_names(tables: Iterable[str]) -> dict[str, str]:
     """Return the name in SQL, as `stage.table`, of each table of a snapshot.
 
     Args:
-        tables: Folders below the dataflow's, as a snapshot has them.
+        tables: Folders of tables in a snapshot, relative to the dataflow's.
     """
     every = list(tables)
     states = {name for kind, name in map(_parts, every) if kind == "state"}
@@ -71,7 +71,7 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
     """Return the tables that a query reads, each once.
 
     Args:
-        parsed: What `json_serialize_sql` says of the query.
+        parsed: The output of `json_serialize_sql` for the query.
         known: Names of tables in SQL, as `stage.table`.
 
     Raises `QueryRefusedError`, `QueryInvalidError`.

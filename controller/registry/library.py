@@ -60,7 +60,7 @@ _Dumper.add_representer(str, _text_node)
 def document_text(document: Mapping[str, Any]) -> str:
     """Return a document as YAML, with its fields in the order in which people write them.
 
-    Descriptions are stored with sorted names, so the author's own order is not known.
+    Descriptions are stored with sorted names, so the author's own order is unknown.
     """
     nodes = {
         kind: {name: _ordered(node) for name, node in value.items()}

@@ -41,10 +41,10 @@ class LoadedFiles:
         self._scanned: set[str] = set()
 
     def see(self, modules: Iterable[str]) -> None:
-        """Note the files of modules with content, and other files of their packages without.
+        """Note the content of modules' files, and the existence of other files of their packages.
 
-        Called once for each stage of every document that is read. So it goes through all modules of
-        the process only if there are new ones, or a package is new.
+        Called once for each stage of every document that is read. So it examines all modules of
+        the process only if there are new modules or packages.
         """
         names = set(modules)
         with self._lock:

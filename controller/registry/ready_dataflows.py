@@ -29,7 +29,7 @@ class ReadyDataflow:
     Attributes:
         summary: First line of the docstring of its module.
         document: `None` if it cannot be loaded.
-        problem: Why it cannot; `""` if it can.
+        problem: Why it cannot be loaded; `""` if it can.
     """
 
     name: str

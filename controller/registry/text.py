@@ -65,7 +65,7 @@ def read_events(text: str) -> Iterator[yaml.Event]:
 
 
 def event_place(mark: Any) -> str:
-    """Return a mark as people count, `line 1, column 1`; `document` if there is none."""
+    """Return a mark for people, such as `line 1, column 1`; `document` if there is none."""
     return "document" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
 
 
@@ -249,7 +249,7 @@ class _YamlReader:
 
 
 def is_plain_text(text: str) -> bool:
-    """Return whether a plain scalar of this text is read as this text, and not as a number."""
+    """Return whether a plain scalar with this text is read as text, and not as a number."""
     patterns = (_NULL, _BOOL, _INT, _BASED, _FLOAT, _SPECIAL)
     return not any(pattern.match(text) for pattern in patterns)
 

@@ -40,7 +40,7 @@ class _Node:
 
 
 def add_positions(error: DataflowInvalidError, text: str, content_type: str) -> None:
-    """Add line and column to the mistakes of a document whose text this is."""
+    """Add line and column in this text to the mistakes of a document."""
     positions = TextPositions(text, content_type)
     error.add_places(positions.of_mistake)
 
@@ -54,7 +54,7 @@ class TextPositions:
         self._root = _read(plain)
 
     def of_mistake(self, mistake: Mistake) -> Place:
-        """Return the place of a mistake; the start of the text if it is about all of it."""
+        """Return the place of a mistake; for one of the whole document, the start of the text."""
         if given := _IN_TEXT.search(mistake.where):
             return int(given[1]), int(given[2])
         return self.of(mistake.where, key=mistake.code in _ABOUT_NAMES)
@@ -64,8 +64,8 @@ class TextPositions:
 
         Args:
             path: Names joined by dots, such as `stages.count.inputs.links`.
-            key: Whether the name is meant; otherwise a value that fills more than one line
-                is represented by its name, too.
+            key: Whether to return the place of the name; for a value of several lines, that is
+                always returned.
 
         Returns:
             Line and column; those of the nearest existing name if the path leads further.

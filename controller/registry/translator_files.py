@@ -54,8 +54,8 @@ class TranslatorFiles:
     """Translators of files and folders, by name; safe to use from several threads.
 
     Raises:
-        DefinitionError: Rule `translators_path_invalid` if one is no such file or folder, or has a
-            name that another module has.
+        DefinitionError: Rule `translators_path_invalid` if a path is no such file or folder, or
+            has the name of another module.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -68,9 +68,9 @@ class TranslatorFiles:
         _check_names(self._folders)
 
     def names(self) -> dict[str, str]:
-        """Return each name that a document may use, and the file or project that has it.
+        """Return each name that a document may use, and its file or project.
 
-        What cannot be loaded has no names; `problems` says why.
+        Files that cannot be loaded have no names; `problems` returns the reasons.
         """
         with self._lock:
             every = [pair for one in self._folders for pair in one.names()]
@@ -81,7 +81,7 @@ class TranslatorFiles:
         }
 
     def problems(self) -> list[DefinitionError]:
-        """Return why files could not be loaded as they are on disk now."""
+        """Return why files could not be loaded in their present version on disk."""
         with self._lock:
             for one in self._folders:
                 one.load()
@@ -114,8 +114,9 @@ class TranslatorFiles:
     def renew(self) -> int:
         """Load files that have changed on disk since the last attempt; return `loads`.
 
-        Unlike `refresh`, it reads no file that is as it was at the last try, and it waits at most
-        `RENEW_SECONDS` for an author's import, which goes on. So a loop may call it.
+        Unlike `refresh`, it reads no file that is unchanged since the last attempt. It waits at
+        most `RENEW_SECONDS` for an author's import, which then continues. So a loop may call
+        it.
         """
         if self._lock.acquire(blocking=False):  # else files are being loaded
             try:
@@ -136,11 +137,11 @@ class TranslatorFiles:
 
     @property
     def loads(self) -> int:
-        """How often files were loaded."""
+        """Number of times that files were loaded."""
         return sum(folder.loads for folder in self._folders)
 
     def problem_of(self, name: str) -> DefinitionError | None:
-        """Return why the file that may have a name could not be loaded as it is now."""
+        """Return why the file that may define a name could not be loaded in its present version."""
         with self._lock:
             for folder in self._folders:
                 matches = [*folder.matches(name)]
@@ -162,7 +163,7 @@ class TranslatorFiles:
             return any(one.sources is not None and one.sources.has(module) for one in self._folders)
 
     def paths(self) -> list[str]:
-        """Return the files that were loaded, and those that were named."""
+        """Return the loaded files, and the files that were named."""
         with self._lock:
             return sorted({path for one in self._folders for path in one.paths()})
 
@@ -279,7 +280,7 @@ def author_of(translate: Callable[..., object]) -> Any:
 
 
 def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:
-    """Return the files of these modules that differ from those an object was loaded from."""
+    """Return the files of these modules that have changed since an object was loaded."""
     return sorted(
         module.path for module in origin[1] if module.name in modules and not is_current(module)
     )

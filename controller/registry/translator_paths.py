@@ -31,7 +31,7 @@ _TESTS = ("test_", "conftest.", "setup.", "_", ".")
 
 @dataclass(frozen=True, slots=True)
 class GivenPath:
-    """One path of the command line: its folder of modules, and how it is shown.
+    """One path of the command line: its folder of modules, and its display form.
 
     Attributes:
         file: The file; `None` for a folder or a project.
@@ -50,7 +50,7 @@ class GivenPath:
         return {path.stem: path.stem for path in self.files()}
 
     def files(self) -> list[Path]:
-        """Return the files whose translators can be named; for a project none, it names them."""
+        """Return the files whose translators can be named; none for a project, which names them."""
         if self.project is not None:
             return []
         if self.file is not None:
@@ -85,7 +85,7 @@ def project_name(folder: Path) -> str:
 
 
 def canonical_name(package: str) -> str:
-    """Return the name of a distribution as indexes compare it."""
+    """Return the normalised name of a distribution, as used by package indexes."""
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
@@ -119,10 +119,10 @@ def given_path(path: Path) -> GivenPath:
 
 
 def is_taken(top: str, path: Path | None) -> bool:
-    """Return whether another module than this file has a top-level name, or Python itself.
+    """Return whether a top-level name belongs to Python or to a module other than this file.
 
-    Code of Python's own modules is not compared between versions, so a file of such a name is not
-    taken, even where `sys.path` has it before Python's module.
+    Code of Python's own modules is not compared between versions. So a file with such a name is
+    refused, even if `sys.path` has it before Python's module.
     """
     if top in sys.stdlib_module_names:
         return True
@@ -145,10 +145,10 @@ def module_file(root: Path, name: str) -> Path | None:
 
 
 def read_module(root: Path, name: str) -> SourceModule | None:
-    """Read a module of a folder; `None` if the folder has none of this name.
+    """Read a module of a folder; `None` if the folder has no module of this name.
 
     Raises:
-        DefinitionError: Rule `translators_path_invalid` if it is too large.
+        DefinitionError: Rule `translators_path_invalid` if the module is too large.
     """
     path = module_file(root, name)
     if path is None:

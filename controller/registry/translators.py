@@ -49,7 +49,7 @@ EntryPoints = Callable[[], Iterable[importlib.metadata.EntryPoint]]
 
 @dataclass(frozen=True, slots=True)
 class TranslatorInfo:
-    """What an author of a document needs to know to name a translator.
+    """The facts that an author of a document needs to use a translator.
 
     Attributes:
         parameters: Parameter name -> its declaration, such as `key: str`.
@@ -128,7 +128,7 @@ class Registry:
         return TranslatorInfo(name, package, description, shown, spec)
 
     def ready_dataflows(self, name: str | None = None) -> list[ReadyDataflow]:
-        """Return the documents that allowed packages offer to begin with, by name.
+        """Return the ready documents of allowed packages, by name.
 
         Raises:
             NotFoundError: If none has this name.
@@ -141,9 +141,9 @@ class Registry:
 
         Raises:
             DefinitionError: Rule `translator_unknown` with the nearest names,
-                `translator_ambiguous` if two packages have it, `translator_failed` if its code
-                raised, `parameters_invalid` naming the accepted ones, `translator_invalid` if it
-                is not a translator.
+                `translator_ambiguous` if two packages have the name, `translator_failed` if its
+                code raised, `parameters_invalid` naming the accepted ones, `translator_invalid`
+                if it is not a translator.
         """
         factory, _ = self._load(name)
         place = place_of(factory)
@@ -180,8 +180,9 @@ class Registry:
     def require_loaded(self, dataflow: Dataflow) -> None:
         """Raise an error if a dataflow's code on disk differs from the loaded code.
 
-        Otherwise it would be registered with code that is nowhere on disk, and the next start would
-        run other code. Only registrations are checked; what already runs goes on.
+        Otherwise it would be registered with code that no longer exists on disk, and the next
+        start would run other code. Only registrations are checked; registered dataflows
+        continue.
 
         Raises:
             DataflowInvalidError: Rule `code_not_loaded`, naming the files.
@@ -223,14 +224,14 @@ class Registry:
     def compile_registered(
         self, document: Any, fits: Callable[[Dataflow], bool] = lambda _: True
     ) -> Dataflow:
-        """Read a document that is registered, maybe by a version with weaker rules.
+        """Read a registered document, perhaps of an earlier release with weaker rules.
 
-        Translator files stay as they are loaded, unless that does not fit.
+        Translator files are loaded again only if the loaded code does not fit.
 
         Args:
-            fits: Returns whether the loaded code is the registered version's. If not, or if it
-                cannot be compiled, files that have changed on disk are loaded: an instance that
-                takes over may have loaded them before they were registered by another one.
+            fits: Returns whether the loaded code is that of the registered version. If not, or
+                if it cannot be compiled, changed files are loaded: an instance that takes over
+                may have loaded them before another one registered them.
 
         Raises:
             DataflowInvalidError: As `compile`, but for mistakes of `LATER_RULES`.
@@ -247,7 +248,7 @@ class Registry:
 
     @property
     def loads(self) -> int:
-        """How often translator files were loaded."""
+        """Number of times that translator files were loaded."""
         return self.translator_files.loads
 
     def renew(self) -> int:

@@ -60,7 +60,8 @@ class ConnectionLimits:
 
     Attributes:
         head_seconds: How long the head of a request may take.
-        connections_max: Number of connections; `None` means as the open files of the process allow.
+        connections_max: Number of connections; `None` derives it from the process's limit of
+            open files.
     """
 
     head_seconds: float = 10.0
@@ -153,12 +154,12 @@ class _Bounded(asyncio.Protocol):
 
 
 class BoundedProtocol(_Bounded, H11Protocol):
-    """A connection with limits, for all that HTTP can be."""
+    """A connection with limits, for any valid HTTP."""
 
 
 class QuickProtocol(_Bounded, HttpToolsProtocol):
     """A connection with limits whose requests are parsed in C.
 
-    httptools takes what h11 refuses (a second `Host`, none, control characters), so only requests
-    that are plain may come here (`controller.server.readers.protocols`).
+    httptools accepts requests that h11 refuses (two `Host` headers, none, control characters),
+    so only plain requests may use it (`controller.server.readers.protocols`).
     """

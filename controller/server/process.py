@@ -47,8 +47,8 @@ def run_server(
 
     Args:
         sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
-        announce: Called with the service's translators once it has its database, so that nobody
-            is sent to one that is refused.
+        announce: Called with the service's translators once its database is open, so that the
+            address is not printed if that fails.
 
     Raises `DefinitionError`, `OperatingError`.
     """

@@ -70,9 +70,9 @@ def settings_of(
     """Return the settings of a service that keeps all its files below `root`.
 
     Args:
-        settle_seconds: By default files count as complete at once: the command that starts the
-            service only links complete files into the folder.
-        readers: Processes that answer reads; `None` means as the service decides.
+        settle_seconds: By default files count as complete at once, since the command that
+            starts the service only links complete files into the folder.
+        readers: Processes that answer reads; `None` lets the service decide.
     """
     return load_settings(
         root=root,
@@ -99,7 +99,7 @@ class ServiceProcess:
 
     Args:
         outlives: Whether the child may continue when this process is killed.
-        command: What to run instead, for tests.
+        command: Another command to run, for tests.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ServiceProcess:
         raise self._failed(silent)
 
     def is_ready(self) -> bool:
-        """Return whether it answers that it is ready; does not wait for a port to open."""
+        """Return whether the service answers that it is ready; does not wait for the port."""
         with suppress(httpx.TransportError):
             url = f"{self.settings.url}/api/v1/health/ready"
             return httpx.get(url, trust_env=False, timeout=5.0).is_success
@@ -210,7 +210,7 @@ def _stop_with_parent() -> None:
 
 
 class ServiceFailedError(OperatingError):
-    """A service that a command started did not come up, or ended."""
+    """A service that a command started did not become ready, or ended."""
 
     code = "demo_service_failed"
 

@@ -36,11 +36,11 @@ class TlsFiles:
     """A certificate chain and its key, as PEM.
 
     Args:
-        certificate: The service's certificate, then those of the authorities between.
+        certificate: The service's certificate, then the intermediate certificates.
         key: Its private key, without a password.
 
     Attributes:
-        context: What the server uses; hands each connection the newest one.
+        context: The context of the server; each connection gets the newest certificate.
         ends: When the certificate expires, as OpenSSL writes it.
 
     Raises:
@@ -60,9 +60,9 @@ class TlsFiles:
         connection.context = self._newest
 
     def reload(self) -> bool:
-        """Take replaced files for new connections; return whether there were any.
+        """Use replaced files for new connections; return whether there were any.
 
-        A wrong pair is logged once, and the one before stays in use.
+        An invalid pair is logged once, and the previous pair stays in use.
         """
         try:
             state = self._look()

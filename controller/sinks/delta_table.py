@@ -244,7 +244,7 @@ class DeltaMirror(_DeltaTarget):
     def publish(
         self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
     ) -> SinkNote:
-        """Merge the changes of an increment in one commit; each key has one change at most."""
+        """Merge the changes of an increment in one commit; each key has at most one change."""
         source = self.schema.append(pa.field(CHANGE_TYPE, pa.string()))
         rows = (_last(batch, source) for batch in batches)
 
@@ -271,10 +271,11 @@ class DeltaMirror(_DeltaTarget):
     ) -> SinkNote:
         """Replace all records by those of the view as of an epoch, in one commit.
 
-        Repeated after a crash, it is made once more, with the view of then.
+        After a crash it is repeated, with the view at that time.
 
         Args:
-            generation, epoch: What the records are as of; -1: before the first epoch.
+            generation, epoch: Position of the records in the view's history; -1 means before
+                the first epoch.
 
         Returns:
             The note; the next increment is that after the epoch.
@@ -295,7 +296,7 @@ class DeltaMirror(_DeltaTarget):
         return replace(made, generation=generation, next=epoch + 1)
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return no files: nothing is stale, since a mirror is replaced as a whole."""
+        """Return nothing: a mirror is never stale, since it is replaced as a whole."""
         return []
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

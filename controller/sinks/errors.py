@@ -26,7 +26,7 @@ CHOICES = ("rewrite", "keep")
 
 
 class SinkTargetError(OperatingError):
-    """The target of a sink cannot be written; nothing is lost, and it is retried automatically."""
+    """The target of a sink cannot be written; nothing is lost, and the sink is retried."""
 
     code = "sink_target_failed"
 

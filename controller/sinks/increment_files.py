@@ -40,7 +40,7 @@ _ROWS = 10_000
 
 
 def file_name(dataflow: str, to: str, shipment: Shipment) -> str:
-    """Return the name of an increment's file; made of names and numbers only."""
+    """Return the name of an increment's file, which has only names and numbers."""
     number = f"{shipment.index:012d}-g{shipment.generation}"
     return f"{dataflow}.{shipment.flow}.{number}{FILE_SUFFIXES[to]}"
 
@@ -51,8 +51,8 @@ def is_stale(
     """Return whether a roll-back undid a published increment; pure.
 
     Args:
-        known: Roll-backs up to this generation were taken into account: what they undid and an
-            operator kept does not count again.
+        known: Roll-backs up to this generation were taken into account, so their undone
+            increments that an operator kept do not count again.
     """
     if "." not in flow:
         return False  # roll-backs keep what arrived at a source
@@ -67,8 +67,8 @@ class IncrementFiles:
     """Publishes to a folder; see the module header.
 
     Attributes:
-        folder: Absolute; was checked against the allowed folders.
-        root: The allowed folder that it is in; it must exist.
+        folder: Absolute path, already checked against the allowed folders.
+        root: The allowed folder that contains it; must exist.
         to: `parquet` or `csv`.
     """
 
@@ -115,7 +115,7 @@ class IncrementFiles:
     def publish(
         self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
     ) -> SinkNote:
-        """Write the file of an increment, unless it is there already; see `Target.publish`."""
+        """Write the file of an increment, unless it exists already; see `Target.publish`."""
         name = file_name(self.dataflow, self.to, shipment)
         path = f"{self.folder}/{name}"
         draft = f"{self.folder}/.{name}.{uuid.uuid4().hex}.tmp"

@@ -37,17 +37,17 @@ _IDENTITY_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class SinkNote:
-    """How far a sink is.
+    """The progress of a sink.
 
     Attributes:
-        token: Random; names this life of the sink in its target.
+        token: Random; identifies this life of the sink in its target.
         first: The first increment that it published, or will publish.
         generation, next: See `SinkPosition`.
         life: For a view: the first increment of the life of its changes that the target shows.
         claimed: Whether the target is this sink's.
         version: For a Delta table: the version that the sink wrote last; -1 if none.
-        replacement: For a Delta table: names its transactions. A mirror gets another name each time
-            it is replaced as a whole; before the first time it is `""`.
+        replacement: For a Delta table: part of the name of its transactions. A mirror gets
+            another value each time it is replaced as a whole; at first it is `""`.
     """
 
     token: str
@@ -61,7 +61,7 @@ class SinkNote:
 
     @property
     def position(self) -> SinkPosition:
-        """How far the sink has published its flow."""
+        """The position up to which the sink has published its flow."""
         return SinkPosition(self.generation, self.next)
 
     @classmethod
@@ -74,7 +74,7 @@ class SinkNote:
 
 
 def identity_of(dataflow: str, sink: SinkNode) -> str:
-    """Return the identity of a sink: another name, flow or target is another sink."""
+    """Return the identity of a sink, which changes with its name, flow or target."""
     parts = [dataflow, sink.name, sink.to, sink.flow, sink.view, sink.path.rstrip("/"), sink.url]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_IDENTITY_DIGITS]
 
@@ -98,11 +98,11 @@ class SinkNotes:
             return None
 
     def save(self, folder: str, sink: str, identity: str, note: SinkNote) -> None:
-        """Write a note durably, in place of the one before.
+        """Replace a note durably.
 
         Raises:
-            OperatingError: The folder is gone, as when the dataflow was deleted, or cannot be
-                written.
+            OperatingError: The folder is missing, for example because the dataflow was deleted,
+                or cannot be written.
         """
         path = local_path(_path(folder, sink, identity))
         value = {"format": FORMAT, **asdict(note)}

@@ -71,7 +71,7 @@ PAGE_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Mirrors:
-    """Sets mirrors right; safe to use from several threads."""
+    """Corrects mirrors; safe to use from several threads."""
 
     snapshots: Snapshots
     records: RecordReader
@@ -87,7 +87,7 @@ class Mirrors:
         *,
         anew: bool,
     ) -> SinkNote:
-        """Replace the target by the view, if its changes do not lead there; return the note."""
+        """Replace the target by the view, if changes alone cannot bring it up to date."""
         life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
         begins = max(life.first, life.signed)
         if note.replacement and note.life == begins and not anew and target.fits():
@@ -178,10 +178,11 @@ class SinkPublishing:
         ]
 
     def due(self) -> list[tuple[str, str]]:
-        """Return those of `all` with work to do: their number decides the cost of a call.
+        """Return those of `all` with work, so that the cost of a call depends on their number.
 
-        A sink is done with a revision of its dataflow once a pass had nothing left to publish. One
-        that failed is due when it is tried again. Of the others some have their turn each time.
+        A sink is done with a revision of its dataflow after a pass that had nothing to publish.
+        A failed sink is due at its next attempt. Some of the others have their turn in each
+        call.
         """
         revisions, rows = self.store.revisions(), self.store.sinks()
         if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):

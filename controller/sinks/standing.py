@@ -34,14 +34,14 @@ CHOOSING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Figures of a sink since the store knows it, and its last error.
+    """Figures of a sink since it was registered, and its last error.
 
     Attributes:
-        first: The first increment that it published, or will.
-        dead: Deliveries that were refused, and that an operator let go.
-        published_ms: When it last published; 0: never.
-        error: As `CbpError.as_dict` gives it; `None` if the last try did not fail.
-        retry_ms: When it is tried again; 0: at once.
+        first: The first increment that it published, or will publish.
+        dead: Number of refused deliveries that an operator skipped.
+        published_ms: When it last published; 0 means never.
+        error: The output of `CbpError.as_dict`; `None` if the last attempt did not fail.
+        retry_ms: Time of the next attempt; 0 means at once.
     """
 
     first: int = 0
@@ -72,7 +72,7 @@ class Standing:
         return replace(self, error=None, since_ms=0, failures=0, retry_ms=0)
 
     def failed(self, error: CbpError, now_ms: int, drawn: float) -> Standing:
-        """Return the standing after a failed try."""
+        """Return the standing after a failed attempt."""
         failures = self.failures + 1
         retry_ms = now_ms + int(RETRY.seconds(failures, drawn) * 1000)
         return replace(
@@ -155,9 +155,9 @@ def require_choosing(dataflow: Dataflow, row: SinkRecord, choice: str | None) ->
         waits = (
             f"the sink waits for {' or '.join(choices)}"
             if choices
-            else "the sink waits for no choice"
+            else "the sink does not wait for a decision"
         )
-        raise SinkChoiceError(row.sink, f"{waits}, not for {choice}")
+        raise SinkChoiceError(row.sink, f"{waits}; {choice} does not apply")
 
 
 def _report(

@@ -19,7 +19,7 @@ class Shipment:
 
     Attributes:
         index: Its index; for the flow of a stage, the epoch.
-        created_at: When it came; `None` if that is no longer known.
+        created_at: When it arrived; `None` if no longer known.
     """
 
     flow: str
@@ -30,7 +30,7 @@ class Shipment:
 
 
 class Target(Protocol):
-    """Where a sink publishes to; used by one thread at a time.
+    """The target to which a sink publishes; used by one thread at a time.
 
     Raises:
         OperatingError: By every method, a leaf of `controller.sinks.errors` or `DiskFullError`.
@@ -43,18 +43,18 @@ class Target(Protocol):
     def publish(
         self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
     ) -> SinkNote:
-        """Publish an increment with records, durably and once, however often it is called.
+        """Publish an increment with records, durably and exactly once, even if called again.
 
         Args:
-            batches: Its records; not read if it is published already.
+            batches: Its records; not read if it is already published.
 
         Returns:
-            The note, with what the target wants to remember.
+            The note, with the facts that the target must remember.
         """
         ...
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return the names of increments that were valid at the note's generation, now undone."""
+        """Return the names of increments that were undone since the note's generation."""
         ...
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

@@ -45,8 +45,8 @@ class SinkPlaces:
     """The allowed targets.
 
     Attributes:
-        roots: Folders, absolute; the first one is where relative paths begin.
-        taken: Folders of the service itself, which no sink writes to.
+        roots: Folders, absolute; relative paths begin at the first one.
+        taken: Folders of the service itself, to which no sink writes.
     """
 
     roots: tuple[Path, ...]
@@ -63,7 +63,7 @@ class SinkPlaces:
         """Return the folder of a sink and its root, after following links.
 
         Raises:
-            SinkPlaceError: If it is not allowed.
+            SinkPlaceError: If the folder is not allowed.
         """
         allowed = self._allowed
         if why := allowed.refusal(sink.path):
@@ -75,7 +75,7 @@ class SinkPlaces:
         """Return the secret that signs a webhook's requests; `None` if they are not signed.
 
         Raises:
-            SinkSecretError: If it cannot be read, or other users can.
+            SinkSecretError: If the secret cannot be read, or if other users can read it.
         """
         if not sink.secret:
             return None
@@ -103,7 +103,7 @@ class Targets:
     """Makes targets; safe to use from several threads.
 
     Attributes:
-        cleaned: Folders whose drafts of killed writers were removed since this process began.
+        cleaned: Folders from which this process has removed the drafts of killed writers.
     """
 
     places: SinkPlaces

@@ -49,7 +49,7 @@ def signature(secret: bytes, body: bytes) -> str:
 def delivery_body(
     dataflow: str, sink: str, delivery: str, shipment: Shipment, service_url: str
 ) -> bytes:
-    """Return the body of a delivery; the same bytes whenever it is sent."""
+    """Return the body of a delivery; the same bytes each time it is sent."""
     name, flow = quote(dataflow, safe=""), quote(shipment.flow, safe="")
     path = f"/api/v1/dataflows/{name}/increments/{flow}/{shipment.index}"
     value = {
@@ -75,7 +75,7 @@ class Webhook:
     """Posts to an address; see the module header.
 
     Attributes:
-        secret: Signs the bodies; `None`: they are not signed.
+        secret: Signs the bodies; `None` means that they are not signed.
     """
 
     dataflow: str
@@ -93,7 +93,7 @@ class Webhook:
     def publish(
         self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
     ) -> SinkNote:
-        """Tell of an increment; its records are not read. See `Target.publish`."""
+        """Send a notice of an increment, without its records. See `Target.publish`."""
         delivery = f"{note.token[:_TOKEN_DIGITS]}-g{shipment.generation}-{shipment.index}"
         body = delivery_body(self.dataflow, self.sink, delivery, shipment, self.service_url)
         headers = {"Content-Type": "application/json", "Idempotency-Key": delivery}
@@ -119,7 +119,7 @@ class Webhook:
         return note
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return no files: deliveries cannot be taken back, and are sent again."""
+        """Return nothing: deliveries cannot be taken back, and are sent again."""
         return []
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

@@ -19,12 +19,12 @@ class TokenRecord:
     """A named token.
 
     Attributes:
-        name: Unique among the tokens that are kept, revoked ones included.
+        name: Unique among the kept tokens, including revoked ones.
         scope: `viewer`, `operator` or `admin`.
         prefix: Beginning of the token, to recognise it by; not part of the 256 random bits.
-        dataflows: The dataflows that it is limited to; `None` means all.
-        rotated_at: When its secret was last replaced.
-        old_sha256, old_until: The digest before that, and until when it is accepted too.
+        dataflows: The dataflows to which it is limited; `None` means all.
+        rotated_at: When its secret was last replaced. old_sha256, old_until: The previous
+            digest, and the time until which it is still accepted.
         expires_at: `None` means never.
         last_used_at: To the minute.
         revoked_at: `None` if it is valid.
@@ -50,14 +50,14 @@ class SessionRecord:
     """A browser that is signed in.
 
     Attributes:
-        id: Names the session for people; says nothing about its secret.
+        id: Name of the session for people; unrelated to its secret.
         sha256: Digest of the cookie's value.
         token: The token that it was made from; `""` means the token file.
         mark: Beginning of that token's digest: a session ends when the token is replaced.
         scope: At most that of the token.
         last_seen_at: To the minute.
-        address: Where the browser signed in from.
-        agent: What the browser said it is.
+        address: Address from which the browser signed in.
+        agent: The browser's own description of itself.
     """
 
     id: str
@@ -85,20 +85,20 @@ class CodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One request that changed something, or a number of refused ones of the same kind.
+    """One request that changed something, or a count of refused requests of the same kind.
 
     Attributes:
-        number: Given by the store; rises.
+        number: Assigned by the store; rises.
         at: When it was answered.
-        actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised;
-            `service` for what the service did without a request.
+        actor: Owner of the credential: `token-file`, `token:NAME`, or `""` if none was
+            recognised; `service` for an action of the service without a request.
         session: The session of the page, which was made from that token; `""` for a program.
         user: What the client says about its user; not verified.
         action: The operationId of the OpenAPI document, such as `dataflows_pause`; `columns_add`.
-        dataflow: The dataflow that it was about; `""` if there is none.
+        dataflow: The dataflow that it concerned; `""` if there is none.
         target: Further names in the request's path, such as `stage` or `run`.
-        error_code: The code of a problem; else `""`.
-        count: How many refused requests this counts; else 1.
+        error_code: The code of a problem; otherwise `""`.
+        count: Number of counted refused requests; otherwise 1.
     """
 
     number: int = 0
@@ -124,7 +124,7 @@ class AuditFilter:
     """Which entries of the audit log to list; `None` means any.
 
     Attributes:
-        until: The time before which an entry was made.
+        until: The end of the range of time, exclusive.
     """
 
     since: datetime | None = None

@@ -115,7 +115,7 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
 
 
 def open_scratch(url: str) -> Store:
-    """Open an empty SQLite store that is thrown away; so no earlier version has to be migrated.
+    """Open an empty temporary SQLite store, which needs no migration from earlier versions.
 
     Args:
         url: `sqlite:///<file>`; the file is created.
@@ -133,7 +133,7 @@ def open_scratch(url: str) -> Store:
 
 
 def open_beside(url: str) -> Store:
-    """Open the store beside the process that serves it, and that has upgraded it.
+    """Open the store beside the process that serves it and has upgraded it.
 
     Args:
         url: As in `open_store`.
@@ -171,7 +171,7 @@ class Store(
     def stamp(self) -> Hashable | None:
         """Return a stamp of this moment; an unchanged stamp means an unchanged store.
 
-        `None` if the database has none, as PostgreSQL; then nothing is known.
+        `None` if the database has no stamps (PostgreSQL), so that changes are unknown.
         """
         return self._database.kept.stamp()
 

@@ -18,7 +18,7 @@ from cbp.errors import OperatingError
 
 
 class CursorInvalidError(OperatingError):
-    """A cursor was not handed out by this listing."""
+    """A cursor does not come from this listing."""
 
     code = "cursor_invalid"
     retryable = False
@@ -31,7 +31,7 @@ class CursorInvalidError(OperatingError):
 
 
 class DatabaseDamagedError(OperatingError):
-    """A SQLite file is damaged, or is no database at all; the tables are not affected."""
+    """A SQLite file is damaged, or is not a database; the tables are not affected."""
 
     code = "database_damaged"
     retryable = False
@@ -104,7 +104,7 @@ class DatabaseNewerError(OperatingError):
 
 
 class StagePausedError(OperatingError):
-    """A stage that an operator paused is not tried again before it is resumed."""
+    """A stage that an operator paused is not retried before it is resumed."""
 
     code = "stage_paused"
     retryable = False

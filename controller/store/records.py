@@ -76,7 +76,7 @@ PAUSED_BY_HAND = "is paused by the operator"
 
 
 def has_stopped(paused_because: str) -> bool:
-    """Return whether a stage that is paused for this reason stopped by itself."""
+    """Return whether this reason of a pause means that the stage stopped by itself."""
     return paused_because not in ("", PAUSED_BY_HAND)
 
 
@@ -85,8 +85,8 @@ class DataflowRecord:
     """A registered dataflow.
 
     Attributes:
-        document: What was registered, as JSON values.
-        desired: The state that the operator wants; the loop brings it about.
+        document: The registered document, as JSON values.
+        desired: The state that the operator wants, which the loop then reaches.
         generation: The generation of its epochs (`cbp.model.flow.generation`).
     """
 
@@ -115,15 +115,15 @@ class StageRecord:
 
     Attributes:
         epoch: Number of its next run.
-        failures: Failed tries of that run, in a row.
-        retry_at: Time of the next try; `None` means at once.
+        failures: Failed attempts of that run, in a row.
+        retry_at: Time of the next attempt; `None` means at once.
         paused_because: Why it is paused; `""` if it is not.
-        error: The coded error that paused it, as `CbpError.as_dict` gives it.
+        error: The error that paused it, as returned by `CbpError.as_dict`.
         waiting_since: When its last run started, or when it was registered.
-        turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
-        priority: What an operator set; it is kept beside the tables, too.
-        due_ms: A time before which no timer of it is due, in milliseconds since 1970; 0 if it is
-            not known, `None` if no timer is pending.
+        turns: Epochs in a row that read nothing from outside its cycle; 0 if it is on no cycle.
+        priority: The priority set by an operator; also kept beside the tables.
+        due_ms: A time before which none of its timers is due, in milliseconds since 1970; 0 if
+            unknown, `None` if no timer is pending.
     """
 
     dataflow: str
@@ -141,7 +141,7 @@ class StageRecord:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator paused it; only `resume` ends that, of it or of its dataflow."""
+        """Whether an operator paused it; only `resume` of the stage or its dataflow ends that."""
         return self.paused_because == PAUSED_BY_HAND
 
     @property
@@ -191,7 +191,7 @@ class IncrementRecord:
 
     @property
     def file_names(self) -> str:
-        """The file of the increment, and how many more; `""` for an increment of a stage."""
+        """The first file, and the number of other files; `""` for an increment of a stage."""
         names = self.origin.get("files") or [""]
         more = int(self.origin.get("file_count", 1)) - 1
         return f"{names[0]} and {more} more" if more else str(names[0])
@@ -205,10 +205,10 @@ class ClaimRecord:
         id: Unique, `[a-z0-9]+`; names the claimed copy.
         sequence: Order of the claims of one source, from 0.
         path: Original name, as evidence; never used to open anything after the claim.
-        status: `withdrawn`: it was accepted, and a roll-back dropped its increment. `readmitted`,
-            `discarded`: it was in quarantine, and an operator decided.
+        status: `withdrawn`: it was accepted, and a roll-back dropped its increment.
+            `readmitted`, `discarded`: it was in quarantine, and an operator has decided.
         sha256: Hex digest of the content; `""` until it was read.
-        index: Index of the increment it became; `None` until accepted.
+        index: Index of its increment; `None` until it is accepted.
         reason: Why a file is quarantined: `{"code", "message", "file", "line"}`.
         key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: The earlier file with this content or name: `{"by", "claim", "file", "index"}`; see
@@ -235,7 +235,7 @@ class Judged:
     """Whether a file repeats an earlier one; see `controller.ingest.identity`.
 
     Attributes:
-        outcome: What becomes of the file if it is valid for its source.
+        outcome: The outcome for the file if it is valid for its source.
         same_as: The earlier file: `{"by", "claim", "file", "index"}`, where `by` is
             `name_and_content`, `content` or `name`; `index` is absent until that file is accepted.
     """
@@ -249,9 +249,10 @@ class Uploaded:
     """The result of an upload.
 
     Attributes:
-        repeated: Whether the key is that of an earlier upload; then `claim` is that upload's.
-        same_request: Whether name and content equal that upload's. If not, the key was used
-            for something else, and nothing was done.
+        repeated: Whether an earlier upload had the same key; `claim` is then that of the
+            earlier upload.
+        same_request: Whether name and content equal those of the earlier upload. If not, the
+            key was used for another request, and nothing was done.
     """
 
     claim: ClaimRecord
@@ -278,8 +279,8 @@ class EventCursor(NamedTuple):
     """A place in the stream of events: after one event.
 
     Attributes:
-        at_ms: The event's time. Another database can have an event of the same number, but not
-            of the same time too.
+        at_ms: The event's time. Another database can have an event with the same number, but
+            not also with the same time.
     """
 
     number: int
@@ -313,8 +314,8 @@ class Event:
     Attributes:
         dataflow: `""` if the change concerns no dataflow.
         stage: The stage that leads the run; `""` if there is none.
-        subject: The id of what changed: a run, a claim, an increment `flow/index`...
-        count: How many such things changed together; `subject` names the last one.
+        subject: The id of the changed run, claim, increment (`flow/index`) and so on.
+        count: Number of such changes together; `subject` names the last one.
     """
 
     kind: EventKind
@@ -354,8 +355,8 @@ class VerificationRecord:
     """A verification that has ended.
 
     Attributes:
-        id: Unique among all that were ever kept.
-        result: What it found, as a JSON value; the store does not look into it.
+        id: Unique, never used again.
+        result: Its result, as a JSON value that is opaque to the store.
     """
 
     id: str
@@ -365,17 +366,18 @@ class VerificationRecord:
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """The progress of a sink, and the wish of an operator.
+    """The progress of a sink, and the choices of an operator.
 
     Attributes:
-        identity: Names its target; a sink with another one is another sink.
+        identity: Identifies its target; with another identity it is another sink.
         flow: The flow that it follows.
         generation, next: See `cbp.model.flow.generation`.
         desired: `running` or `paused`.
-        choice: What to do with what is no longer true: `rewrite`, `keep`, or `""`.
-        standing: Figures and the last error, as JSON values; the store does not look into them.
+        choice: What to do with undone increments: `rewrite`, `keep`, or `""`.
+        standing: Figures and the last error, as JSON values that are opaque to the store.
         end: The index after the flow's newest increment; filled in by the store.
-        waits_since: When the increment `next` came; `None` if none waits; filled in by the store.
+        waits_since: When the increment `next` arrived; `None` if none waits; filled in by the
+            store.
     """
 
     dataflow: str
@@ -440,7 +442,7 @@ class GaugeRows:
     def oldest_waiting(self) -> dict[str, datetime]:
         """Return dataflow -> arrival of its oldest increment that a stage has not read.
 
-        Dataflows in which none waits are left out.
+        Dataflows without such an increment are left out.
         """
         oldest: dict[str, datetime] = {}
         for queue in self.queues:

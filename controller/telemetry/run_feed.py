@@ -59,7 +59,7 @@ class RunExporter(Protocol):
     """Informs another system about runs.
 
     Attributes:
-        name: Names it in the log.
+        name: Its name in the log.
     """
 
     name: str
@@ -77,9 +77,9 @@ class RunFeed:
     """See the module header.
 
     Args:
-        store: Has the events and the runs.
+        store: The store with the events and the runs.
         describe: Returns the dataflow of a run and the stages that ran together, by name.
-        exporters: Get every run.
+        exporters: The exporters that get every run.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RunFeed:
         self._failing: set[str] = set()
 
     def follow(self, stopped: threading.Event) -> None:
-        """Follow until the event is set; to be called in a thread of its own."""
+        """Follow until the event is set; to be called in a separate thread."""
         while not stopped.wait(POLL_SECONDS):
             try:
                 self.look()
@@ -109,7 +109,7 @@ class RunFeed:
                 _log.exception("telemetry.not_closed", exporter=exporter.name)
 
     def look(self) -> None:
-        """Export the runs that ended since the last look."""
+        """Export the runs that ended since the last call."""
         if not self._leads():
             self._cursor = None
             return

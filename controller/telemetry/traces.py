@@ -25,7 +25,7 @@ class TraceExporter:
 
     Args:
         endpoint: Base URL of an OTLP/HTTP receiver, such as `http://127.0.0.1:4318`.
-        instance: Names this service among others: its URL.
+        instance: The URL of this service, which identifies it among others.
 
     Raises:
         TelemetryPackagesMissingError: OpenTelemetry is not installed.

@@ -86,7 +86,7 @@ def build_page() -> bool:
     """Build the page unless it is current; return whether something was done.
 
     Raises:
-        PageBuildError: If Node is missing, its packages cannot be had, or the build fails.
+        PageBuildError: If Node is missing, its packages cannot be installed, or the build fails.
     """
     if os.environ.get("CBP_UI", "") == "off":
         shutil.rmtree(BUNDLE, ignore_errors=True)
@@ -111,7 +111,7 @@ def sources_stamp() -> str:
 
 
 def bundled_packages() -> list[dict[str, str]]:
-    """Return the packages of the lock file that are not for building alone, by name."""
+    """Return the packages of the lock file that are part of the page, by name."""
     lock = json.loads((UI / "package-lock.json").read_text(encoding="utf-8"))
     chosen = {
         path.rpartition("node_modules/")[2]: one
@@ -187,7 +187,7 @@ def npm_command() -> list[str]:
 
 
 def npm_environment() -> dict[str, str]:
-    """Return the variables for npm: this process's, with its Node first on the path."""
+    """Return npm's environment: that of this process, with Node first on the path."""
     path = os.environ.get("PATH", os.defpath)
     return {**os.environ, "PATH": f"{Path(npm_command()[0]).parent}{os.pathsep}{path}"}
 

@@ -19,10 +19,10 @@ _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AsOfJoin(Translate):
-    """Each record of the left with that of the right that has the latest time up to its own.
+    """Join each record of the left with the latest one of the right up to its own time.
 
-    Among records of the right with equal times the one with the smaller key counts. What has no
-    partner is there too, with nulls, and so is what has no time. A null in `on`
+    Among records of the right with equal times, the one with the smallest key counts. Records
+    of the left without a partner, or without a time, are included with nulls. A null in `on`
     matches nothing, as in SQL.
 
     Shape, for `AsOfJoin("id BIGINT, pair STRING, at TIMESTAMP", "pair STRING, since TIMESTAMP,
@@ -32,7 +32,8 @@ class AsOfJoin(Translate):
             left, then those of the right that are not in `on`.
 
     Without `left_key`, records of the left are counted: all its columns are the key of the view,
-    which has a column `copies BIGINT` too. Without `right_key` all columns name a record there.
+    which has a column `copies BIGINT` too. Without `right_key` all columns identify a record of
+    the right.
 
     Args:
         left: DDL of the records on the left; no column is named `sign` or `copies`.
@@ -40,7 +41,7 @@ class AsOfJoin(Translate):
             and none is `place`.
         on: Names of the columns that are compared, separated by commas; of equal types.
         at: The column of type TIMESTAMP on the left.
-        since: That on the right.
+        since: The column of type TIMESTAMP on the right.
         left_key: The key of the view on the left.
         right_key: The key of the view on the right.
     """
@@ -80,7 +81,7 @@ class AsOfJoin(Translate):
         self.joined = View(", ".join(columns), key=key, keep=self.keep)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Join what changed on the left, and what the changes on the right may join with."""
+        """Join changed records of the left, and records that changes of the right may affect."""
         matched = () if None in key else group.right  # a null matches nothing
         placed = ((_place(row[self._since]), *row) for row in matched if row[self._since])
         lefts = self._left.apply(group.left, group.left_rows, out.left_rows)

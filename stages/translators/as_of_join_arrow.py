@@ -24,7 +24,7 @@ __all__ = ["AsOfJoinArrow"]
 
 
 class AsOfJoinArrow(TranslateArrow, AsOfJoin):
-    """Each record with the newest one up to its time; the results are those of `AsOfJoin`.
+    """Join each record with the newest one up to its time, with the results of `AsOfJoin`.
 
     A call reads and joins all records of its groups, where `AsOfJoin` looks partners up.
     """
@@ -33,7 +33,7 @@ class AsOfJoinArrow(TranslateArrow, AsOfJoin):
 
     # The declarations are those of the other form, the call is that of this one.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
-        """Join what is there now, on both sides of many groups."""
+        """Join the present records of both sides, for many groups."""
         one, other = self._left, self._right
         lefts = changes_of(groups, "left")
         left = current(groups, "left_rows", lefts, one.second, counted=one.counted)

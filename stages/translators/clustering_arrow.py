@@ -61,7 +61,7 @@ class ClusteringArrow(TranslateRun):
         )
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Count the triangles that links take away and bring."""
+        """Count the triangles that removed and added links change."""
         nodes = Nodes()
         links = LinkTable(tables.links, nodes)
         changed = links.change(tables.edges, out)

@@ -13,7 +13,7 @@ class Components(Propagate):
     """Label each node with the least node that it is linked to, by any number of edges.
 
     Shape:
-        edges: the changes of a view with the columns `src` and `dst`; which is which does not
+        edges: the changes of a view with the columns `src` and `dst`; the direction does not
             matter.
         nodes: a view `(node, label)` with the key `node`: the nodes that have an edge.
 
@@ -29,5 +29,5 @@ class Components(Propagate):
         return node
 
     def along(self, value: Any, *_: Any) -> Any:
-        """Return the label as it is."""
+        """Return the label unchanged."""
         return value

@@ -60,7 +60,7 @@ class CoreNumbersArrow(TranslateRun):
         self.nodes = View(f"node {node}, core BIGINT", key="node", keep=True)
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Lower and raise the numbers that links which came and went change."""
+        """Lower and raise the core numbers that removed and added links change."""
         run = _Cores(tables)
         changed = run.links.change(tables.edges, out)
         is_anew = _ALL_SHARE * len(changed.node) >= tables.links.size

@@ -20,7 +20,7 @@ __all__ = ["CountInLinksKept"]
 class CountInLinksKept(Translate):
     """Count links per URL and per site; the results are those of `CountInLinks`.
 
-    A call costs what its links touch, not what the site has.
+    The cost of a call depends on its links, not on the size of the site.
 
     Shape:
         links: `(url STRING, site STRING)`; a link has a URL, or the run fails.

@@ -18,7 +18,7 @@ Unmatched = Literal["left", "inner"]
 
 
 class DimensionJoin(Translate):
-    """Each record with the record of a table that has its key; a null matches none, as in SQL.
+    """Join each record with a table's record of its key; as in SQL, null matches nothing.
 
     Shape, for `DimensionJoin("id BIGINT, customer STRING", "customer STRING, name STRING",
     on="customer", key="id")`:
@@ -34,7 +34,7 @@ class DimensionJoin(Translate):
         rows: DDL of the records; no column is named `sign` or `copies`.
         dimension: DDL of the table; besides `on`, no column has a name of the records.
         on: Names of the columns that are compared, separated by commas: all of the table's key.
-        how: `left`: what has no record in the table is there with nulls. `inner`: it is left out.
+        how: `left` includes records without a match, with nulls; `inner` leaves them out.
         key: The key of the view that is read.
     """
 
@@ -65,7 +65,7 @@ class DimensionJoin(Translate):
         self.joined = View(", ".join(columns), key=view_key, keep=self.keep)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Join what changed; if the table's record did, all records of the group."""
+        """Join changed records; if the table's record changed, all records of the group."""
         changes = self._bag.apply(group.rows, group.known, out.known)
         about = None if None in key else group.dimension.one()
         is_new = any(True for _ in group.dimension_changes)

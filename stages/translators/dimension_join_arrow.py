@@ -16,7 +16,7 @@ __all__ = ["DimensionJoinArrow"]
 
 
 class DimensionJoinArrow(TranslateArrow, DimensionJoin):
-    """Each record with the one of a table; the results are those of `DimensionJoin`.
+    """Join each record with that of a table; the results are those of `DimensionJoin`.
 
     A call reads all records of its groups, where `DimensionJoin` reads those that changed.
     """

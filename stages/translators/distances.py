@@ -23,11 +23,11 @@ class Distances(Translate):
     Shape:
         edges: the changes of a view that has `(src BIGINT, dst BIGINT)` as its key.
         distances: a view `(node BIGINT, distance INT)` with the key `node`: the nodes that are
-            reached in at most `limit` steps. The source itself is one while an edge leaves it.
+            reached in at most `limit` steps. The source itself is included while an edge leaves it.
 
     Args:
         source: The node at which all paths begin.
-        limit: The most steps that are told. Edges that go cost up to as many epochs.
+        limit: Largest number of steps. Removed edges cost up to as many epochs.
     """
 
     key = "node BIGINT"
@@ -41,7 +41,7 @@ class Distances(Translate):
         self._source, self._far = source, limit + 1
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Apply what came, and tell the linked nodes if they are nearer or farther now."""
+        """Apply the input, and send messages to linked nodes whose distance may change."""
         far, before = self._far, {row.dst for row in group.links}
         links, old = set(before), next((row.distance for row in group.distances), self._far)
         for edge in group.edges:

@@ -27,7 +27,7 @@ class Distinct(Translate):
         self.distinct = View(schema, key=columns)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Count the copies; one that has some is there."""
+        """Count the copies; emit the records that have some."""
         copies = sum(row.sign for row in group.rows) + sum(row.copies for row in group.counted)
         if copies:
             out.counted(*key, copies)

@@ -17,7 +17,7 @@ class DistinctArrow(TranslateArrow, Distinct):
 
     # The declarations are those of the other form, the call is that of this one.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
-        """Count the copies of many records; those that have some are there."""
+        """Count the copies of many records; emit those that have some."""
         copies = groups.sums("rows", "sign") + groups.sums("counted", "copies")
         rows = groups.keys.append_column("copies", pa.array(copies))
         out.counted(rows.filter(pa.array(copies != 0)))

@@ -14,11 +14,11 @@ __all__ = ["FirstWithin"]
 
 
 class FirstWithin(Translate):
-    """Records, without those that follow a record alike in some columns too soon.
+    """Drop records that follow a record with the same values in some columns too soon.
 
     In order of time, a record counts if none with equal columns counted less than some seconds
-    before it. Among equal times the first by all columns counts. If a record comes late or is
-    deleted, those after it are decided anew; a call reads all records of its group.
+    before it. Among equal times the first by all columns counts. If a record arrives late or is
+    deleted, later ones are decided again; a call reads all records of its group.
 
     Shape, for `FirstWithin("alarm STRING, at TIMESTAMP, text STRING", "alarm", at="at",
     seconds=60)`:
@@ -30,7 +30,7 @@ class FirstWithin(Translate):
             `copies`.
         by: The columns, separated by commas, in which records are alike.
         at: The column of type TIMESTAMP that has the time; a record without one does not count.
-        seconds: For how long like records are left out.
+        seconds: How long such records are left out.
     """
 
     def __init__(self, schema: str, by: str, at: str, seconds: float) -> None:

@@ -23,7 +23,7 @@ _LONG = 1 << 61
 
 
 class FirstWithinArrow(TranslateArrow, FirstWithin):
-    """Records without those that come too soon; the results are those of `FirstWithin`."""
+    """Drop records that follow too soon; the results are those of `FirstWithin`."""
 
     # The declarations are those of the other form, the call is that of this one.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]

@@ -33,8 +33,9 @@ class Join(Translate):
         left: DDL of the records on the left.
         right: DDL of those on the right; besides `on`, no column has a name of the left.
         on: Names of the columns that are compared, separated by commas; of equal types.
-        how: `inner`: all pairs. `left`: also what has no partner, with nulls. `semi`: records of
-            the left that have a partner. `anti`: those that have none.
+        how: `inner`: all pairs. `left`: also records of the left without a partner, with nulls.
+            `semi`: records of the left that have a partner. `anti`: records of the left that
+            have none.
         left_key: The key of the view on the left.
         right_key: The key of the view on the right.
     """
@@ -75,7 +76,7 @@ class Join(Translate):
         self.joined = View(", ".join(columns), key=key, keep=self.keep)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Join what changed on either side with what is there on the other."""
+        """Join changed records of either side with the present records of the other."""
         matched = () if None in key else group.right  # a null matches nothing
         lefts = self._left.apply(group.left, group.left_rows, out.left_rows)
         rights = self._right.apply(matched, group.right_rows, out.right_rows)

@@ -16,16 +16,17 @@ __all__ = ["JoinArrow"]
 
 
 class JoinArrow(TranslateArrow, Join):
-    """The records of two views that are equal in some columns; the results are those of `Join`.
+    """Join two views by equal columns; the results are those of `Join`.
 
-    A call reads and joins all records of its groups, where `Join` reads what changes join with.
+    A call reads and joins all records of its groups, while `Join` reads only partners of
+    changed records.
     """
 
     keep: ClassVar[bool] = False
 
     # The declarations are those of the other form, the call is that of this one.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
-        """Join what is there now, on both sides of many groups."""
+        """Join the present records of both sides, for many groups."""
         rights = changes_of(groups, "right")
         rights = rights.filter(pa.array(~null_keys(groups)[ids_of(rights)]))
         lefts = changes_of(groups, "left")

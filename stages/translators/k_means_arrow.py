@@ -38,9 +38,9 @@ _DISTANCES_MAX = 4_000_000
 
 
 class KMeansArrow(TranslateRun):
-    """Put each point to the nearest of some centres, each of which is the mean of its points.
+    """Assign each point to the nearest of some centres, each of which is the mean of its points.
 
-    Points with a null or a NaN are none.
+    Points with a null or a NaN are ignored.
 
     Shape:
         points: records `(id, <columns> DOUBLE, gone BOOLEAN)`: the last one of an id counts. With
@@ -52,7 +52,7 @@ class KMeansArrow(TranslateRun):
 
     Args:
         columns: Names of the coordinates, such as `"x, y, z"`; they are `DOUBLE`.
-        k: Most centres; there are fewer if there are fewer different points.
+        k: Largest number of centres; there are fewer if there are fewer different points.
         moved: The loop ends when no mean moves by more, in units of the coordinates.
         rounds: It ends after this many rounds in any case.
         id: Type of a point's id, such as `STRING`.

@@ -14,12 +14,12 @@ class KeyedTable(Translate):
     """The rows of a table, by its key.
 
     Shape, for `KeyedTable("country STRING, name STRING", "country")`:
-        rows: `(country, name, sign)`, as a source of `format: delta` or a view gives them; the sign
-            is 1 for a row that comes, and -1 for one that goes.
+        rows: `(country, name, sign)`, as a source of `format: delta` or a view gives them; the
+            sign is 1 for an added row, and -1 for a removed one.
         table: a view `(country, name)` with the key `country`.
 
-    Two rows of one key are an error (`view_key_twice`): nothing says which of them counts. A row
-    that goes and is not there is left out.
+    Two rows of one key are an error (`view_key_twice`), since it is unknown which of them
+    counts. The removal of a missing row is ignored.
 
     Args:
         schema: DDL of the rows; no column is named `sign`.
@@ -34,7 +34,7 @@ class KeyedTable(Translate):
         self.table = View(schema, key=key)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Add the rows that come, then take away those that go, since they have no order."""
+        """Add new rows, then remove old ones, since the changes have no order."""
         rows, gone = [same(row) for row in group.table], list[Name]()
         for row in group.rows:
             (rows if row.sign > 0 else gone).append(same(row[:-1]))

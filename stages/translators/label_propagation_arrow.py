@@ -32,7 +32,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class LabelPropagationArrow(TranslateRun):
-    """Label each node as most of its neighbours; edges are undirected.
+    """Give each node the commonest label among its neighbours; edges are undirected.
 
     Self-loops and repeated edges change nothing.
 
@@ -61,7 +61,7 @@ class LabelPropagationArrow(TranslateRun):
         self.nodes = View(f"node {node}, label {node}", key="node", keep=True)
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Compute each round again where something around a node is different."""
+        """Recompute each round for nodes whose neighbourhood has changed."""
         nodes = Nodes()
         links = LinkTable(tables.links, nodes)
         changed = links.change(tables.edges, out)

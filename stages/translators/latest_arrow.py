@@ -19,7 +19,7 @@ class LatestArrow(TranslateArrow, Latest):
 
     # The declarations are those of the other form, the call is that of this one.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
-        """Emit the last records of many keys, but of those that are gone."""
+        """Emit the last records of many keys, except removed ones."""
         called = np.flatnonzero(groups.sizes("rows"))
         last = groups.rows.take(pa.array(groups.offsets("rows")[called + 1] - 1))
         out.latest(last if self._gone is None else last.filter(pc.field(self._gone).is_valid()))

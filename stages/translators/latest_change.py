@@ -19,14 +19,14 @@ _BEFORE = frozenset(("update_preimage", "update_before"))
 class LatestChange(Translate):
     """The newest version of each record of a change feed.
 
-    Messages that come late or twice are harmless: a deleted record keeps its sequence, and an
+    Late and repeated messages are harmless: a deleted record keeps its sequence, and an
     older message does not bring it back. Of two messages with one sequence, a delete counts.
 
     Shape, for `LatestChange("id BIGINT, name STRING, ts BIGINT, op STRING", "id", "ts")`:
         changes: `(id, name, ts, op)`; `op` as Debezium (c, r, u, d) or Delta (insert,
             update_postimage, delete; update_preimage is left out) write it, in any case.
         latest: a view `(id, name, ts)` with the key `id`.
-        deleted: `(id, ts)`: the keys that are gone, and by which message.
+        deleted: `(id, ts)`: the deleted keys, with the sequence of the deleting message.
 
     Args:
         schema: DDL of the messages.

@@ -37,7 +37,7 @@ class Merge(Translate):
       `site_n` is the site's count in this epoch. If it changes, it is not emitted again for the
       other URLs of the site.
     - If it was crawled for the first time: once `(null, null, crawled=true)`, whether or not
-      anything links to it. It leaves the queue for good.
+      anything links to it. It leaves the queue permanently.
     - If it was crawled before: nothing, even if its count changes.
 
     Invariant: state, and the last `(n, crawled)` per URL, are the same however the three inputs

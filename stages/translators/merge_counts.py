@@ -29,7 +29,7 @@ class _Known(NamedTuple):
 
 
 class MergeCounts(Translate):
-    """Report which URLs are to be crawled, with their counts, and which ones are no longer.
+    """Report which URLs are to be crawled, with their counts, and which no longer are.
 
     Counts are running totals: the last one is valid. An epoch emits for a URL:
 
@@ -53,8 +53,9 @@ class MergeCounts(Translate):
     Args:
         grouping: `"inner"`: only sites that some input names are called; `"outer"`: all sites,
             with the same result.
-        keep: Whether the state is kept: a call costs what its inputs name, not what the site has,
-            and what they name is in memory. The tables are the same. Only with `"inner"`.
+        keep: Whether the state is kept: the cost of a call then depends on the URLs that its
+            inputs name, not on the size of the site, and these URLs are in memory. The tables
+            are the same. Only with `"inner"`.
     """
 
     url_counts = Input("site STRING, url STRING, n BIGINT", route_by="site", order_by="url")

@@ -26,8 +26,9 @@ class PageRankArrow(ResidualsArrow):
         damping: The share of a score that its links get.
         error: Largest mean over all pages of the difference between a score and the right one.
         node: Type of a page, such as `STRING`.
-        changes: Whether edges are the changes of a view; else records `(src, dst, gone BOOLEAN)`.
-        favourites: Personalised PageRank: the pages that alone get something by themselves.
+        changes: Whether edges are the changes of a view; otherwise records `(src, dst, gone
+            BOOLEAN)`.
+        favourites: Personalised PageRank: the only pages with a base score.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class PageRankByResiduals(TranslateArrow):
         self.ranks = View("node BIGINT, score DOUBLE", key="node", not_compared="score")
 
     def translate(self, groups: Any, out: Any) -> None:
-        """Take the edges and amounts of many pages; pass on what is more than the threshold."""
+        """Apply the edges and amounts of many pages; pass on amounts above the threshold."""
         names = ("units", "residual", "enters", "leaves")
         units, residual, enters, before = (groups.sums("pages", name) for name in names)
         known = (enters > 0) | (before > 0)

@@ -14,14 +14,14 @@ class Reachable(Propagate):
 
     Shape:
         edges: the changes of a view with the columns `src` and `dst`.
-        nodes: a view `(node, steps BIGINT)` with the key `node`: the nodes that are reached. The
-            source is one while an edge leaves it.
+        nodes: a view `(node, steps BIGINT)` with the key `node`: the nodes that are reached.
+            The source is included while an edge leaves it.
 
     Args:
         source: The node at which all paths begin.
         node: Type of a node, such as `STRING`.
         directed: Whether an edge leads from `src` to `dst` only.
-        limit: The most steps that are told; `None` is no limit.
+        limit: Largest number of steps; `None` means no limit.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class ReachableArrow(PropagateArrow):
         source: The node at which all paths begin.
         node: Type of a node, such as `STRING`.
         directed: Whether an edge leads from `src` to `dst` only.
-        limit: The most steps that are told; `None` is no limit.
+        limit: Largest number of steps; `None` means no limit.
         changes: Whether edges are the changes of a view.
     """
 

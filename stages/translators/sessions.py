@@ -15,8 +15,8 @@ __all__ = ["Sessions"]
 class Sessions(Translate):
     """Begin, end and number of records of each session.
 
-    A record that comes late can join two sessions, and one that goes can part them. A call reads
-    all times of its group. One without a time is in no session.
+    A late record can join two sessions, and a removed one can split them. A call reads all
+    times of its group. A record without a time is in no session.
 
     Shape, for `Sessions("person STRING, at TIMESTAMP", "person", at="at", gap_seconds=1800)`:
         rows: the changes of a view with these columns, and perhaps more.
@@ -25,7 +25,7 @@ class Sessions(Translate):
 
     Args:
         schema: DDL of the records.
-        by: The columns, separated by commas, of which each combination has its own sessions.
+        by: Columns, separated by commas; each combination of values has its own sessions.
         at: The column of type TIMESTAMP that has the time.
         gap_seconds: Records so far apart, or farther, are of two sessions.
     """
@@ -44,7 +44,7 @@ class Sessions(Translate):
         )
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Cut the times where the gap is."""
+        """Split the times of a group into sessions, at the gaps."""
         copies: Counter[datetime] = Counter({row.time: row.copies for row in group.times})
         for row in group.rows:
             if row[self._at] is not None:

@@ -14,9 +14,9 @@ class ShortestPaths(Propagate):
 
     Shape:
         edges: the changes of a view with the columns `src`, `dst` and `weight DOUBLE`; an edge
-            without a weight is none.
-        nodes: a view `(node, distance DOUBLE)` with the key `node`: the nodes that are reached. The
-            source is one while an edge leaves it.
+            without a weight is ignored.
+        nodes: a view `(node, distance DOUBLE)` with the key `node`: the nodes that are reached.
+            The source is included while an edge leaves it.
 
     Args:
         source: The node at which all paths begin.
@@ -36,7 +36,7 @@ class ShortestPaths(Propagate):
         """Add the weight of an edge.
 
         Raises:
-            ValueError: It is below zero: around a cycle, paths would get shorter for ever.
+            ValueError: The weight is negative: around a cycle, paths would get shorter forever.
         """
         (weight,) = edge
         if weight < 0:

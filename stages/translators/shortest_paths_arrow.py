@@ -38,7 +38,7 @@ class ShortestPathsArrow(PropagateArrow):
         """Add the weights of edges.
 
         Raises:
-            ValueError: One is below zero: around a cycle, paths would get shorter for ever.
+            ValueError: A weight is negative: around a cycle, paths would get shorter forever.
         """
         (weights,) = edge
         if (weights < 0).any():

@@ -50,7 +50,7 @@ class StrongComponentsArrow(TranslateRun):
         self.nodes = View(f"node {node}, label {node}", key="node", keep=True)
 
     def translate(self, tables: Any, out: Any) -> str:
-        """Label what the edges that came and went may have joined or parted."""
+        """Label the nodes that added and removed edges may have joined or separated."""
         run = _Labels(tables)
         run.relabel(run.links.change(tables.edges, out))
         run.values.write(out.nodes)

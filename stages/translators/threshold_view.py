@@ -19,14 +19,14 @@ class ThresholdView(Translate):
 
     Shape:
         scored: `(site, url, score DOUBLE)`, in the order in which they count.
-        done: `(site, url)`, the URLs that were crawled, never before their scores.
-        queue: a view `(site, url, score)` with the key `site, url`: the URLs that are not done,
-            and score at least `minimum`. Comparisons leave out the score, which has the links of
-            the site as of the epoch in which the URL's own links last changed.
+        done: `(site, url)`, the crawled URLs. A URL never comes before its scores.
+        queue: a view `(site, url, score)` with the key `site, url`: the URLs that are not done
+            and have a score of at least `minimum`. Comparisons leave out the score, which dates
+            from the epoch in which the URL's own links last changed.
 
     Args:
-        minimum: The least score that is in the queue. Every URL that is linked to scores at least
-            1. Above that, which URLs are in it depends on the epochs, too.
+        minimum: The smallest score in the queue. Every linked URL has a score of at least 1. With
+            a larger minimum, the contents of the queue also depend on the split into epochs.
     """
 
     scored = Input("site STRING, url STRING, score DOUBLE", route_by="site, url")

@@ -30,9 +30,9 @@ class TopK(Translate):
 
     Args:
         schema: DDL of the records; no column is named `rank` or `place`.
-        group: The columns, separated by commas, of which each combination has its own top.
+        group: Columns, separated by commas; each combination of values has its own top.
         key: The key of the view that is read.
-        by: The column of numbers that decides; no whole number is the lowest of its type.
+        by: The column of numbers that decides. The lowest whole number of its type is not allowed.
         k: Number of records per group, at least 1.
     """
 
@@ -50,7 +50,7 @@ class TopK(Translate):
         self.top = View(f"rank INT, {schema}", key=f"{group}, rank")
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Apply the changes to the ordered records, and emit the first k of what is there now."""
+        """Apply the changes to the ordered records, and emit the first k records."""
         changed: dict[Name, Record | None] = {}
         for row in group.rows:
             value = getattr(row, self._by)

@@ -11,11 +11,11 @@ __all__ = ["UnpaidOrders"]
 
 
 class UnpaidOrders(Translate):
-    """Tell what became of each order: `paid`, or `expired` after some days.
+    """Report the outcome of each order: `paid`, or `expired` after some days.
 
     The time runs from the first record of an order. Payments may come before their order; if the
-    order never comes, they are `unclaimed`. An order is forgotten with its outcome, so what comes
-    later for it begins anew.
+    order never comes, they are `unclaimed`. An order is forgotten with its outcome, so later
+    records for it begin a new one.
 
     Shape:
         orders: `(order_id, total DOUBLE)`.
@@ -37,7 +37,7 @@ class UnpaidOrders(Translate):
         self._patience = timedelta(days=days)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Add what came, and decide whether the order still waits."""
+        """Add the input, and decide whether the order still waits."""
         now, rows = group.run.time, list(group.waiting)
         total = sum(row.total for row in (*rows, *group.orders))
         paid = sum(row.paid for row in (*rows, *group.payments))

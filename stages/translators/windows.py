@@ -18,8 +18,8 @@ _TOTALS = {"TINYINT": "BIGINT", "SMALLINT": "BIGINT", "INT": "BIGINT", "BIGINT":
 class Windows(Translate):
     """How many records each window of time has, and the total of a column.
 
-    A record that comes late, changes or goes changes its windows. A window without records is
-    gone. One without a time is in no window.
+    A record that arrives late, changes or is removed changes its windows. A window without
+    records disappears. A record without a time is in no window.
 
     Shape, for `Windows("shop STRING, at TIMESTAMP, cents BIGINT", "shop", at="at", seconds=60,
     add="cents")`:
@@ -29,13 +29,13 @@ class Windows(Translate):
 
     Args:
         schema: DDL of the records.
-        by: The columns, separated by commas, of which each combination has its own windows; may be
+        by: Columns, separated by commas; each combination of values has its own windows; may be
             empty.
         at: The column of type TIMESTAMP that has the time.
         seconds: Length of a window; windows begin at multiples of `every`, counted from 1970.
         every: Seconds from the begin of a window to that of the next; by default `seconds`
-            (tumbling). Less: they overlap (sliding), and a record is in several.
-        add: A column of whole numbers or decimals, of which the total is kept; null counts as 0.
+            (tumbling). With a smaller number they overlap (sliding), and a record is in several.
+        add: A column of whole numbers or decimals whose total is kept; null counts as 0.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ def test_what_rules_and_dashboard_name_is_exported(service: Any) -> None:
     assert named - names == set()
 
 
-EMPTY_WHILE_ALL_IS_WELL = {"Failed tries in a row", "Since everything was read"}
+EMPTY_WHILE_ALL_IS_WELL = {"Failed attempts in a row", "Since everything was read"}
 """Panels that show nothing for a service that fails at nothing and is young."""
 
 

@@ -46,7 +46,7 @@ def test_a_file_is_corrected_and_tables_are_rebuilt(served: Served, viewer: View
     file: FilePayload = {"name": "right.jsonl", "mimeType": "application/jsonl", "buffer": right}
     chosen.value.set_files(file)
     expect(dialog).to_contain_text(
-        "1 record would come, 1 would be taken back; 2 groups of count would be recomputed."
+        "1 record would be added, 1 would be taken back; 2 groups of count would be recomputed."
     )
     expect(replace).to_be_disabled()
     dialog.get_by_label("Why").fill("a broken clock")
@@ -58,7 +58,7 @@ def test_a_file_is_corrected_and_tables_are_rebuilt(served: Served, viewer: View
     until_counted(served, {"/a": 3, "/b": 1, "/c": 1, "/d": 1})
     page.get_by_role("button", name="Correct mon.jsonl").click()
     dialog.get_by_text("Retract the file").click()
-    expect(dialog).to_contain_text("0 records would come, 3 would be taken back")
+    expect(dialog).to_contain_text("0 records would be added, 3 would be taken back")
     dialog.get_by_label("Why").fill("a test")
     dialog.get_by_role("button", name="Take back").click()
     until_counted(served, {"/a": 1, "/c": 1, "/d": 1})

@@ -58,7 +58,7 @@ def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of `schema`, in its order; free if the table has them already.
+    """Return the columns of `schema`, in its order; costs nothing if the table has them already.
 
     A column that was added later is filled with null; a narrower type is widened
     (`cbp.model.flow.schema_evolution` lists the allowed ones). Files of an output increment never
@@ -79,7 +79,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def as_type(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> Any:
-    """Return a column in a type; a cast to the type that it has would take 15 us."""
+    """Return a column in a type; does not cast to the same type, which would take 15 us."""
     return column if column.type == type_ else column.cast(type_)
 
 

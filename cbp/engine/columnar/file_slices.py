@@ -25,7 +25,7 @@ class Share:
     Attributes:
         path: Full path.
         rows: Number of rows that the whole file must have.
-        buckets: The number of buckets, if the file holds messages sorted by bucket; else 0.
+        buckets: The number of buckets, if the file holds messages sorted by bucket; otherwise 0.
     """
 
     path: str
@@ -50,7 +50,7 @@ def share_of(folder: str, file: DataFile) -> Share:
 
 
 def file_columns(input_: InputSpec) -> pa.Schema:
-    """Return the columns of a flow's files that the records of an input are read from."""
+    """Return the columns of a flow's files from which an input reads its records."""
     columns = arrow_schema(input_.schema)
     if input_.changes == "after":
         return columns.append(pa.field(CHANGE_TYPE, pa.string()))
@@ -58,7 +58,7 @@ def file_columns(input_: InputSpec) -> pa.Schema:
 
 
 def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
-    """Return those rows of a flow that an input reads; the one place where it leaves some out.
+    """Return the rows of a flow that an input reads; only this function leaves rows out.
 
     Args:
         table: Rows with the columns of `file_columns`, and perhaps more.
@@ -72,7 +72,7 @@ def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
 
 
 def records_expected(share: Share, input_: InputSpec) -> int:
-    """Return how many records an input reads of a share; reads one column if it leaves some out."""
+    """Return how many records of a share an input reads; reads a column only if needed."""
     if input_.changes != "after":
         return share.stop - share.start
     with reading_increment(share.path, share.rows):
@@ -105,7 +105,7 @@ class RowGroup:
         return at >= 0 and is_index(schema.field(at))
 
     def statistics(self, column: str) -> Any:
-        """Return the file's statistics of a column, if it has one of this name."""
+        """Return the file's statistics of a column; `None` if there is no such column."""
         at = self.file.schema_arrow.get_field_index(column)
         metadata = self.file.metadata.row_group(self.number)
         for number in range(at, metadata.num_columns) if at >= 0 else ():

@@ -50,7 +50,7 @@ class FlowKeys:
         return self.table.take(pa.array(rows))
 
     def alike(self, groups: Int64s, firsts: pa.Table) -> bool:
-        """Return whether all records of each group have the key of its first record."""
+        """Return whether all records of each group have the same key."""
         sizes = self.stops[groups] - self.starts[groups]
         several = np.flatnonzero(sizes > 1)
         if not len(several):
@@ -125,7 +125,7 @@ class FlowRun:
         table: The columns of the shuffle (slots).
         keys: Names of the key slots; their types are `key_types`.
         columns: Names of the slots of the author's columns, in order; their types are `types`.
-        row_bytes: Average size of a record, if known; else 0.
+        row_bytes: Average size of a record; 0 if it is unknown.
     """
 
     name: str
@@ -186,7 +186,7 @@ def key_rows(rows: Iterable[Row], types: Sequence[DataType]) -> list[Row]:
 
 
 def union(runs: Sequence[Int64s]) -> Int64s:
-    """Return each hash of some ascending runs once, in ascending order."""
+    """Return the distinct hashes of several ascending runs, in ascending order."""
     full = [run for run in runs if len(run)]
     if not full:
         return np.empty(0, np.int64)

@@ -36,7 +36,7 @@ _REVERSE = "reverse"
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A deletion among the records that a call puts; `second` is the second key."""
+    """Marks a deletion among the puts of a call; `second` is the second key."""
 
     second: Row
 
@@ -73,8 +73,8 @@ class KeptShape:
 
     Attributes:
         schema: The columns of the second key.
-        getter: Returns the `get` of a group for its author, which checks its arguments as `given`
-            does, from the function that takes a second key.
+        getter: Makes the author's `get` of a group from a function that takes a second key; it
+            checks arguments as `given` does.
     """
 
     def __init__(self, spec: StateSpec) -> None:
@@ -143,7 +143,7 @@ class KeptShape:
         return seconds if self._is_plain else map(unify, seconds)
 
     def reverse_of(self, named: dict[str, Any]) -> bool:
-        """Remove `reverse` from the arguments of `range`, and return it; a column is left there.
+        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column.
 
         Raises:
             TypeError: It is neither true nor false.
@@ -157,7 +157,7 @@ class KeptShape:
         return given
 
     def bounds(self, named: Mapping[str, Any]) -> tuple[Bound, Bound]:
-        """Return the places that the arguments of `range` mean.
+        """Return the two bounds that the arguments of `range` name.
 
         Raises:
             TypeError: The columns are not the first ones of the second key, only the last of them
@@ -289,9 +289,9 @@ class KeptRecords:
 
         Args:
             named: The first columns of the second key, each with a value; the last of them can
-                have two bounds, `(low, high)`: from `low` on, and before `high`. `None` is no
-                bound. Then `reverse=True`: the last record comes first. In a second key with a
-                column `reverse`, that is the column.
+                have two bounds, `(low, high)`: from `low` on, and before `high`. `None` means
+                no bound. `reverse=True` returns the last record first, unless `reverse` is a
+                column of the second key.
 
         Raises:
             TypeError: The arguments are not of this form.

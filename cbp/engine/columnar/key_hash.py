@@ -66,7 +66,7 @@ def key_hash(values: Sequence[Any], types: Sequence[DataType]) -> int:
 
 
 def bucket_of(hash_: int, buckets: int) -> int:
-    """Return the bucket of a signed hash: its high bits. Twice as many split each bucket in two."""
+    """Return the bucket of a signed hash: its high bits; doubling `buckets` splits each in two."""
     return (hash_ & _MASK) >> bucket_shift(buckets)
 
 

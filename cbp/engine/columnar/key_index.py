@@ -39,7 +39,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import hindrances, is_signed
+from cbp.model.dataflow.replacement import is_signed, obstacles
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import Schema
 
@@ -57,7 +57,7 @@ Positions = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """How the records of an input are given to groups.
+    """How the records of an input are assigned to groups.
 
     Attributes:
         columns: Columns of the records that make the key, as the input declares them.
@@ -76,12 +76,12 @@ class GroupKey:
 
     @property
     def has_index(self) -> bool:
-        """Whether files have an index of such keys: hashing all of them would take longer."""
+        """Whether files have an index of this key, which is faster than hashing all keys."""
         return not all(pa.types.is_primitive(type_) for type_ in arrow_schema(self.columns).types)
 
     @property
     def index(self) -> str:
-        """The name of the column that has bits of its hashes."""
+        """The name of the column with bits of the hashes."""
         text = ", ".join(f"{column.name} {column.type}" for column in self.columns.fields)
         return f"{INDEX_PREFIX}{xxhash.xxh3_64_hexdigest(text.encode())}"
 
@@ -100,7 +100,7 @@ class GroupKey:
 def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]:
     """Return the keys of the groups that are recomputed when a file of a source is replaced."""
     every = dataflow.sources, dataflow.stages, dataflow.sinks
-    if is_signed(source, dataflow.stages) or any(hindrances(source, *every)):
+    if is_signed(source, dataflow.stages) or any(obstacles(source, *every)):
         return ()
     found: dict[str, GroupKey] = {}
     for stage, name in dataflow.consumers(source.name):
@@ -112,12 +112,12 @@ def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]
 
 
 def index_bytes(records: pa.Table) -> int:
-    """Return how many bytes of each hash the index of records like these has."""
+    """Return how many bytes of each hash an index for such records has."""
     return _WIDE if records.nbytes >= _WIDE_FROM * records.num_rows else _NARROW
 
 
 def with_index(records: pa.Table, keys: Sequence[GroupKey], size: int) -> pa.Table:
-    """Return records with the columns of the index for some keys, of `size` bytes each."""
+    """Return records with one index column per key; each value has `size` bytes."""
     for one in keys:
         bits = one.hashes(one.keys(records)).astype(f"<u{size}")
         type_ = pa.binary(size)
@@ -128,7 +128,7 @@ def with_index(records: pa.Table, keys: Sequence[GroupKey], size: int) -> pa.Tab
 
 
 def is_index(field: pa.Field) -> bool:
-    """Return whether a column of a file has the type of an index; other ones are not read."""
+    """Return whether a column of a file has the type of an index; no other type is read."""
     return any(field.type == pa.binary(size) for size in (_NARROW, _WIDE))
 
 
@@ -145,9 +145,9 @@ def index_bits(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
 
 
 class KeyRange:
-    """The least and the greatest value of the first column of some keys: of numbers or dates.
+    """The least and the greatest value of the first key column, if it has numbers or dates.
 
-    A row group of a file whose values are all outside of it has none of the keys.
+    A row group whose values are all outside this range has none of the keys.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class KeyRange:
         self._known = True
 
     def add(self, keys: pa.Table) -> None:
-        """Extend it by some keys."""
+        """Extend the range by some keys."""
         column = keys.column(0)
         ranked = pa.types.is_integer(column.type) or pa.types.is_date32(column.type)
         self._known = self._known and ranked and not column.null_count
@@ -167,7 +167,7 @@ class KeyRange:
         self._most = most if self._most is None else max(most, self._most)
 
     def inside(self, keys: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return which keys are not outside of it."""
+        """Return which keys are inside the range."""
         if not self._known or self._least is None:
             return np.ones(keys.num_rows, np.bool_)
         column = keys.column(0)
@@ -177,7 +177,7 @@ class KeyRange:
         return mask
 
     def excludes(self, statistics: pq.Statistics | None) -> bool:
-        """Return whether none of the keys is among values with these statistics."""
+        """Return whether statistics of a row group show that it has none of the keys."""
         if not self._known or statistics is None or not statistics.has_min_max:
             return False
         if self._least is None:
@@ -186,7 +186,7 @@ class KeyRange:
 
 
 class GroupHashes:
-    """The hashes of some groups; finds them among others. Threads may share it."""
+    """Finds the hashes of some groups in arrays of hashes. Threads may share it."""
 
     def __init__(self, hashes: Int64s) -> None:
         self.hashes = np.unique(hashes)
@@ -201,10 +201,11 @@ class GroupHashes:
         }
 
     def among(self, hashes: npt.NDArray[Any]) -> Positions:
-        """Return where hashes of the groups are.
+        """Return the positions at which an array has a hash of these groups.
 
         Args:
-            hashes: Signed, as `hash_columns` returns them; or unsigned, their last 4 or 2 bytes.
+            hashes: Signed hashes, as returned by `hash_columns`; or unsigned: their last 4 or 2
+                bytes.
         """
         known = self._known[hashes.dtype.itemsize]
         if hashes.dtype.itemsize == _NARROW:

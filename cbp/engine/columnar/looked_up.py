@@ -64,5 +64,5 @@ class WholeTable:
     copies: Callable[[list[Any]], list[Any]] | None = None
 
     def records(self) -> list[Any]:
-        """Return the records for an author."""
+        """Return the records in the form that an author gets."""
         return self.rows if self.copies is None else self.copies(self.rows)

@@ -251,7 +251,7 @@ def _chunks(column: pa.ChunkedArray | pa.Array) -> Sequence[pa.Array]:
 
 
 def times_of(column: pa.Array) -> list[Any]:
-    """Return dates or times as Arrow does, in a twentieth of the time."""
+    """Convert dates or times as Arrow does, in a twentieth of the time."""
     if column.type not in _TIMES:
         return list(column.to_pylist())
     numbers = column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())

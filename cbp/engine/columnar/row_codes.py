@@ -53,7 +53,7 @@ def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -
 
 
 def first_twice(second: pa.Table, groups: Int64s) -> int | None:
-    """Return a row whose second key an earlier row of its group has; `None` if there is none."""
+    """Return the first row that repeats a second key within its group; `None` if there is none."""
     if bool(np.all(groups[1:] > groups[:-1])):  # one record each, as of counts
         return None
     (codes,) = row_codes([second], [groups])
@@ -82,10 +82,11 @@ def column_codes(column: pa.Array) -> Int64s:
 def stable_order(values: npt.NDArray[Any]) -> Int64s:
     """Return the stable ascending order of whole numbers of 64 bits.
 
-    A number and its place are packed into one number where both fit: sorting numbers is several
-    times as fast as sorting their places. If a number is too wide, its high bits are packed with
-    its place, and numbers that differ only in their low bits are put in order afterwards. Equal
-    numbers that come side by side, such as those of the links of a node, are moved together.
+    Where both fit, a number and its place are packed into one number: sorting numbers is
+    several times as fast as sorting places. If a number is too wide, its high bits are packed
+    with its place, and numbers that differ only in their low bits are put in order afterwards.
+    Equal numbers that come side by side, such as those of the links of a node, are moved
+    together.
     """
     many = len(values)
     if many < _FEW:

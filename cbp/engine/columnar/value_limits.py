@@ -27,7 +27,7 @@ _BOUNDS = {
 
 
 def why_not_held(array: pa.Array) -> str:
-    """Return why a column cannot hold some value of an array, however deep; `""` if it can.
+    """Return why a column cannot hold some (nested) value of an array; `""` if it can hold all.
 
     Args:
         array: Of a type that `arrow_type` returns, wide or not.
@@ -39,7 +39,7 @@ def why_not_held(array: pa.Array) -> str:
 
 
 def inner_arrays(array: pa.Array) -> list[pa.Array]:
-    """Return the arrays inside a nested array, cut like it; none for any other array."""
+    """Return the arrays inside a nested array, with the same slice; none for any other array."""
     type_ = array.type
     if pt.is_struct(type_):
         return list(array.flatten())

@@ -56,7 +56,7 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
 
 
 def require_shown(folder: str, files: Files, intention: Intention) -> None:
-    """Refuse tables that do not show a run which was published: an old copy was put back.
+    """Refuse tables that lack a published run, because an old copy was restored.
 
     Later runs on such a table would produce a state that never existed.
 
@@ -76,13 +76,13 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
             if shown < intention.epoch:
                 published = f"epoch {intention.epoch} of {intention.stage!r} was published"
                 why = (
-                    f"{published}, and the table shows nothing after {shown}, as an old copy would"
+                    f"{published}, but the table ends at epoch {shown}: it may be an old copy"
                 )
                 raise FileLostError(log.entry_path(snapshot.version + 1), why)
 
 
 def require_generations(folder: str, files: Files, newest: int) -> None:
-    """Refuse tables that were rolled back more often than records of roll-backs are there.
+    """Refuse tables that show more roll-backs than there are records of roll-backs.
 
     Args:
         newest: Number of the newest generation that has a record; 0 if none has.

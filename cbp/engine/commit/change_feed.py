@@ -80,7 +80,7 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 
     Returns:
         The columns of the view and `change_type`, ordered by key; an `update_after` follows its
-        `update_before`. A key whose record is what it was has none.
+        `update_before`. A key whose record is unchanged has no row.
     """
     signs = changes.column(SIGN).to_numpy()
     records = changes.drop_columns([c for c in (SIGN, CHANGE_TYPE) if c in changes.column_names])
@@ -106,7 +106,7 @@ def feed_of_repair(
 ) -> Callable[[Snapshot, Snapshot], tuple[ChangeFile, ...]]:
     """Return a writer of the change files of a repair, which undoes foreign writes.
 
-    A file that others wrote and that cannot be read gives no change file: the repair matters more.
+    A foreign file that cannot be read gets no change file, since the repair matters more.
     """
 
     def write(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:

@@ -94,12 +94,12 @@ def oldest_kept(
 def dead_files(
     stored: Iterable[StoredFile], named: Collection[str], floor: int, *, attempt_seconds: float
 ) -> list[Dead]:
-    """Return the files that are dead by the header's rule, oldest epoch first; pure.
+    """Return the dead files by the rule in the module header, oldest epoch first; pure.
 
     Args:
         stored: Files of the table; paths relative to it.
         named: Files that a version, a queue or a record still needs.
-        floor: The epoch that the base shows.
+        floor: The epoch that the oldest kept version shows.
     """
     dead: list[tuple[int, Dead]] = []
     for file in stored:
@@ -146,7 +146,7 @@ def plan_table(
     reasons = {
         "shown by the newest version": paths_of(table.snapshot.live.values()),
         f"readable as of version {base} or later (keep_hours, keep_versions)": alive,
-        "queued or unpublished, now or at a position that is kept": waiting,
+        "queued or not yet published, now or at a retained position": waiting,
         "removed by a later call": {file.path for file in dead[FILES_MAX:]},
     }
     gone = {file.path for file in dead}
@@ -157,7 +157,7 @@ def plan_table(
 def kept_files(
     stored: Iterable[StoredFile], reasons: Mapping[str, Collection[str]]
 ) -> tuple[Kept, ...]:
-    """Count the files that stay, each under the first reason that applies to it; pure."""
+    """Count the files that stay, each under the first applicable reason; pure."""
     counts: dict[str, list[int]] = {because: [] for because in reasons}
     for file in stored:
         named = (because for because, paths in reasons.items() if file.path in paths)

@@ -43,8 +43,8 @@ _GENERATIONS = "_generations"
 class IntentionLog:
     """Reads and puts the intentions and positions below `<folder>/_intentions`.
 
-    Make a new object for each use: it reads the generations once, at the first need of them, and
-    would not learn of a later roll-back.
+    Make a new object for each use: it reads the generations only once, so it does not notice later
+    roll-backs.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class IntentionLog:
         """Return the record of an epoch, or `None` if there is none.
 
         Raises:
-            FileDamagedError: If it is not what was written. All reading methods raise this.
+            FileDamagedError: If the record is damaged. All reading methods raise this.
         """
         path = self._path(stage, epoch)
         if not self._files.exists(path):
@@ -103,17 +103,17 @@ class IntentionLog:
 
         Raises:
             FileLostError: If one is missing between others.
-            FileDamagedError: If one is not what was written.
+            FileDamagedError: If one is damaged.
         """
         numbers = record_numbers(self._files.list_names(f"{self._folder}/{_GENERATIONS}"))
         for expected, number in enumerate(numbers, 1):
             if number != expected:
-                raise FileLostError(self._generation_path(expected), "a later generation is there")
+                raise FileLostError(self._generation_path(expected), "a later generation exists")
         paths = (self._generation_path(number) for number in numbers)
         return tuple(read_record(self._files, path, Generation.from_json) for path in paths)
 
     def require_generation(self, number: int) -> None:
-        """Raise `FileLostError` if the record of a generation that was begun is gone."""
+        """Raise `FileLostError` if the record of a begun generation is missing."""
         if self.generation < number:
             path = self._generation_path(self.generation + 1)
             raise FileLostError(path, f"the database has generation {number}")
@@ -138,7 +138,7 @@ class IntentionLog:
             generation: The next generation.
 
         Raises:
-            LogConflictError: If another controller began a different one, or leads now.
+            LogConflictError: If another controller began a different generation, or leads now.
         """
         path = self._generation_path(generation.number)
         data = digested(json.dumps(generation.to_json(), separators=(",", ":")).encode(), path)
@@ -154,8 +154,8 @@ class IntentionLog:
     def put_position(self, position: Position, *, keep_seconds: float = 0.0) -> Position:
         """Make a position durable, then remove old positions before it; idempotent.
 
-        If a position of this number exists, it stays: it says the same about every epoch, and
-        less about what arrived since.
+        An existing position of this number stays: it agrees about every epoch, and only lacks later
+        arrivals.
 
         Args:
             position: A position of the newest generation.
@@ -213,7 +213,7 @@ class IntentionLog:
         return self.generations[-1].position if self.generations else None
 
     def positions(self) -> list[Position]:
-        """Return the positions that a roll-back may begin at, of all generations, ascending."""
+        """Return the positions at which a roll-back can begin, of all generations, ascending."""
         return list(self.newest_positions())[::-1]
 
     def newest_positions(self) -> Iterator[Position]:
@@ -245,7 +245,7 @@ class IntentionLog:
     # clean-up
 
     def trails(self, epochs: Mapping[str, int], position: Position, *, punctuations: int) -> bool:
-        """Return whether the store lacks records or punctuations that are removed already.
+        """Return whether the store lacks records or punctuations that the log has already removed.
 
         Args:
             epochs: Maps each stage to the store's next epoch; a missing stage counts as 0.

@@ -63,13 +63,13 @@ class Shown:
 def plan_table_rollback(
     folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
 ) -> tuple[TableRewind, Shown]:
-    """Find the files that a table showed at an earlier epoch, and check that all still exist.
+    """Find the files that a table showed at an earlier epoch; check that all still exist.
 
     Writes nothing.
 
     Raises:
-        RollbackImpossibleError: If the earlier version is unknown by now, or a file is gone.
-        InvariantError: If a record does not fit what was there before it.
+        RollbackImpossibleError: If the earlier version is no longer known, or a file is missing.
+        InvariantError: If a record does not fit the files before it.
     """
     now = table.refresh()
     past = _past(table.log, target)

@@ -145,7 +145,7 @@ def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
         name: `cbp/<dataflow>/<table>`.
         below: The first epoch that is kept; 0 or less means that all epochs are kept, and no mark
             is needed.
-        generation: The dataflow's generation; a roll-back takes the horizon back, like epochs.
+        generation: The dataflow's generation; a roll-back resets the horizon, as it resets epochs.
     """
     mark = f"{name}/{_HORIZON}" + (f"@{generation}" if generation else "")
     return {mark: below} if below > 0 else {}
@@ -170,7 +170,7 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 
 
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
-    """Refuse a run's record of an older generation than the table's, after a roll-back."""
+    """After a roll-back, refuse a run's record of an older generation than the table's."""
     if shown_generation(txns) > intention.generation:
         raise LogConflictError(path)
 
@@ -203,7 +203,7 @@ def live_files(
         snapshot: The published snapshot; intentions that it shows already are skipped.
 
     Raises:
-        InvariantError: If a change does not fit what was there before it.
+        InvariantError: If a change does not fit the files before it.
     """
     view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
     buckets: dict[int, list[LiveFile]] = {}
@@ -261,8 +261,8 @@ def files_named(intentions: Iterable[Intention]) -> set[str]:
 def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]) -> int | None:
     """Return the timestamp of a publication that crashed between two entries; `None` if none did.
 
-    The repetition must use that timestamp. A later one (other stages were published meanwhile)
-    would show half of the publication to readers as of a time in between.
+    The repetition must use that timestamp. With a later timestamp, readers as of a time in
+    between would see half of the publication.
     """
     last = intentions[-1]
     begun = [
@@ -289,7 +289,7 @@ def plan_entries(
     files: Files,
     vectors: VectorCache | None = None,
 ) -> list[Entry]:
-    """Return the entries that make a table show these intentions; their vectors are durable.
+    """Return the entries that make a table show these intentions; writes their vectors durably.
 
     Pure except for the deletion vectors, whose file is named after the last epoch and its content.
 
@@ -298,7 +298,7 @@ def plan_entries(
         timestamp_ms: Deletion time of the removed files.
 
     Raises:
-        InvariantError: If a change does not fit what was there before it.
+        InvariantError: If a change does not fit the files before it.
         LogConflictError: If the dataflow was rolled back meanwhile.
     """
     entries: list[Entry] = []

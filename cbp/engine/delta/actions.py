@@ -76,7 +76,7 @@ class AddFile:
         path: Relative to the table, of `[A-Za-z0-9._=/-]`. It is never percent-encoded,
             because Polars ignores deletion vectors on encoded paths.
         partition_values: Column to value as text; None for null.
-        rows: Physical rows, dead ones included.
+        rows: Physical rows, including dead rows.
         min_values, max_values: Statistics of columns; only bounds if there is a vector.
     """
 
@@ -143,7 +143,7 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A data file that is no longer live; or one that stays, with a newer deletion vector."""
+    """A data file that is no longer live, or that gets a newer deletion vector."""
 
     path: str
     partition_values: Mapping[str, str | None] = field(hash=False)
@@ -392,7 +392,7 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
     """Read an entry of any writer; the actions keep their order.
 
     Raises:
-        FileDamagedError: The entry is not what was written.
+        FileDamagedError: The entry is damaged.
     """
     try:
         return _decode(_undigested(data, path), path)
@@ -445,7 +445,7 @@ def difference(
 
     Args:
         before: Path to file, as the table shows it now.
-        after: Path to file, as the table shall show it.
+        after: Path to file, as the table is to show it.
         now_ms: Deletion time in the `remove` actions, in milliseconds since 1970.
         data_change: False if the records stay the same (compaction).
 

@@ -42,7 +42,7 @@ def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dic
     """Return the settings of an existing table for a new version of its stage.
 
     Returns:
-        All of both. The feed stays if both have it, and is never added.
+        The settings of both. The feed stays if both have it, and is never added.
     """
     feed = {ENABLED, *LATER}
     both = {name: value for name, value in current.items() if name not in feed}

@@ -127,7 +127,7 @@ def read_checkpoint(data: bytes, path: str = "a checkpoint") -> Iterator[Action]
     """Yield the actions of any writer's classic checkpoint, without removes.
 
     Raises:
-        FileDamagedError: The bytes are no checkpoint, or not what was written.
+        FileDamagedError: The bytes are not a checkpoint, or are damaged.
     """
     with reading(path):
         file = open_parquet(path, data=data)

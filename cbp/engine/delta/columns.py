@@ -47,7 +47,7 @@ def has_not_null(schema: Schema) -> bool:
 
 
 def declares_not_null(schema: str) -> bool:
-    """Return the same for Delta's JSON text of some columns."""
+    """Return the same as `has_not_null`, for columns as Delta's JSON text."""
     return any(not field["nullable"] for field in json.loads(schema)["fields"])
 
 

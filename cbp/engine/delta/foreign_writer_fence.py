@@ -102,7 +102,7 @@ def written_by_us(actions: Sequence[Action]) -> bool:
 
 
 def is_ours(snapshot: Snapshot) -> bool:
-    """Return whether this engine made a table, still fenced or not."""
+    """Return whether this engine made a table, even if its fence was removed."""
     fenced = FENCE in snapshot.protocol.writer_features
     return fenced or any(key.startswith("cbp.") for key in snapshot.metadata.configuration)
 
@@ -112,7 +112,7 @@ def require_ours(path: str, snapshot: Snapshot, watch: ForeignWatch | None = Non
 
     Raises:
         TableForeignError: This service never managed the table.
-        ForeignWriterError: `watch` saw foreign entries, with or without the fence.
+        ForeignWriterError: Another writer wrote after our last entry.
         TableReleasedError: The fence is gone.
     """
     if not is_ours(snapshot):
@@ -135,15 +135,15 @@ def require_readable(path: str, add: AddFile) -> None:
             message = f"{path}: the path {add.path} does not say {column}={value}"
             raise InvariantError(message, path=add.path)
     if not _PATH.match(add.path):
-        message = f"{path}: the path {add.path!r} has other characters than A-Za-z0-9._=-"
+        message = f"{path}: the path {add.path!r} has characters outside A-Za-z0-9._=-"
         raise InvariantError(message, path=add.path)
 
 
 def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
     """Raise `TableForeignError` unless id, columns and `cbp.*` settings are the same.
 
-    A difference in `cbp.hash` or `cbp.buckets` is a `PlacementDiffersError`. A view's table that
-    has no change data feed goes on without.
+    A difference in `cbp.hash` or `cbp.buckets` is a `PlacementDiffersError`. The table of a
+    view may lack its change data feed; then it continues without one.
     """
     if actual.id != wanted.id:
         raise TableForeignError(path, f"the table {actual.id} instead of {wanted.id}")
@@ -181,7 +181,7 @@ def foreign_features(protocol: Protocol) -> list[str]:
 
 
 def require_features(path: str, snapshot: Snapshot) -> None:
-    """Refuse a table with features that this engine would corrupt silently by writing."""
+    """Refuse a table with features that this engine does not know: its writes would corrupt it."""
     metadata = snapshot.metadata
     refused = set(foreign_features(snapshot.protocol))
     for key, feature in _REFUSED_SETTINGS.items():

@@ -32,7 +32,7 @@ def read_batches(
     """Yield the records of a file in order.
 
     Args:
-        columns: Names; `None` means all columns of the records but those `without`.
+        columns: Names; `None` means all columns except those in `without`.
         dictionaries: Columns of texts that are returned as dictionaries.
     """
     file = open_parquet(path, dictionaries=dictionaries)

@@ -123,7 +123,7 @@ class DeltaLog:
         return [version for version in whole if base is not None and version >= base]
 
     def base_of(self, version: int) -> int:
-        """Return the newest checkpoint that is not newer than `version`; 0 if there is none."""
+        """Return the newest checkpoint up to `version`; 0 if there is none."""
         return max((v for v in self.checkpoints() if v <= version), default=0)
 
     def latest_version(self) -> int:
@@ -196,7 +196,7 @@ class DeltaLog:
 
         Args:
             app_id: An application that has written at least `version`.
-            version: The transaction's version; a later one of the application counts too.
+            version: The transaction's version; a later version of the application counts too.
         """
         candidate_version = self.latest_version()
         readable = self.readable()

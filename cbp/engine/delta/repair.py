@@ -89,7 +89,7 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
     Raises:
         NotFoundError: There is no table.
         TableForeignError: The table never belonged to this service.
-        TableFeatureError: Others gave the table a feature that cannot be removed.
+        TableFeatureError: Another writer enabled a feature that cannot be removed.
         RepairImpossibleError: Our newest version can no longer be read.
         LogConflictError: Somebody wrote at the same moment; try again.
     """

@@ -140,7 +140,7 @@ def open_table(
 
 
 def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
-    """Remove the fence: from now on anybody may write to the table, and the engine does not.
+    """Remove the fence: from now on other programs may write to the table, and the engine does not.
 
     In-commit timestamps are switched off too, because delta-rs does not write them. Time travel
     by timestamp then uses the times of the log's files, as in any other table.
@@ -152,7 +152,7 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 
     Raises:
         NotFoundError: There is no table.
-        LogConflictError: Somebody wrote at the same moment; try again.
+        LogConflictError: Another process wrote at the same moment; try again.
     """
     files = files or files_for(path)
     log = DeltaLog(path, files)
@@ -231,14 +231,15 @@ class ManagedTable:
     ) -> int:
         """Make the table show a change, once; idempotent redo.
 
-        An empty change is published too: its transaction says up to where the table is published.
+        An empty change is published too: its transaction records up to which epoch the table is
+        published.
 
         Args:
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
             timestamp_ms: In-commit timestamp; raised if the table already has a later
                 one.
-            removes: Files to remove, or versions of files with their old vector.
+            removes: Files to remove; also files that get a new vector, with their old one.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.

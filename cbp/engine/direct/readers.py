@@ -71,7 +71,7 @@ def version_at(table: ManagedTable, name: str, at_ms: int | None) -> TableVersio
     versions = log.readable()
     at = bisect_right(versions, at_ms, key=log.stamp)
     if at == 0:
-        hint = f"the first one that can be read is from {_moment(log.stamp(versions[0]))}"
+        hint = f"the oldest readable one is from {_moment(log.stamp(versions[0]))}"
         raise NotFoundError(kind="version", name=f"{name} as of {_moment(at_ms)}", hint=hint)
     return _described(log, versions, at - 1)
 

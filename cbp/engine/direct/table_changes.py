@@ -40,7 +40,7 @@ from cbp.engine.interface.garbage_collector import Retention, TablePlan
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.interface.tables import TableRewind, Target
 from cbp.engine.outputs.retention import expired
-from cbp.engine.outputs.table_migration import Rewriter, ViewFilling, alter, shown_again
+from cbp.engine.outputs.table_migration import TableRewriter, ViewFilling, alter, shown_again
 from cbp.engine.outputs.table_specs import DeclaredTable, declared_set_aside, declared_tables
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
@@ -135,7 +135,7 @@ class TableChanges:
     ) -> Sequence[TableChange]:
         """Write files for the tables of a changed stage; see `TableAdministration.rewrite`."""
         cache = index_cache(self.cache, self.limits)
-        rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
+        rewriter = TableRewriter(epoch, run, self.now_ms(), cache, self.faults)
         fillings = {
             state_table(node.name, view): ViewFilling(
                 node.translator.state(view),
@@ -175,7 +175,7 @@ class TableChanges:
     ) -> Sequence[TableChange]:
         """Copy tables that were built elsewhere; see `TableAdministration.show_built`."""
         cache = index_cache(self.cache, self.limits)
-        rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
+        rewriter = TableRewriter(epoch, run, self.now_ms(), cache, self.faults)
         messages = {flow_table(node.name, one.name) for one in node.translator.loopbacks}
         changes = []
         for declared in declared_tables(dataflow, node):

@@ -15,10 +15,10 @@ class Retention:
     """How long a table's past stays readable; all three limits hold.
 
     Attributes:
-        versions_min: Versions before the newest that stay, however old they are.
-        versions_max: Versions before the newest that may stay, however young they are.
+        versions_min: Number of versions before the newest that stay at any age.
+        versions_max: Largest number of versions before the newest that stay.
         seconds: A version stays if it was the newest at some moment within this time.
-        attempt_seconds: Longest time for which a task writes. Temporary files and files of
+        attempt_seconds: Longest time that a task may write. Temporary files and files of
             failed attempts are left alone until they are older than this.
     """
 
@@ -86,5 +86,5 @@ class GarbageCollector(Protocol):
         ...
 
     def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
-        """Return which records of outputs the next runs would let expire; only reads."""
+        """Return the files of outputs that the next runs would let expire; only reads."""
         ...

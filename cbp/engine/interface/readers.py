@@ -56,10 +56,10 @@ class KeyChanges:
     """Changes of a key, newest first.
 
     Attributes:
-        ends: `begin`: the table's first version was reached. `not_kept`: what came before was
-            collected, or was written before the stage was changed. `more`: there are more
-            versions; read on with `behind`.
-        behind: With `more`, the version to read on behind; else 0.
+        ends: `begin`: the table's first version was reached. `not_kept`: earlier versions were
+            collected, or were written before the stage was changed. `more`: there are more
+            versions; continue with `behind`.
+        behind: With `more`, the version from which to continue; otherwise 0.
     """
 
     changes: tuple[KeyChange, ...]
@@ -99,9 +99,9 @@ class TableVersions(Protocol):
 
         Args:
             behind: Only versions before this one; `None` means from the newest.
-            limit: Maximal number of changes (> 0). Fewer are returned with `more` when the call
-                has read as much as one call may.
-            among: Values of further columns; only the key's records that have them count.
+            limit: Maximal number of changes (> 0). Fewer are returned, with `more`, if the call
+                reaches its limit of reading.
+            among: Values of further columns; only records of the key with these values count.
         """
         ...
 
@@ -157,12 +157,12 @@ class IncrementReader(Protocol):
 
         Raises:
             IncrementDamagedError: The increment has a different number of records.
-            FileLostError: A file is gone, and its table does not have the records either.
+            FileLostError: A file is missing, and its table does not have the records either.
         """
         ...
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
-        """Rebuild an old increment of a stage's flow from its table, when the store was lost.
+        """Rebuild an old increment of a stage's flow from its table, after the store was lost.
 
         The result can be read like the increment that was recorded. Its file is the table
         itself, not a path.
@@ -176,8 +176,8 @@ class IncrementReader(Protocol):
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments of a stage's flow with the files that hold them now.
 
-        If compaction replaced an increment's files, it consists of slices of the merged files. An
-        increment that is not there as it was recorded is returned unchanged.
+        If compaction replaced an increment's files, it consists of slices of the merged files.
+        An increment whose files are no longer as recorded is returned unchanged.
         """
         ...
 
@@ -203,15 +203,15 @@ class IncrementReader(Protocol):
 
         Args:
             spec: The input; its `frame_by` is called once per record, in order.
-            set_aside_max: As in `StageNode`: records on which the function fails get no key, and
-                are set aside; `None`: it must not fail.
+            set_aside_max: As in `StageNode`: records on which the function fails get no key,
+                and are set aside. `None` means that any failure is an error.
 
         Returns:
             The increment's segments in order (`cbp.model.flow.framing`), and the memo after it.
 
         Raises:
             AuthorCodeError: The author's function failed, or returned no framing key.
-            SetAsideFullError: It failed on more records than can be set aside.
+            SetAsideFullError: The function failed on more records than can be set aside.
             IncrementDamagedError: A file is missing or has a different number of rows.
         """
         ...
@@ -247,7 +247,7 @@ class TableHistory(Protocol):
 
         Tables that do not show the epoch are left out. The version belongs to the generation in
         which the epoch was recorded. A table that the epoch did not change shows the epoch only
-        with a later one, in a later version. If the version was collected, the oldest version
+        in a later version, with a later epoch. If the version was collected, the oldest version
         that can still be read is returned instead; see its `epoch`.
         """
         ...
@@ -282,8 +282,8 @@ class VerificationReader(Protocol):
 
         Args:
             tables: Folder of each table, relative to `folder`, to the version.
-            records: Intentions of the tables' stage, oldest first, including those after the
-                versions that count too.
+            records: Intentions of the tables' stage, oldest first; those after the versions
+                count, too.
 
         Returns:
             The changes that give the recomputation's empty tables the same records.

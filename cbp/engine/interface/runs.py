@@ -58,7 +58,7 @@ def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
 
 
 def enter_unseen(phase: str) -> None:
-    """Do nothing; for a run whose phases nothing watches."""
+    """Do nothing; for a run whose phases are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A dropped file, whose records follow those of the previous file in an increment.
+    """A dropped file of an increment; its records follow those of the previous file.
 
     Attributes:
-        lines: Pairs of a record, from 0, and the line on which it begins, from 1; 0 if that is not
-            known. The records up to the next pair begin on the lines that follow.
+        lines: Pairs of a record's number, from 0, and the line on which it begins, from 1 (0 if
+            unknown). Records up to the next pair begin on the following lines.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Dropped:
     lines: tuple[tuple[int, int], ...] = ()
 
     def line(self, record: int) -> int | None:
-        """Return the line on which a record begins; `None` if that is not known."""
+        """Return the line on which a record begins; `None` if unknown."""
         at = bisect_right(self.lines, record, key=lambda pair: pair[0]) - 1
         if at < 0 or not self.lines[at][1]:
             return None
@@ -106,8 +106,8 @@ class Origins:
 
     Attributes:
         files: Maps (source, index) of an increment to its files, in the order of its records.
-        before: Maps data files of increments that frames are cut from to the number of records in
-            the increment's files before it; 0 for its first file, which is left out.
+        before: For increments that are cut into frames: maps each data file to the number of
+            records in the increment's earlier files. First files are left out.
     """
 
     files: Mapping[tuple[str, int], tuple[Dropped, ...]] = field(default_factory=dict)
@@ -138,22 +138,22 @@ class RunPlan:
             input; see `cbp.model.plan.fusion`.
         unpublished: Intentions of this stage that its tables may not show yet, oldest first,
             without gaps up to `epoch`. Intentions that the tables already show do no harm.
-        kept: By flow, the records that must stay, for outputs that are not kept for good; `None`
-            if the run leaves its outputs' old records and small files alone.
-        own_messages: Flows of loopbacks that only their own stage reads. Such a stage depends on
-            the order of each group's messages only, so a run may sort them by bucket.
+        kept: By flow, the records that must stay, for outputs that are not kept forever; `None`
+            if the run does not maintain its outputs.
+        own_messages: Flows of loopbacks that only their own stage reads. Such a stage depends
+            only on the order of messages within a group, so a run may sort messages by bucket.
         slots_max: Maximum number of the engine's slots that the run's tasks take at a time; `None`
             means all.
-        time_ms: The time that the run gives to its author's code, in milliseconds since 1970; 0
-            for a run that calls none.
+        time_ms: The time that author's code reads in the run, in milliseconds since 1970; 0 for
+            a run that calls no such code.
         due_ms: A time before which no timer of the stages is due, in milliseconds since 1970; 0 if
             it is not known, `None` if no timer is pending.
         lookups: The tables that the stages look up, by `stage.lookup`.
-        retained: Maps each input to what it read before, if the run reads a replacement: those
-            increments that still count, oldest first.
-        origins: Where the records that it reads come from, as far as that is known.
-        recomputes: Whether the run is compared with another one, so that its tasks run in processes
-            in which no run of a dataflow has left anything.
+        retained: If the run reads a replacement, maps each input to the increments that it read
+            before and that still count, oldest first.
+        origins: The files from which the records come, as far as known.
+        recomputes: Whether the run is compared with another one. Its tasks then run in
+            processes that no run of a dataflow has used.
     """
 
     folder: str
@@ -176,7 +176,7 @@ class RunPlan:
 
     @property
     def replaces(self) -> bool:
-        """Whether it reads an increment that takes records back (`Increment.gone`)."""
+        """Whether the run reads an increment that takes records back (`Increment.gone`)."""
         return any(one.gone for increments in self.inputs.values() for one in increments)
 
     @property
@@ -229,14 +229,15 @@ class RunPreparer(Protocol):
     def limits(self) -> PhysicalLimits:
         """Return the limits and slots that decide how a run is executed.
 
-        `cbp.model.plan.explain` explains the way of a run by them.
+        `cbp.model.plan.explain` uses them to explain a run.
         """
         ...
 
     def maintains_outputs(self, epoch: int) -> bool:
         """Return whether the run of an epoch should also maintain its outputs.
 
-        That is, compact them and drop old records. Such a run's plan says what must be `kept`.
+        Maintenance compacts outputs and drops old records. The plan of such a run says what
+        must be `kept`.
         """
         ...
 
@@ -259,7 +260,7 @@ class RunPreparer(Protocol):
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
     ) -> tuple[PreparedRun, str]:
-        """Correct records of a state in an epoch of its own; like `prepare`, publishes nothing.
+        """Correct records of a state in a separate epoch; like `prepare`, publishes nothing.
 
         Args:
             plan: The epoch; it has no inputs.
@@ -275,13 +276,13 @@ class RunPreparer(Protocol):
     ) -> PreparedRun:
         """Read the set-aside records of a stage again; like `prepare`, publishes nothing.
 
-        What fails again stays set aside. Groups whose timers are due are called too. A run that is
-        not recorded has tried it, and changed nothing.
+        Records that fail again stay set aside. Groups whose timers are due are called, too. If
+        the run is not recorded, nothing changes; so a dry run is the same call.
 
         Args:
             plan: The epoch; it has no inputs.
-            enter: As in `prepare`; called with `again`, too, each time that groups failed and the
-                code is called without them.
+            enter: As in `prepare`; also called with `again` each time the code is called
+                without the groups that failed.
 
         Raises:
             DefinitionError: A record no longer fits its input.
@@ -351,8 +352,9 @@ def looked_up_tables(
 ) -> dict[str, LookedUp]:
     """Return the tables that stages look up, by `stage.lookup`.
 
-    A look-up with `wake=True` calls groups for changes, and must not read an older table than those
-    changes. So only such a look-up reads epochs that are recorded and not yet published.
+    A look-up with `wake=True` calls groups for changes, so it must not read a table that is
+    older than these changes. Only such a look-up reads epochs that are recorded, but not
+    published.
 
     Args:
         unpublished: Returns the intentions of a stage, given a stage that wrote a table.

@@ -25,9 +25,9 @@ class TableAdministration(Protocol):
         """Create the tables of these stages; does nothing for tables that exist.
 
         Args:
-            timestamp_ms: Timestamp of the tables' first log entries, in milliseconds since 1970;
-                by default now. Every later entry has a later timestamp. The entries of one
-                publication have the same timestamp only if it is later than this one.
+            timestamp_ms: Timestamp of the tables' first log entries, in milliseconds since
+                1970; by default now. It must be earlier than that of the first publication:
+                otherwise the entries of that publication get different timestamps.
 
         Raises:
             DataflowInvalidError: As in `check`.
@@ -57,7 +57,8 @@ class TableAdministration(Protocol):
                 first increment that counts; the flow has all increments from there on.
 
         Returns:
-            The changes of each existing table that is not as declared, and of each filled view.
+            The changes of each existing table that differs from its declaration, and of each
+            filled view.
 
         Raises:
             OperatingError: Disk full, a foreign writer.
@@ -69,7 +70,7 @@ class TableAdministration(Protocol):
     ) -> Sequence[TableChange]:
         """Write tables that were built in another folder; no reader sees them yet.
 
-        Messages are left out, since all of them were read. As `rewrite` in everything else.
+        Messages are left out, since all of them were read. Otherwise like `rewrite`.
 
         Args:
             built: The folder with the tables that were built; all their runs are published.
@@ -85,7 +86,7 @@ class TableAdministration(Protocol):
             versions: Folder of each of its tables, relative to `folder`, to an earlier version.
 
         Raises:
-            NotFoundError: If a version, or a file of it, is gone.
+            NotFoundError: If a version, or one of its files, no longer exists.
         """
         ...
 
@@ -180,7 +181,7 @@ class TablePublisher(Protocol):
             are left out.
 
         Raises:
-            RollbackImpossibleError: A table's past is no longer there.
+            RollbackImpossibleError: The earlier contents of a table are no longer kept.
             LogConflictError: Another controller wrote at the same moment.
         """
         ...

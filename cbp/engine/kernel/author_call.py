@@ -56,9 +56,9 @@ _YOUNG_OBJECTS_MAX = 10_000
 
 
 def free_cycles() -> None:
-    """Free reference cycles of the author's code, once some objects are there to look at.
+    """Free reference cycles of the author's code, once there are enough objects.
 
-    Automatic collection is off in a task: while a window is worked on, all its records are in use.
+    Automatic collection is off in a task, because all records of a window are in use.
     """
     if gc.get_count()[0] > _YOUNG_OBJECTS_MAX:
         gc.collect(0)
@@ -98,7 +98,7 @@ def calling_loop(
 
     Args:
         watched: Flows that the author may read twice (`cbp.model.author.read_once`).
-        kept: Flows whose groups are objects to be handed over as they are.
+        kept: Flows whose groups are objects that are passed unchanged.
 
     The loop's arguments:
         flows: For each flow, an iterable with the records of each group.
@@ -137,7 +137,7 @@ class Emitted:
         buffers: Emitted records by output or state name.
         remote: By state, records that were emitted for other keys with `.remote`. A kept state is
             not among them; its buffer holds records and deletions.
-        key: Key of the called group, if each emission is checked; else `None`.
+        key: Key of the called group, if each emission is checked; otherwise `None`.
         bindings: Addresses, each with a key that was bound to it.
     """
 
@@ -222,7 +222,7 @@ class Emitted:
         """Bind a key to an address; checked at once, so that an error names the author's line.
 
         Raises:
-            TypeError: The value is not a key of the stage, or no address.
+            TypeError: The key does not fit the stage, or the address is not valid.
         """
         assert self._key is not None, "only given to authors of stages with addresses"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))

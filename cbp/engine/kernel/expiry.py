@@ -90,7 +90,7 @@ class Expiry:
         return bool((mine <= microseconds(self._time)).any())
 
     def changed_timers(self, state: StateSpec, window: Window, called: Mask, wrote: Mask) -> Timers:
-        """Return which hidden timers of a state go, and which groups get a new one.
+        """Return which hidden timers of a state are removed, and which groups get a new one.
 
         A group has one hidden timer, or none if it has no records of the state.
 
@@ -111,8 +111,8 @@ class Expiry:
         """Add the kept and the expired records of idle groups to the called groups' emissions.
 
         Args:
-            called: Its groups that were called.
-            buffers: What these emitted, by state; completed in place.
+            called: Groups of the window that were called.
+            buffers: The emissions of these groups, by state; completed in place.
             ends: Where the emissions of each called group end, by state; completed in place.
 
         Returns:
@@ -154,8 +154,8 @@ class Expiry:
     def emissions_of(self, state: StateSpec, window: Window, group: int) -> Sequence[Any]:
         """Return the engine's emissions for a state of an idle group, whose author is not called.
 
-        A state that is replaced: all records of the group, or none once they have expired. A kept
-        state: nothing, or the deletion of each record once they have expired.
+        For a state that is replaced: all records of the group, or none once they have expired.
+        For a kept state: nothing, or the deletion of each record once they have expired.
         """
         expired = self.is_expired(state.name, window, group)
         if state.keep:
@@ -179,7 +179,7 @@ def settled_timers(
         times: When each timer is due, in microseconds since 1970.
         starts, sizes: Group g has `times[starts[g]:starts[g] + sizes[g]]`.
         new: Groups that have one timer after the run, which is due at `at`.
-        stays: Groups that keep theirs. Groups that are in neither lose theirs.
+        stays: Groups that keep their timer. Groups in neither list lose their timer.
         at: When new timers are due.
     """
     groups, rows = np.repeat(np.arange(len(sizes)), sizes), span_rows(starts, sizes)

@@ -41,7 +41,7 @@ def rows_that_fit(
     """Return how many records fit in `bytes_max`, judged by the flow with the widest rows.
 
     Args:
-        states: States after their look-up, by which the width of their records is known.
+        states: States after their look-up, which gives the width of their records.
     """
     widths = [*(run.row_bytes for run in runs), *(state.row_bytes for state in states.values())]
     return max(1, min(rows_max, bytes_max // max([1, *widths])))
@@ -56,7 +56,7 @@ def look_up_large(
     deliveries: Deliveries | None = None,
     woken: Woken | None = None,
 ) -> tuple[Int64s, dict[str, RecordPositions], dict[str, dict[int, LargeGroup]]]:
-    """Return the result of `look_up`, with the large groups of each state apart.
+    """Like `look_up`, but return the large groups of each state separately.
 
     A group is large if it has more than `above` records in that state.
     """
@@ -83,7 +83,7 @@ def look_up_large(
 
 
 def large_group_ranges(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
-    """Return how many records each group has in its large part, as ranges that begin at 0."""
+    """Return the number of records of each large group, as ranges that begin at 0."""
     sizes = np.zeros(len(hashes), np.int64)
     for hash_, group in groups.items():
         sizes[np.searchsorted(hashes, hash_)] = group.rows

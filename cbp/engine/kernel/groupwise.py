@@ -70,7 +70,7 @@ class GroupwiseRun:
         write_remote: Called with columns of the records that were emitted by a state's `.remote`,
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
-        limits: How many records, and bytes of them, are Python objects at a time.
+        limits: How many records and bytes can be Python objects at a time.
     """
 
     stage: str
@@ -341,7 +341,7 @@ class GroupwiseRun:
     def _wrote(
         self, states: Sequence[LargeState], *, idle: bool
     ) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return by state whether the author of a large group emitted a record of it."""
+        """Return for each state whether the author of a large group emitted a record."""
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         wrote = {spec.name: state.has_emitted for spec, state in zip(specs, states, strict=True)}
         wrote |= {spec.name: bool(self.emitted.buffers[spec.name]) for spec in self.spec.kept}

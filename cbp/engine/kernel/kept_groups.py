@@ -56,11 +56,11 @@ _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 
 @dataclass
 class WholeGroups:
-    """The records of groups that were read before they were asked for.
+    """The records of whole groups, read ahead of use.
 
     Attributes:
-        sort_key: Gives the place of a record in its group.
-        parts: Returns where a group's rows lie.
+        sort_key: Returns the sort key of a record within its group.
+        parts: Returns the positions of a group's rows in files.
     """
 
     state: BucketState
@@ -148,8 +148,8 @@ class KeptSource:
 
     Args:
         hashes: The hash of each group, ascending.
-        named: Returns the second keys that the window's inputs name; `None` if they are too few, or
-            too many.
+        named: Returns the second keys that the window's inputs name; `None` if there are too
+            few or too many.
     """
 
     chunks = None
@@ -190,7 +190,7 @@ class KeptSource:
         self._listed: tuple[KeptGroup, dict[Row, Place] | None] | None = None
 
     def groups(self) -> Iterator[KeptRecords]:
-        """Yield the records of each group in turn, unread."""
+        """Yield a reader of each group's records in turn; reads nothing yet."""
         return (self.handle(number) for number in range(len(self.keys)))
 
     def handle(self, number: int) -> KeptRecords:
@@ -205,10 +205,10 @@ class KeptSource:
         return group
 
     def release(self) -> None:
-        """Forget all records after the window, when no group is read any more.
+        """Forget all records after the window, when no group is read again.
 
-        Groups and their source refer to each other, and automatic collection is off in a task: all
-        windows would stay in memory until its end.
+        Groups and their source refer to each other, and automatic collection is off in a task.
+        Without this call, all windows would stay in memory until the task ends.
         """
         for group in self._groups.values():
             group.release()
@@ -218,10 +218,10 @@ class KeptSource:
         self._listed = self._named = None
 
     def find_named(self, asked: KeptGroup, second: Row) -> bool:
-        """Find all records that the window's inputs name, once; return whether this call did.
+        """Find all records that the window's inputs name; return `False` if that was done before.
 
-        If they do not name the key that is asked for, it is looked up in every group: an author who
-        begins with such a key, as that of a total, mostly asks each group for it.
+        If they do not name the requested key, it is looked up in every group: an author who reads
+        such a key first, for example that of a total, mostly reads it in each group.
         """
         named, self._named = self._named, None
         if named is None:
@@ -243,7 +243,7 @@ class KeptSource:
         return self.make(decode_columns(table, names, types))
 
     def record(self, at: int, row: int) -> Any:
-        """Return the record at a row of a file; of a state without nested types."""
+        """Return the record at a row of a file; only for states without nested types."""
         file = self.state.whole(at)
         self.state.bytes_read += file.memory // max(1, len(file.hashes))
         record = self.make([file.record(row, self.spec.schema.names)])[0]
@@ -273,7 +273,7 @@ class KeptSource:
         return self._listed[1]
 
     def are_same(self, before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
-        """Return which records are put unchanged, beside the records of before."""
+        """Return which records are put unchanged, with the earlier records."""
         same = list(map(eq, before, after))
         if self.is_nested or self._has_nan(after):
             for at, (old, new) in enumerate(zip(before, after, strict=True)):
@@ -289,7 +289,7 @@ class KeptSource:
         return any(any(map(ne, values, values)) for values in columns)
 
     def of(self, number: int) -> list[Row]:
-        """Return the first records of a group, for messages."""
+        """Return the first records of a group, for error messages."""
         return list(islice(self.handle(number), _SHOWN_ROWS))
 
     @cached_property
@@ -356,7 +356,7 @@ class KeptGroup:
         places: Sequence[Sequence[Place]],
         records: Sequence[Row | None] | None,
     ) -> None:
-        """Take the place of the live record with each second key, and the records if read."""
+        """Store the place of the live record with each second key, and the records if read."""
         self._located.update(zip(seconds, places, strict=True))
         if records is not None:
             self._known.update(zip(seconds, records, strict=True))

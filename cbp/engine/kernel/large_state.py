@@ -51,14 +51,14 @@ class LargeView:
             self._emitted.write(second_keys(self._changes.view, rows))
 
     def died(self, positions: RecordPositions) -> None:
-        """Take the places of records that are gone."""
+        """Add the places of removed records."""
         step = self._limits.large_group_rows
         for start in range(0, len(positions.position), step):
             part = positions.part(start, start + step)
             self._take(self._state.take(part, self._changes.names), 0)
 
     def born(self, columns: Sequence[pa.Array]) -> None:
-        """Take the columns of new records."""
+        """Add the columns of new records."""
         self._take(pa.table(list(columns), names=self._changes.names), 1)
 
     def _take(self, table: pa.Table, side: int) -> None:
@@ -153,10 +153,10 @@ class LargeState:
     """One state of one large group; iterate `read` at most once, call `finish` at the end.
 
     Args:
-        emitted: List in which the author's records arrive; emptied by `drain`.
+        emitted: List to which the author's records are appended; emptied by `drain`.
         copies: Copies records for the author, who may change lists; `None` if there are no lists.
         rounder: Rounds emitted numbers as they are stored; `None` if there are none to round.
-        view: Gets what becomes of the records, if the state is a view.
+        view: Collects the changes of the records, if the state is a view.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class LargeState:
             self._difference.emit(rows)
 
     def finish(self) -> None:
-        """Compare all the rest, including records that the author did not read."""
+        """Compare all remaining records, including those that the author did not read."""
         self.drain()
         stream = self._source.stream
         if stream is not None:

@@ -36,9 +36,9 @@ class Named:
     """The second keys that the records of one input name, group after group.
 
     Attributes:
-        sizes: Number of them by group.
-        seconds: The keys, as authors ask for them.
-        keys: The same as columns.
+        sizes: Number of keys by group.
+        seconds: The keys, in the form that authors use.
+        keys: The same keys as columns.
     """
 
     sizes: Int64s
@@ -48,12 +48,13 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecords:
-    """What a kept state has of the second keys that one group names.
+    """The records of a kept state for the second keys that one group names.
 
     Attributes:
-        seconds: The keys; one that several records name comes several times.
-        places: Where the live records of each lie.
-        records: The record of each, `None` if there is none; `None` if they were not read.
+        seconds: The keys; a key that several records name is repeated.
+        places: The places of the live records of each key.
+        records: The record of each key, or `None` if it has none; `None` if the records were
+            not read.
     """
 
     group: int
@@ -68,11 +69,11 @@ def named_by(
     flows: Sequence[tuple[FlowRun, Ranges]],
     records: Sequence[Sequence[Row]],
 ) -> list[Named]:
-    """Return the keys that inputs of a window name, for inputs with the second key's columns.
+    """Return the second keys named by a window's inputs, if the inputs have its columns.
 
     Args:
         flows: Their records, and the rows of each group in them, which follow each other.
-        records: The same records, as an author is given them.
+        records: The same records, in the form that authors use.
     """
     second = spec.schema.select(spec.second_key)
     named: list[Named] = []
@@ -112,8 +113,8 @@ class NamedRecords:
         """Yield the state's records for the keys that each group names.
 
         Args:
-            asked: The group and the key for which an author asks. If no input names it, it comes
-                for every group, too.
+            asked: The group and the key that an author requested. If no input names this key,
+                it is looked up for every group, too.
         """
         named = [*self._named, *self._asked_of_all(*asked)]
         groups = np.concatenate([np.repeat(np.arange(len(n.sizes)), n.sizes) for n in named])

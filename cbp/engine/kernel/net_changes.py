@@ -43,7 +43,7 @@ class NetChanges:
     Attributes:
         key: The stage's key, with the names that it has in the view.
         hash_mask: The bits of a hash that count.
-        room: Where changes have place.
+        room: Counts the memory of changes.
     """
 
     view: StateSpec

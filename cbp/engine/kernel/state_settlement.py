@@ -59,12 +59,12 @@ def settle_kept(
 
     Args:
         source: The state of the window.
-        operations: What the calls put and deleted, group after group.
+        operations: The puts and deletions of the calls, group after group.
         ends: Group g put and deleted `operations[ends[g - 1]:ends[g]]`.
 
     Raises:
         TypeError: A record does not fit the state.
-        ValueError: A record is of another key than its group's.
+        ValueError: A record has another key than its group.
     """
     found = _Found()
     shape, kinds = source.shape, list(map(type, operations))

@@ -102,9 +102,10 @@ class ViewChanges:
         """Write the changes of the records of some groups.
 
         Args:
-            died: Records of the view that are gone, with its columns; `None` if there are none.
-            died_groups: The group of each, as numbers that ascend in visiting order.
-            born: Records that are new; `None` if there are none.
+            died: Removed records of the view, with its columns; `None` if there are none.
+            died_groups: The group of each removed record, as numbers that ascend in visiting
+                order.
+            born: New records; `None` if there are none.
         """
         types = author_schema(self.view.schema)
         both = [table.select(self.names).cast(types) for table in (died, born) if table is not None]

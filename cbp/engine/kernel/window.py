@@ -57,8 +57,8 @@ class StateStream:
     def keys(self, columns: Sequence[str]) -> pa.Table:
         """Return the distinct keys of the records.
 
-        Reads no further chunk once it has found more than one key: the caller asks whether all
-        records have the same one.
+        Stops at the first chunk with a second key, since the caller only needs to know whether
+        all keys are equal.
         """
         distinct = None
         for table, _ in self._group.tables(columns):
@@ -88,7 +88,7 @@ class StateStream:
                 yield part, self._places(part)
 
     def unordered(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
-        """Yield the same in any order, which is cheaper."""
+        """Yield the same tables in any order, which is cheaper."""
         for table, positions in self._group.tables(self._names):
             for start in range(0, table.num_rows, self._rows_max):
                 stop = start + self._rows_max
@@ -127,11 +127,11 @@ class Source:
     Attributes:
         starts, stops: Group g has `rows[starts[g]:stops[g]]`.
         origin: For a state, the place of every record; for an input, `None`.
-        chunks: For a group too large for a window: returns an iterator over its records in
-            chunks, at each call a new one; `rows` then holds only the first few, for messages.
+        chunks: For a group too large for a window: each call returns a new iterator over its
+            records in chunks; `rows` then holds only the first few, for error messages.
         stream: For such a group's state: its records and their places.
-        times: For timers that no author sees: when each is due, in microseconds since 1970. There
-            are no `rows` then.
+        times: For hidden timers: when each is due, in microseconds since 1970; `rows` is then
+            empty.
     """
 
     name: str
@@ -174,12 +174,13 @@ class Window:
     """Some groups, ready to be called; parallel lists with one entry per group.
 
     Attributes:
-        states: States of which the groups keep what they emit.
-        kept: States whose records stay.
-        lookups: Looked-up tables of which the groups are given their records.
+        states: States that are replaced by what groups emit.
+        kept: States whose records stay until they are deleted.
+        lookups: Looked-up tables whose records are passed to the groups.
         looked_up_by_key: Looked-up tables that the groups read by second key.
-        arrived: The inputs' records as columns, and each group's rows in them; empty if there are
-            few or too many, or groups were distinguished by key, or share records.
+        arrived: The inputs' records as columns, and each group's rows in them. Empty if there
+            are few or too many records, if groups had to be distinguished by key, or if groups
+            share records.
     """
 
     keys: list[Any]
@@ -193,7 +194,7 @@ class Window:
     arrived: Sequence[tuple[FlowRun, Ranges]] = ()
 
     def release(self) -> None:
-        """Forget the records that the groups found by key; these groups are done."""
+        """Forget the records that the groups found by key, after the groups are done."""
         for source in (*self.kept, *self.looked_up_by_key):
             source.release()
 
@@ -204,7 +205,7 @@ class Window:
 
     @property
     def flows(self) -> list[Source | KeptSource]:
-        """All of them, in the order in which the author is given them."""
+        """All flows, in the order in which the author gets them."""
         return [*self.sources, *self.kept, *self.looked_up_by_key]
 
 

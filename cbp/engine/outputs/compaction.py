@@ -42,26 +42,26 @@ Epochs = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class CompactionGrain:
     """How coarse merges may be.
 
     Attributes:
         bytes: Maximum size of a merged file; 0 means no limit.
         ms: Only files whose records arrived in the same interval of this many milliseconds are
-            merged; a power of two, counted from 1970. So intervals of a fine grain lie within
-            those of a coarser one, and no file outgrows the coarsest. 0 means no limit.
+            merged; a power of two, counted from 1970. Intervals of a fine grain lie within
+            those of a coarser one, so no file exceeds the coarsest grain. 0 means no limit.
     """
 
     bytes: int = 0
     ms: int = 0
 
 
-WHOLE = Grain()
+WHOLE = CompactionGrain()
 """The grain of an output that is kept forever: no limits."""
 
 
 def due(epoch: int, limits: EngineLimits) -> bool:
-    """Return whether a run compacts its outputs; its cost rises with the live files."""
+    """Return whether a run compacts its outputs; a compaction costs more with more live files."""
     return epoch % limits.output_fanout == 0
 
 
@@ -75,7 +75,7 @@ def epochs_of(file: AddFile) -> Epochs:
 
 
 def blocks(files: Iterable[AddFile]) -> list[list[AddFile]]:
-    """Group an output table's files, in order, into the smallest blocks that share no epoch."""
+    """Group an output table's files, in order, into the smallest blocks without a common epoch."""
     blocks_so_far: list[list[AddFile]] = []
     end = -1
     for file in in_order(files):
@@ -100,14 +100,17 @@ def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
 
 
 def choose(
-    files: Iterable[AddFile], grain: Grain = WHOLE, *, limits: EngineLimits = DEFAULT_LIMITS
+    files: Iterable[AddFile],
+    grain: CompactionGrain = WHOLE,
+    *,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[AddFile]:
     """Return the files to merge into one, in order; empty if no merge is worth it; pure.
 
     The largest full tier is merged, together with its smaller neighbors.
 
     Args:
-        grain: The merged file stays within this grain, since retention removes whole files.
+        grain: Limits the merged file, since retention removes whole files.
     """
     fanout = limits.output_fanout
     all_blocks = blocks(files)
@@ -171,13 +174,13 @@ def merged_change(
     epoch: int,
     run: str,
     faults: Faults,
-    grain: Grain = WHOLE,
+    grain: CompactionGrain = WHOLE,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
-    If a file cannot be read, that is logged and nothing is merged: a new epoch does not depend
-    on it.
+    If a file cannot be read, that is logged and nothing is merged: a new epoch does not need the
+    merged file.
 
     Args:
         table: Folder relative to the dataflow's, as the intention names it.
@@ -206,7 +209,7 @@ def _size(block: Iterable[AddFile]) -> int:
 
 
 def _within(
-    blocks: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: Grain
+    blocks: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: CompactionGrain
 ) -> Iterable[tuple[int, int]]:
     """Cut a range of blocks into the longest ranges that respect a grain, in order."""
     start, last = stretch

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.outputs.compaction import Grain, blocks, came_ms, epochs_of
+from cbp.engine.outputs.compaction import CompactionGrain, blocks, came_ms, epochs_of
 from cbp.model.flow.retention import Expiry, Held, KeptFlow, expire
 from cbp.model.run.intention import TableChange
 
@@ -56,11 +56,12 @@ def expired_change(
     return TableChange(table, drops=drops, below=gone[-1].index + 1 or -1)
 
 
-def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Grain:
+def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> CompactionGrain:
     """Return how coarse the files of an output may become; pure.
 
-    The grain is measured by the retention or by what must stay for other reasons, whichever is
-    more. Otherwise an output that is dropped as soon as it is consumed would keep a file per epoch.
+    The grain follows from the retention, or from what must stay for other reasons if that is
+    more. Otherwise an output that is dropped as soon as it is consumed would keep a file per
+    epoch.
     """
     first = min(kept.first_replayed, kept.first_waiting)
     needed = [block for block in blocks(live) if epochs_of(block[-1])[1] >= first]
@@ -71,7 +72,7 @@ def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Grain:
         ms = _power(max(retention.seconds * 1000, age) / PARTS)
     size = sum(file.size for block in needed for file in block)
     most = max(retention.bytes, size) // PARTS if retention.bytes else 0
-    return Grain(max(most, 1) if retention.bytes else 0, ms)
+    return CompactionGrain(max(most, 1) if retention.bytes else 0, ms)
 
 
 def _held(block: Sequence[AddFile]) -> Held:

@@ -80,7 +80,7 @@ class ViewFilling:
 
     Attributes:
         view: The view; the flow has its columns.
-        route: The columns of the view that hold the stage's key, with the key's types.
+        route: The view's columns that hold the stage's key, with the types of the key.
         flow: The table of the flow; all recorded runs are published.
         first: The first increment that counts.
     """
@@ -132,11 +132,12 @@ class ViewFilling:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriter:
+class TableRewriter:
     """Writes the files of altered tables.
 
     Attributes:
-        epoch: The stage's next epoch. Once it is published, files that a crash left are collected.
+        epoch: The stage's next epoch. After its publication, files left by a crash are
+            collected.
         cache: Gets the index copies of new state files.
     """
 
@@ -205,8 +206,8 @@ class Rewriter:
     ) -> TableChange:
         """Copy a table that was built elsewhere; return the change that shows it.
 
-        Records of an output, and those that are set aside, get negative epochs, in their order: no
-        increment and no run has such a number.
+        Records of an output, and set-aside records, get negative epochs, in their order, since
+        no increment and no run has a negative number.
 
         Args:
             path: The table that is to show it; it need not exist.
@@ -356,7 +357,7 @@ def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> 
     """Return the change that makes a table show one of its earlier versions.
 
     Args:
-        version: The earlier version; its files have to be there.
+        version: The earlier version; its files must exist.
         below: As in `TableChange`.
     """
     now, then = table.refresh().live, table.log.snapshot(version).live
@@ -381,7 +382,7 @@ def alter(
 
     Args:
         app_id: Application id of this change; unique to this table and version.
-        epoch: The stage's next epoch; the entry says that the one before is published.
+        epoch: The stage's next epoch; the entry records that the epoch before it is published.
     """
     snapshot = table.refresh()
     data_change = change.data_change and bool(change.drops or change.adds)

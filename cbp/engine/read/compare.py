@@ -68,7 +68,7 @@ Counting = Callable[[int], None]
 def column_names(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of a table's compared records, and those that name a difference."""
+    """Return the compared columns of a table, and the columns that identify a difference."""
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED.names, ("key", "record")
     if comparison.kind == "state":
@@ -158,11 +158,11 @@ def compare(
 
 @dataclass(slots=True)
 class DifferenceCounts:
-    """How many records of a table another version of it has not, or has otherwise.
+    """Counts of records that differ between two versions of a table.
 
     Attributes:
         added, gone: Records that only the other version has, or only this one.
-        changed: Records whose key both have, with other values.
+        changed: Records whose key is in both versions, with different values.
     """
 
     before: int = 0
@@ -183,8 +183,8 @@ def count_differences(
     """Count the records in which two versions of a table differ, exactly and by value.
 
     Args:
-        comparison: Which table is compared; no changes of a view. A history is compared without
-            its epochs, and so is what was set aside.
+        comparison: The compared table, which is not a flow of changes. A history and set-aside
+            records are compared without their epochs.
         before, after: Both versions, with the same columns.
     """
     rank: Callable[[tuple[int, Row]], Any] | None = None
@@ -263,8 +263,8 @@ def compare_multisets(
 
     Args:
         expected, actual: Both sides; each is read up to two times.
-        key: Positions of the columns that name a difference.
-        counting: Called for the records of the first reading.
+        key: Positions of the columns that identify a difference.
+        counting: Called for the records that are read the first time.
     """
     surplus, missing = _one_sided(expected, actual, counting, limits)
     if not surplus and not missing:
@@ -291,13 +291,13 @@ def compare_near(
 ) -> list[Differing]:
     """Return keys whose records differ by more than a tolerance, as multisets; `SHOWN_MAX` at most.
 
-    Each record is paired with at most one of the other side that is close to it. Those that remain
-    differ. The keys are in no particular order.
+    Each record is paired with at most one close record of the other side. Records without a
+    partner differ. The keys are in no particular order.
 
     Args:
         expected, actual: Both sides; each is read once.
-        key: Positions of the columns that name a difference.
-        rows: About how many records a side has.
+        key: Positions of the columns that identify a difference.
+        rows: Approximate number of records of a side.
     """
     spilled = _Parts(rows, lambda row: close.parts(row)[0], limits)
     sides = expected, actual, counting
@@ -320,7 +320,7 @@ def compare_changes(
 
     Args:
         expected, actual: Both sides, as changes; each is read once.
-        rows: About how many changes a side has.
+        rows: Approximate number of changes of a side.
         split: Returns the record and the sign of a change.
     """
     spilled = _Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)
@@ -390,14 +390,15 @@ def compare_views(
 ) -> list[Differing]:
     """Return the first keys whose last records differ; empty if both views are equal.
 
-    A tombstone (`cbp.model.dataflow.equality`) equals a key that never came.
+    A tombstone (`cbp.model.dataflow.equality`) equals a key that never had a record.
 
     Args:
         expected, actual: Both sides, in the order of the flow.
         key: Positions of the declared key's columns.
-        rows: About how many records a side has.
-        rank: The rank of an epoch and a record; the greatest of a key counts. Each record then
-            starts with its epoch. `None`: the last counts.
+        rows: Approximate number of records of a side.
+        rank: Returns the rank of an epoch and a record; the record of a key with the greatest
+            rank counts, and each record then starts with its epoch. `None` means that the last
+            record counts.
         beside: Positions of columns that a tombstone has beside its key.
     """
     differences: list[Differing] = []

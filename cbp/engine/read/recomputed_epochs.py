@@ -36,14 +36,15 @@ PUBLISH_EPOCHS = 16
 
 @dataclass
 class RecomputedEpochs:
-    """Prepares epochs and publishes them: each stage's every `PUBLISH_EPOCHS` epochs.
+    """Prepares epochs, and publishes each stage every `PUBLISH_EPOCHS` epochs.
 
     Attributes:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
-        before_run: Called with the id of each run before it starts; may raise to end everything.
+        before_run: Called with the id of each run before it starts; may raise to end the
+            recomputation.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
-        origins: Returns from which dropped files increments come, for what is set aside.
+        origins: Returns the dropped files of increments, for records that are set aside.
         slots_max: As in `RunPlan`.
     """
 
@@ -62,7 +63,7 @@ class RecomputedEpochs:
     _last_ms: int = field(init=False, default=0)
 
     def resume(self, unpublished: Mapping[str, Sequence[Intention]], last_ms: int) -> None:
-        """Continue where another process was interrupted: publish its recorded epochs again."""
+        """Continue after another process was interrupted: publish its recorded epochs again."""
         self._last_ms = last_ms
         for stage, records in unpublished.items():
             self._unpublished[stage] = list(records)
@@ -96,10 +97,10 @@ class RecomputedEpochs:
         """Prepare an epoch; return the id of its run, and the run.
 
         Args:
-            lookups: The tables that it looks up; `None` means those of this folder as they are.
+            lookups: The tables that it looks up; `None` means the present tables of this folder.
             retained: What its inputs read before, as in `RunPlan`.
-            gives_back: Whether the epoch reads, in place of inputs, what this folder's table of the
-                stage has set aside.
+            gives_back: Whether the epoch reads the set-aside records of the stage's table in
+                this folder, instead of inputs.
         """
         run = f"{self.id}{epoch:08x}"
         self.before_run(run)
@@ -134,13 +135,13 @@ class RecomputedEpochs:
         return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]
 
     def record(self, epoch: Intention) -> None:
-        """Take the record of an epoch, dated later than all before; publish if that is due."""
+        """Add the record of an epoch, later than all earlier ones; publish if that is due."""
         self.note(epoch)
         if self.is_due(epoch.stage):
             self.publish(epoch.stage)
 
     def note(self, epoch: Intention) -> None:
-        """Take the record of an epoch, and leave it to the caller to publish."""
+        """Add the record of an epoch; the caller publishes it."""
         self._last_ms = max(self.now_ms(), self._last_ms + 2)
         self._unpublished[epoch.stage].append(replace(epoch, prepared_ms=self._last_ms))
 
@@ -196,10 +197,11 @@ class Repeat:
     ) -> None:
         """Run a recorded epoch again; raises like `RunPreparer.prepare`.
 
-        An epoch that gave back what was set aside gives back what the repeated epochs set aside.
+        If the epoch gave back set-aside records, this gives back the records that the repeated
+        epochs set aside.
 
         Args:
-            lookups: The tables that it looked up, as of the moments of its record.
+            lookups: The tables that the epoch looked up, as of the moments in its record.
         """
         given_back = record.correction is not None and record.correction.gives_back
         run, prepared = self._recomputed.prepare(

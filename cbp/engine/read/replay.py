@@ -38,7 +38,7 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """How far a replay has come, between two runs, as plain data.
+    """The progress of a replay between two runs, as plain data.
 
     Attributes:
         position: The epoch, memo and inputs of each stage that leads.
@@ -79,12 +79,12 @@ class Replay:
         limits: Leading stage to the number of epochs that it may run; other stages have no limit.
         before_run: Called with the id of each run before it starts; may raise to end the replay.
         punctuations: Punctuations of the flows; each closes frames once all increments of its
-            flow before it have arrived. Others can be given one by one (`close`).
+            flow before it have arrived. Further punctuations can be added with `close`.
         origins, slots_max: As in `RecomputedEpochs`.
         history: Returns the increments of a source that were offered, for runs that read a
             replacement; `None`: those of this replay.
-        between: Called between two runs, with whether epochs are published next.
-        begins: Where an earlier replay of the same tables stood.
+        between: Called between two runs; its argument is whether epochs are published next.
+        begins: The state of an earlier replay of the same tables, which this one continues.
     """
 
     engine: Engine
@@ -142,7 +142,7 @@ class Replay:
 
     @property
     def state(self) -> ReplayState:
-        """How far it has come; right between two runs."""
+        """The progress of the replay; valid between two runs."""
         stages = {
             name: StagePosition(epoch, self._memos.get(name), dict(self._connectors[name]))
             for name, epoch in self.epochs.items()
@@ -171,7 +171,7 @@ class Replay:
         self._enqueue(increment)
 
     def close(self, punctuation: Punctuation) -> None:
-        """Close the frames that are open at the inputs that a punctuation is meant for."""
+        """Close the open frames at the inputs to which a punctuation applies."""
         self._close_inputs(punctuation.flow, [punctuation])
 
     def run_until_idle(self) -> None:

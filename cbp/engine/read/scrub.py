@@ -182,7 +182,7 @@ def missing_ends(
 ) -> Iterator[ScrubbedFile]:
     """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
 
-    No gap in the numbers shows that; the tables do.
+    Gaps in the numbers cannot show that, but the tables can.
     """
     rolled_back = _newest_of(there, _GENERATIONS) or 0
     shown_last = max((shown_generation(one.txns) for one in tables.values()), default=0)
@@ -198,7 +198,7 @@ def missing_ends(
             records.setdefault(path, f"{table} shows its epoch")
     for version in sorted(versions):
         yield _lost(
-            f"{folder}/_description/{version:020d}.json", "the tables belong to its version"
+            f"{folder}/_description/{version:020d}.json", "the tables were written by this version"
         )
     for path, why in sorted(records.items()):
         if path not in there and not files.exists(f"{folder}/{path}"):
@@ -266,7 +266,7 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
     yield from missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
         full = f"{folder}/{path}"
-        if (error := _unreadable(full, "a queued increment has it", files)) is not None:
+        if (error := _unreadable(full, "a queued increment refers to it", files)) is not None:
             yield ScrubbedFile(full, 0, Damage.of(error, full))
     for path in sorted(there):
         looked = _look(folder, path, there[path], live.get(path), files)

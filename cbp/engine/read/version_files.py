@@ -22,7 +22,7 @@ from cbp.errors import FileLostError, NotFoundError, VersionGoneError
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """One file of a version; `dead`: numbers of its rows that are no records of it, ascending."""
+    """One file of a version; `dead` has the numbers of its dead rows, ascending."""
 
     path: str
     dead: npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) 
     """Return the files of a version.
 
     Args:
-        is_flow: Whether it is the table of a flow, whose files have an order.
+        is_flow: Whether the table is that of a flow, whose files have an order.
 
     Raises:
         VersionGoneError: If the version, or the dead rows of a file, were collected.

@@ -85,7 +85,7 @@ class Emitter:
         outputs: Output or loopback name to its records.
         states: State name to its records of the group's own key.
         remote: State name to records of other keys, each with its key.
-        kept: Name of a kept state to what the call put and deleted, in the order of its calls.
+        kept: Name of a kept state to the puts and deletions of the call, in order.
     """
 
     def __init__(self, spec: TranslatorSpec, key: Row | None = None) -> None:
@@ -266,7 +266,7 @@ def _shown(row: Row) -> str:
 class ListedRecords:
     """The records of a kept state of one group before its call, as a sorted list.
 
-    A `KeptReader`. The other engines have theirs in `cbp.engine.kernel.kept_groups`.
+    A `KeptReader`; that of the other engines is in `cbp.engine.kernel.kept_groups`.
     """
 
     def __init__(self, spec: StateSpec, rows: Sequence[Row]) -> None:

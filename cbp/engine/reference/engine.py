@@ -93,7 +93,7 @@ class ReferenceEngine:
         Args:
             records: Each is a dict by column name (a missing column is null), a tuple by
                 position, or the bare value if the source has one column.
-            gone: Records of earlier increments that it takes back, likewise.
+            gone: Records of earlier increments that it takes back, in the same forms.
 
         Raises:
             NotFoundError: If there is no such source.
@@ -172,7 +172,7 @@ class ReferenceEngine:
         return self._figures[stage]
 
     def set_aside(self, stage: str) -> list[dict[str, Any]]:
-        """Return the records that a stage set aside, in the order of giving back.
+        """Return the records that a stage set aside, in the order in which they are given back.
 
         Each has `input`, `key`, `record` and `code`, as in the stage's table
         (`cbp.model.dataflow.set_aside`), with the values of key and record by column.
@@ -191,7 +191,7 @@ class ReferenceEngine:
         ]
 
     def take_over(self, dataflow: Dataflow) -> None:
-        """Execute other code of the same stages from now on, with the states as they are."""
+        """Execute other code of the same stages from now on; states stay as they are."""
         self._dataflow = dataflow
         for name, node in dataflow.stages.items():
             self._stages[name].spec = node.translator

@@ -17,9 +17,9 @@ class Aside:
     """A record that is set aside.
 
     Attributes:
-        input: Its input; `""` for a call that a timer asked for, which has no record.
+        input: Its input; `""` for a call by a timer, which has no record.
         key: The key of its group; `None` for a record that is a group of its own.
-        place: The epoch that set it aside, the number of its input, and its place there.
+        place: The epoch that set it aside, the number of its input, and its position in that input.
     """
 
     input: str
@@ -35,7 +35,7 @@ class SetAside:
 
     Attributes:
         most: How many records can be set aside; `None` if an error fails the epoch.
-        before: What is set aside already.
+        before: The records that are already set aside.
         given: Input name to records that are read again in this epoch, in their order.
     """
 
@@ -54,7 +54,7 @@ class SetAside:
         return {one.key for one in self.before if one.key is not None}
 
     def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:
-        """Set a group's new records aside; without an error, after earlier ones."""
+        """Set a group's new records aside; no error means that earlier ones are set aside."""
         if error is not None:
             self._fail(error)
         code = BEHIND_CODE if error is None else error.code
@@ -67,17 +67,17 @@ class SetAside:
             self.new += again or [Aside("", key, (), code, (self.epoch, len(self.spec.inputs), 0))]
 
     def take_record(self, input_: str, row: Row, arrival: int, error: AuthorCodeError) -> None:
-        """Set a record aside that is a group of its own; raises as `take_group`."""
+        """Set aside a record that is a group of its own; raises as `take_group`."""
         self._fail(error)
         self._take(Aside(input_, None, row, error.code), arrival)
 
     def take_refused(
         self, stage: str, input_: str, every: Sequence[tuple[Row, tuple[str, str]] | None]
     ) -> None:
-        """Set aside records without a framing key; the others are read in order.
+        """Set aside records without a framing key; other records are read in order.
 
         Args:
-            every: Each of its records: with code and message if it has no key, else `None`.
+            every: One entry per record: code and message if it has no key, otherwise `None`.
         """
         self._places[input_] = [place for place, one in enumerate(every) if one is None]
         number = [one.name for one in self.spec.inputs].index(input_)
@@ -89,7 +89,7 @@ class SetAside:
                 self.new.append(Aside(input_, None, row, code, (self.epoch, number, place)))
 
     def after(self) -> list[Aside]:
-        """Return the set-aside records after the epoch, in the order of giving back."""
+        """Return the set-aside records after the epoch, in the order of a give-back."""
         every = [*self.before, *self.new]
         if self._error is not None and self.most is not None and len(every) > self.most:
             raise self._error
@@ -113,7 +113,7 @@ class SetAside:
 
 
 def by_input(records: Iterable[Aside]) -> dict[str, list[Aside]]:
-    """Return records by their input, each in their order."""
+    """Return the records of each input, in their order."""
     inputs: dict[str, list[Aside]] = {}
     for one in records:
         inputs.setdefault(one.input, []).append(one)

@@ -62,7 +62,7 @@ class ReferenceStage:
         bindings: Per epoch, its bindings to multicast addresses; the length is the next epoch.
         parts_of: Cuts the records of a group into the lists that its combiner is called with.
         set_aside_max: As in `StageNode`.
-        aside: What is set aside, in the order in which it is given back.
+        aside: The set-aside records, in the order in which they are given back.
         figures: Counts of the last epoch: `records_in`, `deliveries` (pairs of record and group),
             `groups`, `records_out`, `state_remote` (remote writes), `bindings`, `dead_letters`.
     """
@@ -105,11 +105,11 @@ class ReferenceStage:
             inputs: Input name to increments to records, as tuples of the input's columns.
             epochs: Loopback name to the epochs of this stage that wrote its increments.
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
-            anew: The keys of groups that are recomputed: each is given no state, and one without
-                records has none afterwards. `None`: an ordinary epoch.
-            gives_back: Whether the inputs are what is set aside (`aside`).
-            refused: Framed input to each of its records: with code and message if it has no framing
-                key, and is not among `inputs`; else `None`.
+            anew: The keys of groups that are recomputed: each gets no state, and a group
+                without records has no state afterwards. `None` means an ordinary epoch.
+            gives_back: Whether the inputs are the set-aside records (`aside`).
+            refused: Framed input to one entry per record: code and message if it has no framing
+                key, and so is not among `inputs`; otherwise `None`.
 
         Returns:
             Output name to its records, in the order in which they were emitted.

@@ -35,7 +35,7 @@ class Superstep:
     """The records that one superstep emitted; its states are settled.
 
     Attributes:
-        outputs: Output name to its records, and aggregate to the numbers that groups gave.
+        outputs: Output name to its records, and aggregate name to the numbers that groups emitted.
     """
 
     outputs: dict[str, list[Row]]
@@ -50,12 +50,12 @@ def run_supersteps(
     run: Callable[[Inputs, bool, Aggregates], Superstep],
     order: Callable[[Key], Any],
 ) -> Superstep:
-    """Run the supersteps of one epoch; if one fails, put the states back.
+    """Run the supersteps of one epoch; if one fails, restore the states.
 
     Args:
         run: Runs a superstep on inputs; the flag says whether it is the first, and the aggregates
             are those of the one before.
-        order: Gives the order in which groups are visited.
+        order: Returns the order in which groups are visited.
     """
     before = {name: {key: [*rows] for key, rows in by.items()} for name, by in state.items()}
     try:

@@ -71,8 +71,8 @@ def _change(row: Row, type_: str) -> Row:
 def read_changes(rows: Sequence[Row], flow: Schema, input_: InputSpec) -> Sequence[Row]:
     """Return the records of a flow that an input reads.
 
-    With `changes="after"` these are the records that were inserted or updated. A flow without types
-    of changes is one that a test feeds with such records.
+    With `changes="after"` these are the records that were inserted or updated. Tests also feed
+    a flow without types of changes; all its records are read.
     """
     if input_.changes != "after" or CHANGE_TYPE not in flow:
         return rows
@@ -103,7 +103,7 @@ class ViewKeys:
 
 
 class OutputKeys:
-    """The keys of the records that one call has emitted to each such output."""
+    """The keys of the records that one call has emitted to each output with a key."""
 
     def __init__(self, spec: TranslatorSpec) -> None:
         self._places: dict[str, tuple[list[int], list[int]]] = {}
@@ -118,7 +118,7 @@ class OutputKeys:
         """Note a record that was emitted.
 
         Raises:
-            AuthorMisuse: Its key is of no called group, or was emitted before.
+            AuthorMisuse: Its key belongs to no called group, or was emitted before.
         """
         if output not in self._places:
             return

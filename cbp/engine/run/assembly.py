@@ -63,7 +63,7 @@ class Reported:
     """The reports of a phase's tasks, by kind.
 
     Attributes:
-        next_phase: Reports of the next phase, where a task ran that too.
+        next_phase: Reports of the next phase, if tasks also ran it.
     """
 
     def __init__(self, reports: Iterable[TaskReport]) -> None:
@@ -79,7 +79,7 @@ class Reported:
                 self._by_kind[type(report)].append(report)
 
     def all(self, kind: type[T]) -> list[T]:
-        """Return all reports of a kind; errors and changes of a process also of the next phase."""
+        """Return all reports of a kind; for errors and process changes, also of the next phase."""
         return self._by_kind[kind]
 
     @property
@@ -96,7 +96,7 @@ class Reported:
 def raise_first_error(reported: Reported) -> None:
     """Raise the error that a task reported, if any.
 
-    If there are several, raises the one with the smallest text, so that it is always the same.
+    Of several errors it raises the one with the smallest text, so the choice is deterministic.
     """
     if failed := reported.all(Failed):
         raise min(failed, key=lambda one: one.message).error()
@@ -129,7 +129,7 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
     """Put together increments, table changes and figures.
 
     Raises:
-        IncrementDamagedError: If an input arrived with another number of records.
+        IncrementDamagedError: If an input had another number of records than recorded.
     """
     figures = _figures(reported)
     figures.setdefault("records_in", 0)
@@ -165,7 +165,7 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
 def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
     """Return a time before which no timer of a stage is due after a run; as in `PreparedRun`.
 
-    A run that looked at all timers knows it; any other keeps what was known before.
+    A run that read all timers knows this time; any other run keeps the earlier value.
     """
     if not plan.node.translator.timers:
         return None

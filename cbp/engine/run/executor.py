@@ -32,12 +32,12 @@ class Executor(RunControl, Protocol):
 
     @property
     def slots(self) -> int:
-        """How many tasks run at the same time."""
+        """Number of tasks that run at the same time."""
         ...
 
     @property
     def shuffles(self) -> bool:
-        """Whether large runs are shuffled; if not, every task reads the whole increment."""
+        """Whether large runs are shuffled; otherwise every task reads the whole increment."""
         ...
 
     @property

@@ -59,7 +59,7 @@ def frame_increment(
         IncrementDamagedError: If a file is missing, damaged, or has other records.
         AuthorCodeError: If the author's function failed or returned no framing key.
         SetAsideFullError: If it failed on more than `set_aside_max` records.
-        FramesScatteredError: If it has more than `SLICES_MAX` runs of equal keys.
+        FramesScatteredError: If the increment has more than `SLICES_MAX` runs of equal keys.
     """
     assert spec.frame_by is not None, "only a framed input has frames"
     keyed, slices, refused, before = [], 0, 0, 0
@@ -108,12 +108,12 @@ def place_in_increment(
     """Return the increment of a flow that brought a record, and its place there.
 
     Args:
-        increment: What an input reads: an increment of its flow, or a frame.
-        before: As in `Origins`: the name of a file in a frame has the increment's number,
-            but not how many records the files before it have.
+        increment: An increment that an input reads; a frame if the input is framed.
+        before: As in `Origins`; needed since a file's name in a frame has the increment's
+            number, but not the number of records before the file.
 
     Returns:
-        `None` if that is not known.
+        `None` if unknown.
     """
     if input_.frame_by is None:
         return increment, place
@@ -131,7 +131,7 @@ def place_in_increment(
 
 
 def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
-    """Return the increments whose records an increment of an input holds: itself, unless framed.
+    """Return the flow's increments whose records an input reads: itself, or those of a frame.
 
     A frame holds files of several increments; each is returned once, with its files in the frame.
     """

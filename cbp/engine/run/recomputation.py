@@ -88,16 +88,16 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
-    """Give the plan of a run; if it reads a replacement, one that recomputes its groups.
+    """Yield the plan of a run; for a replacement, a plan that recomputes its groups.
 
     Args:
         plan: The run, with `retained` if it reads a replacement.
-        files: Removes what was written, at the end.
+        files: Removes temporary files at the end.
         faults: Failpoints, called for each file that is written.
 
     Raises:
         IncrementDamagedError: A file is missing or damaged.
-        RecordsAbsentError: Records that are gone are in no increment.
+        RecordsAbsentError: Records that are taken back are in no increment.
     """
     if not plan.replaces:
         yield plan

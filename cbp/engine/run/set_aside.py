@@ -70,7 +70,7 @@ def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
 def refused_records(plan: RunPlan) -> Iterator[SetAside]:
     """Yield the records of a run's frames that have no framing key.
 
-    Ends after one record more than the stage may set aside, which is enough to refuse the run.
+    Ends one record beyond the limit of the stage, which is enough to refuse the run.
     """
     most = plan.node.set_aside_max or 0
     left = most + 1
@@ -96,7 +96,7 @@ def refused_records(plan: RunPlan) -> Iterator[SetAside]:
 
 @dataclass(frozen=True, slots=True)
 class SetAsideTable:
-    """The records of a stage that are set aside when a run begins, in the order of arrival."""
+    """The set-aside records of a stage at the start of a run, in the order of arrival."""
 
     path: str
     live: tuple[AddFile, ...]
@@ -144,10 +144,10 @@ class SettingAside:
     """The records that one run sets aside.
 
     Attributes:
-        gives_back: Whether the run reads the records of the table in place of new ones.
-        refused: Records of its frames on which the author's function that frames has failed; no
-            task reads them.
-        again: Is called when the job is done again, since groups failed.
+        gives_back: Whether the run reads the records of the table instead of new ones.
+        refused: Records of its frames on which the author's framing function failed; no task
+            reads them.
+        again: Called when the job is repeated without the groups that failed.
         failed: Maps the key of each group that failed in this run to its error.
     """
 
@@ -161,7 +161,7 @@ class SettingAside:
 
     @property
     def left_out(self) -> LeftOut:
-        """The groups that the next try of the job leaves out."""
+        """The groups that the next attempt of the job leaves out."""
         waiting = () if self.gives_back else (one["key"] for one in self.table.records)
         keys = dict.fromkeys(key for key in (*waiting, *self.failed) if key is not None)
         return LeftOut(tuple(keys), self._most)
@@ -181,7 +181,7 @@ class SettingAside:
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
-        """Return how the table changes, and figures; the change's file is durable.
+        """Return the change of the table, whose file is durable, and figures.
 
         Raises:
             SetAsideFullError: There are more records than can be set aside.

@@ -65,7 +65,7 @@ class OpenTables:
         *,
         refresh: bool = True,
     ) -> StateTable:
-        """Return a state's live files; refuse a state whose placement is not the stage's."""
+        """Return a state's live files; refuse a state whose placement differs from the stage's."""
         table = self.table(f"{folder}/{state_table(node.name, state)}")
         snapshot = table.refresh() if refresh else table.snapshot
         return self._state(table, snapshot, node, state, unpublished)
@@ -84,7 +84,7 @@ class OpenTables:
         """Return the live files of a looked-up table as of its moment; see `pinned`.
 
         Raises:
-            VersionGoneError: The version that was read then is no longer kept.
+            VersionGoneError: The version of that moment is no longer kept.
         """
         assert one.moment is not None, "the table is pinned"
         with self._lock:
@@ -101,7 +101,7 @@ class OpenTables:
 
     @contextmanager
     def in_use(self, tables: Iterable[LookedUp]) -> Iterator[None]:
-        """Keep the files of looked-up tables from collection, as of their moments."""
+        """Protect the files of looked-up tables, as of their moments, from collection."""
         uses = [(_use_of(one), self.looked_up(one)) for one in tables]
         with self._lock:
             for use, live in uses:

@@ -57,7 +57,7 @@ _Kind = tuple[str, str, tuple[str, ...]]
 
 
 class FanoutEstimate:
-    """Remembers how many groups the last run of each kind called; safe to use from threads.
+    """Remembers how many groups the last run of each kind called; thread-safe.
 
     Two runs of a stage are of one kind if the same inputs of the stage got records.
     """
@@ -98,7 +98,7 @@ class Planner:
     reach: FanoutEstimate = field(default_factory=FanoutEstimate)
 
     def jobs(self, plan: RunPlan, *, faults: Faults) -> Iterator[tuple[RunPlan, TaskPlan]]:
-        """Yield the jobs of a phase, in order: the part of the run that each does, and its tasks.
+        """Yield the jobs of a phase, in order: each job's part of the run, and its tasks.
 
         There are two jobs if some inputs bring groups and others bring single records. Single
         records have no key to group by, so they are read by shares, and their output is written
@@ -120,8 +120,9 @@ class Planner:
 
         Args:
             plan: The phase; its fused stages run as followers in its tasks.
-            records: Number of records that it reads. The number of tasks depends on this, or on
-                the number of groups that the last such run called, if that is more.
+            records: Number of records that the phase reads. The number of tasks depends on this
+                number, or on the number of groups that the last such run called, whichever is
+                larger.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)

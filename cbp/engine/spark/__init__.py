@@ -19,7 +19,7 @@ class SparkEngine(DirectEngine):
 
     Args:
         deferred: Whether a local Spark starts in the background, and the first runs wait for it.
-            A cluster is reached before the engine is there: only it knows its slots.
+            A cluster is contacted before the engine exists, since only the cluster knows its slots.
     """
 
     def __init__(

@@ -53,7 +53,8 @@ def spark_defaults(environment: Mapping[str, str], *, home: str) -> dict[str, st
     """Return the settings of `spark-defaults.conf`; empty if there is no such file.
 
     Args:
-        environment: Names the file's folder by `SPARK_CONF_DIR`, or Spark's by `SPARK_HOME`.
+        environment: Environment variables; `SPARK_CONF_DIR` names the folder of the file, or
+            `SPARK_HOME` that of Spark.
         home: Spark's folder, used if the environment names none.
     """
     folder = environment.get("SPARK_CONF_DIR") or f"{environment.get('SPARK_HOME') or home}/conf"

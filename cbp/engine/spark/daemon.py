@@ -49,9 +49,9 @@ def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watch_workers() -> None:
-    """Look at the process of each worker right before it loads a task's code, and after the task.
+    """Inspect the process of each worker right before it loads a task's code, and after the task.
 
-    The two functions are those that Spark's worker calls there, in its own module.
+    Replaces the two functions that Spark's worker calls at these points, in its own module.
     """
     of_spark: Any = worker_code
     set_up, end = of_spark.setup_broadcasts, of_spark.send_accumulator_updates

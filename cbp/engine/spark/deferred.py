@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Carries out tasks by an executor that is made in a thread of its own.
+    """Passes tasks to an executor that a separate thread makes.
 
     Args:
         make: Makes the executor; may take minutes, and may raise.
-        bypass: Which jobs it will run without Spark.
+        bypass: Decides which jobs run without Spark.
 
     Attributes:
         shuffles: Large runs are shuffled.
@@ -68,7 +68,7 @@ class DeferredExecutor:
             return f"Spark, which has been starting for {self._seconds() - self._since:.0f} s"
 
     def warm(self) -> None:
-        """Do nothing: Spark starts already."""
+        """Do nothing: Spark is already starting."""
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Refuse SQL that Spark refuses, once Spark has started; without SQL, check nothing."""
@@ -109,7 +109,7 @@ class DeferredExecutor:
             self._executor.forget(folder)
 
     def close(self) -> None:
-        """Release the executor; one that is being made is released as soon as it is there."""
+        """Release the executor; if it is still being made, release it as soon as it exists."""
         with self._changed:
             self._closed = True
             executor = self._executor

@@ -34,7 +34,7 @@ from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
-from cbp.engine.spark.sql.query_check import Queries
+from cbp.engine.spark.sql.query_check import QueryCheck
 from cbp.engine.spark.sql_keys import SqlKeys, failed_expression
 from cbp.engine.spark.tasks import (
     RESULT,
@@ -112,7 +112,7 @@ class SparkExecutor:
         self.bypass = Bypass(most, job_start_seconds)
         self.residents = WorkerPool(most, _environment(spark))
         self._variables = WorkerVariables.of(spark.sparkContext)
-        self._expressions, self._queries = SqlKeys(spark), Queries(spark)
+        self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
 
@@ -143,7 +143,7 @@ class SparkExecutor:
         """Run a job under the run's tag, and return the reports of its tasks.
 
         Args:
-            bodies: Runs the job; returns what its tasks reported, as JSON texts.
+            bodies: Runs the job; returns the reports of its tasks, as JSON texts.
         """
         try:
             apart = self._variables.recomputing() if plan.recomputes else nullcontext()
@@ -188,7 +188,7 @@ class SparkExecutor:
         return sessions[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Return whether it is cheaper that every task reads the whole increment than a shuffle."""
+        """Return whether a shuffle costs more than every task reading the whole increment."""
         increments = [i for many in plan.inputs.values() for i in many]
         if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle

@@ -41,7 +41,7 @@ class WorkerVariables(MutableMapping[str, str]):
 
     @classmethod
     def of(cls, context: SparkContext) -> WorkerVariables:
-        """Return the variables of a context's workers; they are put there at the first call."""
+        """Return the variables of a context's workers; the first call installs them."""
         held: Any = context.environment
         variables = held if isinstance(held, cls) else cls(held)
         vars(context)["environment"] = variables  # which is declared as a dict
@@ -49,7 +49,7 @@ class WorkerVariables(MutableMapping[str, str]):
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Let the jobs that this thread makes run in the workers of recomputations."""
+        """Run the jobs that this thread makes in the workers of recomputations."""
         self._more.variables = {"CBP_RECOMPUTES": "1"}
         try:
             yield

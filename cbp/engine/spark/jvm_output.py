@@ -47,7 +47,7 @@ class JvmOutput:
         return "; ".join((errors or texts[-_SHOWN_MAX:])[:_SHOWN_MAX])
 
     def wait(self, seconds: float) -> None:
-        """Wait until a process that ended has been read to its last line."""
+        """Wait until the last line of an ended process is read."""
         self._thread.join(seconds)
 
     def _pump(self) -> None:

@@ -44,7 +44,8 @@ def take_scratch(root: Path) -> tuple[Path, int]:
     """
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():
-        raise SparkSettingError("TMPDIR", found=f"{root}, of another user", expected="one of ours")
+        found = f"{root}, which belongs to another user"
+        raise SparkSettingError("TMPDIR", found=found, expected="one of ours")
     turn = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         # One process at a time: a folder is made and locked before another process sees it.

@@ -120,7 +120,7 @@ class SparkSettings:
             without a job; 0 means that every run is a job. See `cbp.engine.spark.worker_pool`.
         job_start_seconds: Cost of a job's start; see `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
-        scratch: Whether a local Spark has its temporary files in a folder of its own, which is
+        scratch: Whether a local Spark keeps its temporary files in a separate folder, which is
             removed after its process ends; see `cbp.engine.spark.scratch`.
     """
 
@@ -138,11 +138,11 @@ class SparkSettings:
 def start_session(settings: SparkSettings) -> SparkSession:
     """Start this process's session, or return the existing one.
 
-    What the JVM writes meanwhile is shown only if the start fails.
+    The output of the JVM is shown only if the start fails.
 
     Raises:
         SparkSettingError: If it runs with settings under which results are not safe.
-        SparkUnstartedError: If it cannot be started, with what the JVM said.
+        SparkUnstartedError: If it cannot be started; has the JVM's error lines.
         SparkUnauthenticatedError: If the master is a cluster and has no secret.
     """
     defaults = spark_defaults(os.environ, home=str(Path(pyspark.__file__).parent))
@@ -250,7 +250,7 @@ def require_safe(session: SparkSession) -> None:
 
 
 def with_room(master: str) -> tuple[str, dict[str, str]]:
-    """Return a local master with slots for a second run beside one whose tasks hang.
+    """Return a local master with extra slots, so that a run can start while another one hangs.
 
     Args:
         master: As in `SparkSettings`; only `local[n]` and `local[*]` are changed.
@@ -266,7 +266,7 @@ def with_room(master: str) -> tuple[str, dict[str, str]]:
 
 
 def local_slots(master: str) -> int | None:
-    """Return how many tasks a local Spark is planned for; `None` for any other master."""
+    """Return the planned number of tasks of a local Spark; `None` for any other master."""
     match = _LOCAL.fullmatch(master)
     if match is None:
         return None

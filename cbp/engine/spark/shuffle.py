@@ -81,7 +81,7 @@ def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: i
     """Return an input's records as its files hold them, with their position `_seq`.
 
     Args:
-        slices_max: Slices of files that one expression numbers.
+        slices_max: Number of slices of files that one expression can number.
     """
     files = [file for increment in plan.inputs[input_.name] for file in increment.files]
     if all(file.whole for file in files):
@@ -132,9 +132,9 @@ def within_slots(frame: DataFrame, plan: RunPlan) -> DataFrame:
 def by_task(frame: DataFrame, plan: RunPlan, task: TaskPlan) -> DataFrame:
     """Shuffle records, which are in the shuffle's layout, to their tasks, and sort them there.
 
-    Spark compares the first sort column as a number, and whole rows only if that is equal. So the
-    first column is a number that is hardly ever equal: the flow and the high bits of the
-    unsigned hash.
+    Spark compares the first sort column as a number, and whole rows only if that is equal. So
+    the first column is a number that rarely repeats: the flow and the high bits of the unsigned
+    hash.
     """
     assert task.layout is not None, "records are laid out"
     owner = F.expr(f"cast(_bucket * {task.tasks} div {task.buckets} as int)")

@@ -78,7 +78,7 @@ def numbered(work: _Numbered, number: Iterable[int]) -> list[str]:
 
 
 def nothing() -> list[str]:
-    """Do no work; to find this function, a worker imports all that a task needs."""
+    """Do no work; a worker that loads this function imports everything that a task needs."""
     return []
 
 

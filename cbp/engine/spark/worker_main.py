@@ -43,7 +43,7 @@ def answer(request: bytes) -> list[str] | str:
 
 
 def serve(link: Connection, watch: ProcessWatch) -> None:
-    """Do tasks until the other end is closed, or no request came for `IDLE_SECONDS`."""
+    """Do tasks until the other end is closed, or no request arrives for `IDLE_SECONDS`."""
     link.send_bytes(b"ready")
     while not watch.is_changed and link.poll(IDLE_SECONDS):
         try:

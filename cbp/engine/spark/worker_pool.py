@@ -38,7 +38,8 @@ _log = logging.getLogger(__name__)
 def safe_path() -> dict[str, str]:
     """Return the variables that keep a Python process from importing from its working directory.
 
-    Empty if this process itself imports from there, as under `python -m`; then its workers do too.
+    Empty if this process itself imports from there, as under `python -m`; its workers then do
+    so, too.
     """
     here = os.getcwd()
     mine = any(not entry or os.path.abspath(entry) == here for entry in sys.path)
@@ -120,7 +121,7 @@ class WorkerPool:
         Args:
             work: The work; it is pickled, and called once per task.
             going: Raises if the run was cancelled; called once `cancel` can find the workers.
-            after: Small runs after which the workers are started.
+            after: Number of small runs after which the workers are started.
         """
         workers = self._take(run, tasks, after)
         if workers is None:

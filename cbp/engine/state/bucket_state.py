@@ -62,12 +62,12 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
 
 
 def state_weight(records: int, *, whole: bool) -> int:
-    """Return how many arrived records the state of a bucket weighs."""
+    """Return the weight of a bucket's state, as a number of arrived records."""
     return records if whole else records // _STATE_RECORDS_PER_INPUT
 
 
 def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list[int]:
-    """Return where the hashes of each neighbor begin, and where the last ones end.
+    """Return the positions at which the hashes of each neighbor begin, and the end of the last.
 
     Args:
         hashes: Ascending hashes, all in buckets of `chosen`.
@@ -131,7 +131,8 @@ class StateTable:
     Attributes:
         folder: Full path of the table.
         id: The table's id; names its index copies.
-        order: Columns by which rows of one hash are ordered in a file; empty if in any order.
+        order: Columns by which rows of one hash are ordered in a file; empty if they are not
+            ordered.
     """
 
     folder: str

@@ -36,14 +36,15 @@ def evict(
 ) -> tuple[list[str], int]:
     """Unlink the least recently used files until the rest and a new file fit in the bound.
 
-    The bound is at most half of the disk space that these files and the free space have together.
-    If the disk has no room for the new file in any case, nothing is removed.
+    The bound is at most half of the total of these files and the free space. If the new file
+    cannot fit on the disk at all, nothing is removed.
 
     Args:
         folders: Folders of one cache, at least one; they need not exist.
-        room: Bytes of the new file; if it is larger than the bound, all others go.
+        room: Bytes of the new file; if it is larger than the bound, all others are removed.
         bytes_max: Upper limit of the bound.
-        full: The disk refuses more (a quota may be used up), so its free space does not count.
+        full: Whether the disk refused a write (a quota may be used up), so that its free space
+            does not count.
 
     Returns:
         The names of the removed files, and the bound in bytes.

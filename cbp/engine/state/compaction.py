@@ -151,10 +151,10 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
 
 
 def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLimits) -> list[int]:
-    """Choose files to merge: a tier at its fan-out or a rotten file, and all smaller; pure.
+    """Choose files to merge: a full tier or a mostly dead file, and all smaller files; pure.
 
     Args:
-        live: Live rows of every file; the run itself drops a file without any.
+        live: Live rows of every file; the run itself drops files without live rows.
         full: Whether each file is full (`cbp.engine.storage.file_sizes`).
         limits: The lowest tier, and its fan-out.
     """

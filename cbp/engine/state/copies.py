@@ -119,9 +119,9 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
     """Map a copy; the metadata of the rows is checked, the rows are not.
 
     Raises:
-        CopyForeignError: It is a copy of an earlier version, or has blocks of another size.
-        CopyDamagedError: It does not hold what was written under this name.
-        OSError: It does not exist, or maps are refused.
+        CopyForeignError: The file is a copy of an earlier version, or has blocks of another size.
+        CopyDamagedError: The file does not have the content written under this name.
+        OSError: The file does not exist, or maps are refused.
     """
     block = limits.copy_block_bytes
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO has no bytes, and never blocks
@@ -158,7 +158,7 @@ class Guard:
     """Checks blocks of a mapped copy before their bytes are used.
 
     Args:
-        path: Path of the copy; by now there may be another file, or none.
+        path: Path of the copy; the file there may have been replaced or removed since.
         inode: Device and inode of the mapped file.
         memory: All Arrow bytes.
 
@@ -183,7 +183,7 @@ class Guard:
         """Check the bytes from `start` to `stop`.
 
         Raises:
-            CopyDamagedError: A block is not what was written; as for every method.
+            CopyDamagedError: A block is damaged; raised by every method.
         """
         if stop > start:
             self._check(np.arange(start // self._block, (stop - 1) // self._block + 1))
@@ -227,7 +227,7 @@ class Guard:
             self._bytes(buffers[0], positions >> 3, 1)
 
     def is_shorter(self) -> bool:
-        """Return whether the file was truncated under the map; touching it kills the process."""
+        """Return whether the file was truncated under the map, so that reads kill the process."""
         try:
             status = os.stat(self.path)
         except OSError:

@@ -180,7 +180,7 @@ class IndexCache:
                 a file that is about to be replaced.
 
         Raises:
-            FileDamagedError: The data file is gone, damaged, or has another number of rows.
+            FileDamagedError: The data file is missing, damaged, or has another number of rows.
         """
         wanted = _wanted(table, table_id, path, size=size, rows=rows)
         indexed = self._cached(wanted)
@@ -218,7 +218,7 @@ class IndexCache:
             self._write(name, _one_batch(content, copies=False), in_order=True)
 
     def release(self, table_id: str, bucket: int, live: Collection[str]) -> None:
-        """Unmap copies of a bucket's files that are no longer live; users of one keep their map.
+        """Unmap copies of a bucket's files that are no longer live; current users keep their map.
 
         Args:
             table_id: The table's id.
@@ -233,7 +233,7 @@ class IndexCache:
     def scratch(self, name: str) -> Path:
         """Return the path for a task's own scratch file; no other task uses the name.
 
-        The task removes the file. `tidy_scratch` removes what killed workers left.
+        The task removes the file. `tidy_scratch` removes files left by killed workers.
         """
         return self._scratch / name
 

@@ -65,7 +65,7 @@ class TimeOrder:
 
     Args:
         times: The time of every row, in microseconds since 1970.
-        ahead: Rows after those that are due which are sorted together with them.
+        ahead: Number of rows that are sorted beyond those that are due.
     """
 
     def __init__(self, times: Int64s, *, ahead: int) -> None:
@@ -73,12 +73,12 @@ class TimeOrder:
         self._earliest = np.empty(0, np.int64), np.empty(0, np.int64)
 
     def until(self, until_us: int) -> Int64s:
-        """Return all rows whose time is not later, by time."""
+        """Return all rows up to a time, by time."""
         rows, times = self._reach(until_us)
         return rows[: np.searchsorted(times, until_us, "right")]
 
     def after(self, until_us: int) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield the rows whose time is later, by time, in growing parts: rows, and their times."""
+        """Yield the rows after a time, and their times, in growing parts ordered by time."""
         rows, times = self._reach(until_us)
         start, size = int(np.searchsorted(times, until_us, "right")), _CHUNK_ROWS
         while start < len(self._times):
@@ -138,7 +138,7 @@ def choose_search(*, rows: int, wanted: int) -> Literal["index", "scan"]:
 
 
 def is_small(*, rows: int, size: int, rows_max: int) -> bool:
-    """Return whether reading a file is as fast as mapping a copy of it."""
+    """Return whether a file is so small that reading it is as fast as mapping a copy."""
     return rows <= rows_max and size <= SMALL_BYTES
 
 
@@ -184,7 +184,7 @@ class IndexedFile:
     Args:
         batch: All columns, all rows, in physical order.
         sorted_: Whether the rows are sorted by hash.
-        guard: Checks a mapped copy; `None` if the rows lie in memory.
+        guard: Checks a mapped copy; `None` if the rows are in memory.
         replace: Returns the rows of the data file, to replace a damaged copy.
     """
 
@@ -232,7 +232,7 @@ class IndexedFile:
 
     @property
     def memory(self) -> int:
-        """Bytes of all rows, asked in every run; Arrow takes 14 us to add up its buffers."""
+        """Bytes of all rows; cached, since Arrow takes 14 us to add up its buffers in every run."""
         if self._memory is None:
             self._memory = int(self._batch.nbytes)
         return self._memory
@@ -244,7 +244,7 @@ class IndexedFile:
 
     @property
     def guard(self) -> Guard | None:
-        """The guard of a mapped copy; `None` if the rows lie in memory."""
+        """The guard of a mapped copy; `None` if the rows are in memory."""
         return self._guard
 
     def _checked(self, check: Callable[[Guard], None]) -> None:
@@ -307,7 +307,7 @@ class IndexedFile:
 
         Args:
             column: The column, which has no nulls.
-            ahead: Rows that are sorted beyond those that are asked for.
+            ahead: Number of rows that are sorted beyond the requested ones.
         """
         if self._times is None:
             self._checked(lambda guard: self._pass_columns(guard, (column,)))
@@ -356,7 +356,7 @@ class IndexedFile:
         return rows[~np.isin(rows, rows_of(dead))]
 
     def others(self, gone: Int64s) -> Int64s:
-        """Return the hashes not in `gone` (ascending, unique); one of several rows comes often."""
+        """Return the hashes not in `gone` (ascending, unique), once for each row."""
         spans = [self.span(hash_) for hash_ in gone.tolist()]
         starts = [0, *(last for _, last in spans)]
         stops = [*(first for first, _ in spans), len(self.hashes)]
@@ -470,7 +470,7 @@ def spans_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
 
     Args:
         hashes: Ascending.
-        wanted: Ascending; one may come several times.
+        wanted: Ascending; hashes can repeat.
     """
     many = len(hashes)
     if _DENSE * len(wanted) < many or not many:

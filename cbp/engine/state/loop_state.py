@@ -60,10 +60,10 @@ class _Part:
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and what a loop wrote; see the module header.
+    """The files of some neighbors, and the records of a loop; see the module header.
 
     Attributes:
-        room: Where what the loop wrote has place.
+        room: Counts the memory of the loop's records.
     """
 
     spec: StateSpec = field(kw_only=True)
@@ -117,7 +117,7 @@ class LoopState(BucketState):
         return wanted[start : int(np.searchsorted(wanted, hashes[-1], "right"))]
 
     def add(self, records: pa.Table) -> None:
-        """Take records that the next superstep sees, in the schema of the state's files."""
+        """Add records for the next superstep, in the schema of the state's files."""
         self._new.add(records)
 
     def turn(self) -> None:
@@ -190,7 +190,7 @@ class LoopState(BucketState):
             self.room.hold(file.memory)
 
     def spill(self) -> None:
-        """Hold what the loop wrote in mapped files; see `cbp.engine.storage.held_records`."""
+        """Move the loop's records to mapped files; see `cbp.engine.storage.held_records`."""
         for number, file in enumerate(self._written):
             if self._is_mapped[number]:
                 continue
@@ -205,7 +205,7 @@ class LoopState(BucketState):
 
     @property
     def bytes_changed(self) -> int:
-        """About how many bytes `changes` has."""
+        """Approximate size of `changes` in bytes."""
         deleted = sum(map(len, self._gone.values())) // 8
         return deleted + sum(int(file.batch.nbytes) for file in self._written)
 
@@ -213,7 +213,7 @@ class LoopState(BucketState):
         """Return the progress of the loop; call after `turn`. `go_on_from` is the inverse.
 
         Returns:
-            The deleted rows of the table's files, as bitmaps; the live records that it wrote.
+            The deleted rows of the table's files, as bitmaps, and the loop's live records.
         """
         paths = [self.files[at].path for at in self._gone]
         bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
@@ -239,7 +239,7 @@ class LoopState(BucketState):
         return RecordPositions(np.zeros(len(file), np.int64), file, position)
 
     def born(self) -> Iterator[pa.Table]:
-        """Yield the records that the loop wrote and that are left, in order; call after `turn`."""
+        """Yield the remaining records of the loop, in order; call after `turn`."""
         parts = self._parts()
         if not self.room.on_disk or self.room.has(sum(part.nbytes for part in parts)):
             tables = chain.from_iterable(part.tables() for part in parts)

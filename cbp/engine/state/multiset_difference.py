@@ -38,7 +38,7 @@ class Difference:
 
     Args:
         died: Called with the places of records that were not emitted again.
-        born: Called with records that were not there before.
+        born: Called with new records.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Difference:
         return bool(self._fresh_news) or self._pending.news > 0 or self._spill is not None
 
     def read(self, rows: list[Row], origin: RecordPositions) -> None:
-        """Take records of the state as the author reads them, with their places."""
+        """Add records of the state, in the form that the author reads, with their places."""
         where = (origin.hashes.tolist(), origin.file.tolist(), origin.position.tolist())
         self._fresh_olds.extend(zip(map(tuple, rows), *where, strict=True))
         self._settle()
@@ -78,7 +78,7 @@ class Difference:
         self._settle(last=True)
 
     def emit(self, rows: list[Row]) -> None:
-        """Take records that the author emitted."""
+        """Add records that the author emitted."""
         self._fresh_news.extend(rows)
         self._settle()
 

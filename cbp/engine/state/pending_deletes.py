@@ -70,7 +70,7 @@ def write_deletes(
     inline_bytes_max: int,
     files: Files | None = None,
 ) -> dict[str, Deletes]:
-    """Describe deleted rows; if they are too large together, write them to one durable file.
+    """Describe deleted rows; if the descriptions are too large, write them to one durable file.
 
     Args:
         name: Name of the file, unique to run, attempt and task.

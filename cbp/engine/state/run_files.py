@@ -55,7 +55,7 @@ class RunFiles:
 
     Args:
         cache: Keeps the files' index copies; `None` means no copies.
-        limits: How large a file becomes.
+        limits: Limits of the size of a file.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class RunFiles:
         self._made: list[WrittenRun | Future[WrittenRun]] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take new records (ascending by hash); write them once they fill a file."""
+        """Add new records (ascending by hash); write them once they fill a file."""
         self.rows += rows.num_rows
         self._made.extend(self._write(self._path(), piece) for piece in self._cutter.add(rows))
 
     def write_beside(self, rows: pa.Table) -> None:
-        """Take new records, and write them now, in a thread if they are many; `close` waits."""
+        """Add new records and write them now; many in a thread, for which `close` waits."""
         self.rows += rows.num_rows
         for piece in chain(self._cutter.add(rows), self._cutter.rest()):
             if piece.nbytes < self._beside_bytes:

@@ -98,9 +98,10 @@ class SecondOrder:
         """Return the result of `span` for many wanted rows at once.
 
         Args:
-            wanted: Their values in the columns from `first` on, column by column.
-            starts: For each, the first of the places that agree in all columns before `first`.
-            stops: For each, the last of these places + 1.
+            wanted: Values of the wanted rows in the columns from `first` on, column by column.
+            starts: For each wanted row, the first of the places that agree in all columns
+                before `first`.
+            stops: For each wanted row, the last of these places + 1.
             first: Number of the first column that is compared.
         """
         last = self._columns[-1] if self._is_unique else None

@@ -45,7 +45,7 @@ def digested(data: bytes, path: str) -> bytes:
 def record_numbers(names: Iterable[str]) -> list[int]:
     """Return the numbers of the records in a folder, in the order of `names`.
 
-    Other names are left out: a copy that an operator put beside a record is not a record.
+    Other names are skipped, since an operator may have put a copy beside a record.
     """
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
@@ -63,10 +63,10 @@ def parsed(
 
     Args:
         data: With or without a digest.
-        written_to: The path for which the record was written, if not `path`.
+        written_to: The path for which the record was written, if it differs from `path`.
 
     Raises:
-        FileDamagedError: The data is not what was written there, or `parse` rejects it.
+        FileDamagedError: The data is damaged, or `parse` rejects it.
     """
     try:
         if data[-_END:].startswith(_MARK):

@@ -112,7 +112,7 @@ def reading(path: str) -> Iterator[None]:
     """Turn any error while a file is read into one that names the file.
 
     Raises:
-        FileLostError: The file is not there.
+        FileLostError: The file is missing.
         FileDamagedError: The file cannot be parsed.
         OperatingError: The system refuses to read the file.
     """
@@ -153,7 +153,7 @@ class CheckedFile:
         is_sealed: Whether the file has a seal.
 
     Raises:
-        FileDamagedError: By every method, if the file is not what was written.
+        FileDamagedError: By every method, if the file is damaged.
     """
 
     def __init__(self, path: str, source: pa.NativeFile, dictionaries: Sequence[str] = ()) -> None:
@@ -268,8 +268,8 @@ def open_parquet(
         dictionaries: Columns of texts that are returned as dictionaries.
 
     Raises:
-        FileLostError: The file is not there.
-        FileDamagedError: The file is not what was written.
+        FileLostError: The file is missing.
+        FileDamagedError: The file is damaged.
     """
     with reading(path):
         return CheckedFile(path, _source(path, mapped=mapped, data=data), dictionaries)
@@ -279,8 +279,8 @@ def check_parquet(path: str) -> int:
     """Read a whole file and check all that can be checked; return its number of rows.
 
     Raises:
-        FileLostError: The file is not there.
-        FileDamagedError: The file is not what was written.
+        FileLostError: The file is missing.
+        FileDamagedError: The file is damaged.
     """
     with open_parquet(path) as file:
         file.check()

@@ -19,9 +19,10 @@ class EngineLimits:
     """The limits of one engine; plain numbers, compared by value.
 
     Attributes:
-        rows_per_task: Records of an increment, or groups that it calls, that justify another task.
-        rows_per_task_sql: The same in SQL. It is larger: for some thousand records, a Spark plan
-            without a shuffle saves more than a second task does.
+        rows_per_task: Number of records of an increment, or of called groups, that justify one
+            more task.
+        rows_per_task_sql: The same for SQL. It is larger, because for a few thousand records a
+            Spark plan without a shuffle saves more time than a second task.
         rows_per_record_task: Records of a record-wise stage that justify another task.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
             of it. For more, a job of several tasks saves more time than its start costs.
@@ -39,24 +40,25 @@ class EngineLimits:
             each cost more.
         window_bytes: Bytes of the records of a window; for rows below 4 KB, `window_rows` is the
             limit.
-        large_group_rows: A group with more records of one input or state than this is read in
-            chunks of as many records.
-        call_rows: Records of all flows of a bucket's groups that come in one call on tables, but
-            at least one group. Large enough that the cost of a call is negligible, small enough
-            for some copies of the records.
+        large_group_rows: Number of records of one input or state above which a group is read in
+            chunks of this size.
+        call_rows: Number of records, over all flows, of the groups of one call on tables; a
+            call has at least one group. It is large enough to make the cost of a call
+            negligible, and small enough for some copies of the records.
         call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
             the limit.
         whole_run_bytes: Bytes in memory of the records that the one call of a whole run reads and
             puts, or that a loop of messages holds; its task needs about eight times as much. Beyond
             half of it, records go to mapped temporary files (`cbp.engine.storage.held_records`). A
             quarter of it may stay in memory between runs.
-        whole_run_spill: How many times `whole_run_bytes` such files of a run may have; a run of
-            more is refused. 0: nothing goes to files, so a run of more than `whole_run_bytes` is.
-        superstep_log_ms: Milliseconds between two snapshots of a loop within a run, at least
+        whole_run_spill: Limit of such files for a run, as a multiple of `whole_run_bytes`; a
+            run that needs more is refused. With 0 nothing goes to files, and the limit is
+            `whole_run_bytes`.
+        superstep_log_ms: Least number of milliseconds between two snapshots of a loop within a run
             (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
             record.
-        settings_rows: Maximum number of records of a table that every group is given as a whole.
+        settings_rows: Maximum number of records of a table that goes to every group as a whole.
         remote_bytes: Bytes of remote writes held per state before they are written; sorting needs
             about three times as much.
         inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention holds
@@ -67,8 +69,8 @@ class EngineLimits:
             row group costs some 100 bytes.
         message_group_rows_max: Messages of a row group; a reader reads as many at a time.
         message_sort_bytes: Bytes of messages that a reading task sorts in memory at a time.
-        message_rows_min: Messages of a file from which on the file is sorted by bucket. With
-            fewer, it costs no more if every task reads the whole file.
+        message_rows_min: Smallest number of messages for which a file is sorted by bucket. With
+            fewer messages, every task can read the whole file at no extra cost.
         spool_bytes: A flow's records above this size go to disk; two flows and their windows fit
             in a small worker.
         narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits.
@@ -80,34 +82,35 @@ class EngineLimits:
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
         state_fanout: Files of a bucket's lowest tier that start a merge.
         state_tier_rows: Records of a file of state up to which it belongs to the lowest tier.
-        listed_rows: Records of a group's kept state that are listed by their second keys in the
-            time of one search. Once the searches of a call have taken as long as a list of all,
-            they are listed.
-        named_rows: Records of a window from which on its kept records are found together: those
-            whose second keys the window's inputs name, at its first look-up. For fewer, searches
-            one by one cost less.
-        timers_ahead: Timers of a file that are sorted by time together with those that are due, for
-            the runs to come: 16 bytes each.
+        listed_rows: Number of records of a group's kept state that can be listed in the time of
+            one search. Once the searches of a call have taken as long as listing all records,
+            all are listed.
+        named_rows: Smallest number of records of a window for which its first look-up finds all
+            kept records that the window's inputs name. For fewer records, single searches cost
+            less.
+        timers_ahead: Number of timers of a file that are sorted by time beyond the due ones,
+            for later runs: 16 bytes each.
         merge_rows: Records of the pieces in which files of state are merged.
         small_file_rows: Records up to which a file of state gets no index copy: reading it is as
             fast.
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
         file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
             as much.
-        beside_bytes: Bytes of a file of state from which on a whole run writes it in a thread,
-            while it finds the records of the next. From eight times as many that it puts into a
-            state on, the halves of the state's buckets are settled beside each other.
+        beside_bytes: Size above which a whole run writes a file of state in a thread, while it
+            finds the records of the next file. If a run puts more than eight times as much into
+            a state, the two halves of the state's buckets are settled in parallel.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
-        pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
-            one of the other side: about 80 MB. More go to disk.
-        spill_partitions: Parts into which these records are cut on disk; one fits in memory.
+        pending_rows: Number of records of a large group, read or emitted, that wait in memory
+            for an equal record of the other side: about 80 MB. Further records go to disk.
+        spill_partitions: Number of parts into which these records are cut on disk; a part fits
+            in memory.
         spill_block_rows: Records that are written to such a part together.
         compared_rows: Records of the parts into which a comparison of two tables cuts them.
-        output_fanout: Neighboring epochs of an output of one size that start a merge, and runs
-            between two looks for such epochs.
+        output_fanout: Number of neighboring files of similar size in an output that start a
+            merge, and number of runs between two searches for such files.
         copy_block_bytes: Bytes of an index copy under one checksum; a copy with other blocks is
-            made anew.
+            rebuilt.
         whole_copy_bytes: Bytes up to which an index copy is checked as a whole when it is opened:
             that takes 0.4 ms.
         held_bytes: Bytes of rows without an index copy that a process keeps for its next run:

@@ -21,7 +21,7 @@ def merged_file(epoch: int, run: str) -> str:
 
 
 def rewritten_file(epoch: int, number: int, run: str) -> str:
-    """Return an output table's file that a change of version wrote; relative to the table."""
+    """Return an output table's file, written by a change of version; relative to the table."""
     return f"_runs/{flow_file(epoch, number, f'{run}-change')}"
 
 
@@ -58,7 +58,7 @@ def file_epoch(path: str) -> int | None:
 
 
 def file_part(path: str) -> int:
-    """Return the part in a data file's name: 0 for the first file, or for another name."""
+    """Return the part in a data file's name: 0 for the first file, and for any other name."""
     match = _PART.search(path)
     return 0 if match is None else int(match[1])
 

@@ -30,7 +30,7 @@ class FileCutter:
         self._rows = self._bytes = 0
 
     def add(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Take rows; yield the pieces that are full."""
+        """Add rows; yield the pieces that are full."""
         for part in halves(table, rows_max=self._rows_max, bytes_max=self._bytes_max):
             if self._held and not self._has_room(part):
                 yield from self.rest()

@@ -83,7 +83,7 @@ def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
     """Return the Java class of the LogStore that is safe between processes for `uri`.
 
     Args:
-        uri: Where the tables lie.
+        uri: Location of the tables.
         settings: Spark's settings; a configured LogStore takes precedence.
 
     Raises:
@@ -175,14 +175,14 @@ class Files(Protocol):
         Args:
             what: The effect, for fault injection.
             staged: Folder of the same file system for the temporary file; `""` means beside `path`.
-                Renaming this folder makes every put fail that is staged in it, now or later.
+                Renaming this folder makes all puts staged in it fail, now or later.
 
         Raises:
             LogConflictError: The folder `staged` does not exist; nothing is put.
         """
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
-        """Create or replace a file, whole or not at all; missing folders are made."""
+        """Create or replace a file atomically; missing folders are made."""
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
@@ -197,7 +197,7 @@ class Files(Protocol):
         """Return every file below a folder, temporaries included, by path; [] if absent."""
 
     def remove(self, path: str, *, what: str = "clean_up") -> None:
-        """Remove a file if it is there; not synced, so it may come back after a crash."""
+        """Remove a file if it exists; not synced, so it may reappear after a crash."""
 
     def remove_temporaries(self, path: str) -> int:
         """Remove temporary files of killed writers in a folder; return how many.
@@ -292,7 +292,7 @@ class LocalFiles:
             return Written()
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
-        """Create or replace a file, whole or not at all; see `Files`."""
+        """Create or replace a file atomically; see `Files`."""
         path = local_path(path)
         with _operating(path), self._temporary(path, data) as temporary:
             self.faults(f"{what}.before")
@@ -324,7 +324,7 @@ class LocalFiles:
             return sorted(_below(root, time.time()), key=lambda file: file.path)
 
     def remove(self, path: str, *, what: str = "clean_up") -> None:
-        """Remove a file if it is there; see `Files`."""
+        """Remove a file if it exists; see `Files`."""
         path = local_path(path)
         with _operating(path):
             self.faults(f"{what}.before")

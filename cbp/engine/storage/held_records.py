@@ -41,26 +41,26 @@ _BATCH_BYTES = 4 << 20
 
 
 class Holder(Protocol):
-    """Holds records for a room."""
+    """Holds records whose memory a `Room` counts."""
 
     @property
     def memory(self) -> int:
-        """Bytes that it holds in memory, and could hold in a file."""
+        """Bytes that it holds in memory, and could move to a file."""
         ...
 
     def spill(self) -> None:
-        """Hold these in a file, and count that (`Room.moved`)."""
+        """Move these bytes to a file, and report that to `Room.moved`."""
         ...
 
 
 @dataclass
 class Room:
-    """The bytes that one call, or a loop, holds, in memory and in temporary files.
+    """Counts the bytes of one call, or of a loop, in memory and in temporary files.
 
     Attributes:
         stage: The stage, for the error.
-        most: How many bytes it may hold in memory.
-        most_on_disk: How many it may hold in temporary files; with 0, it has no such files.
+        most: Largest number of bytes in memory.
+        most_on_disk: Largest number of bytes in temporary files; 0 means no such files.
         taken: Bytes in memory now.
         on_disk: Bytes in temporary files now.
         superstep: The superstep of a loop, from 1, for the error; `None` for one call.
@@ -81,11 +81,11 @@ class Room:
         return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
 
     def take(self, records: pa.Table) -> pa.Table:
-        """Return the records, once there is room for them in memory.
+        """Return the records, after making room for them in memory.
 
         Raises:
-            RunTooLargeError: There is not.
-            DiskFullError: What holders have does not fit in the folder of temporary files.
+            RunTooLargeError: There is no room.
+            DiskFullError: The holders' records do not fit in the folder of temporary files.
         """
         self.hold(records.nbytes)
         return records
@@ -103,7 +103,7 @@ class Room:
             raise RunTooLargeError(self.stage, self.most, self.taken, self.superstep)
 
     def has(self, size: int) -> bool:
-        """Return whether this many more bytes can stay in memory, or must."""
+        """Return whether this many more bytes stay in memory; true if no file may be used."""
         return not self.most_on_disk or self.taken + size <= self.most // _MEMORY_SHARE
 
     @property
@@ -112,7 +112,7 @@ class Room:
         return min(_PIECE_BYTES, max(_PIECE_LEAST, self.most // _PIECE_SHARE))
 
     def moved(self, size: int) -> None:
-        """Count this many bytes as those of a file, no longer as those in memory."""
+        """Count this many bytes as bytes in a file instead of in memory."""
         self.taken -= size
         self.hold_on_disk(size)
 
@@ -120,7 +120,7 @@ class Room:
         """Count this many more bytes in files.
 
         Raises:
-            RunTooLargeError: Files would have too many.
+            RunTooLargeError: Files would have too many bytes.
         """
         self.on_disk += size
         if self.on_disk > self.most_on_disk:
@@ -136,8 +136,8 @@ class Room:
     def keep(self, pieces: Iterable[pa.Table]) -> pa.Table:
         """Return one or more pieces as one table, which is held from now on.
 
-        Each piece is asked for once there is room for those before it, so a table of any size can
-        be made of pieces that fit in memory.
+        Each piece is requested after the earlier ones have found room, so a table of any size
+        can be built from pieces that fit in memory.
 
         Raises:
             RunTooLargeError: There is no room.
@@ -153,12 +153,12 @@ class Room:
 
 
 class HeldRecords:
-    """Records of one schema in the order in which they came.
+    """Records of one schema in the order in which they were added.
 
     Attributes:
-        tables: Them, as they came, or several of them together.
-        memory: Bytes of them in memory.
-        on_disk: Bytes of them in files.
+        tables: The records; several added tables may be joined.
+        memory: Bytes of records in memory.
+        on_disk: Bytes of records in files.
     """
 
     def __init__(self, room: Room) -> None:
@@ -170,18 +170,18 @@ class HeldRecords:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all."""
+        """Bytes of all records."""
         return self.memory + self.on_disk
 
     def add(self, records: pa.Table) -> None:
-        """Hold records behind the others. Raises as `Room.take`."""
+        """Append records. Raises as `Room.take`."""
         self.tables.append(records)
         size = int(records.nbytes)
         self.memory += size
         self._room.hold(size)
 
     def spill(self) -> None:
-        """Hold all in files; see `Holder`."""
+        """Move all records to files; see `Holder`."""
         size, self.memory = self.memory, 0
         self.on_disk += size
         self.tables[self._mapped :] = [mapped(self.tables[self._mapped :])]
@@ -189,14 +189,14 @@ class HeldRecords:
         self._room.moved(size)
 
     def take(self) -> list[pa.Table]:
-        """Return all, and hold nothing any more."""
+        """Return all records; the holder is then empty."""
         tables, self.tables, self._mapped = self.tables, [], 0
         self._room.free(self.memory, self.on_disk)
         self.memory = self.on_disk = 0
         return tables
 
     def move(self) -> HeldRecords:
-        """Return a holder of all, which leaves them where they are; this one holds nothing."""
+        """Move all records to a new holder without copying; this one is then empty."""
         other = HeldRecords(self._room)
         self._room.holders.remove(other)
         other.memory, other.on_disk = self.memory, self.on_disk
@@ -206,11 +206,11 @@ class HeldRecords:
 
 
 def mapped(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of one schema as one that is a view of a temporary file.
+    """Return tables of one schema as one table that maps a temporary file.
 
     Raises:
         DiskFullError: The file does not fit.
-        AddressSpaceError: It can neither be mapped nor read.
+        AddressSpaceError: The file can neither be mapped nor read.
     """
     file = BatchFile(tables[0].schema)
     try:

@@ -48,7 +48,7 @@ _SYNC_THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A closed file: its path as given, rows, bytes, and the number of buckets of its rows."""
+    """A closed file: its path as given, its rows, its bytes, and the number of buckets."""
 
     path: str
     rows: int
@@ -59,9 +59,8 @@ class WrittenFile:
 def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
     """Make closed files and their names durable, all at the same time.
 
-    A journal commits everything that waits for it together, so this costs about one flush.
-    Content and names are synced in any order, since no record names a file before both are
-    durable.
+    A journal commits all waiting files together, so this costs about one flush. Content and
+    names are synced in any order, since no record names a file before both are durable.
     """
     if not paths:
         return
@@ -101,10 +100,10 @@ def _sync(path: str) -> None:
 
 
 class RowGroups(Protocol):
-    """How a file's rows are put into row groups; one object per file."""
+    """Decides how a file's rows are put into row groups; one object per file."""
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Return whether this many pending rows and bytes are to be written now."""
+        """Return whether this many pending rows and bytes must be written now."""
         ...
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
@@ -118,7 +117,7 @@ class RowGroups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InOrder:
-    """Rows in the order in which they came; a row group ends at this many rows or bytes.
+    """Keeps rows in the order of writing; a row group ends at this many rows or bytes.
 
     Attributes:
         rows_max: Rows of a row group.
@@ -145,7 +144,7 @@ class ParquetSink:
     """Writes Arrow tables to one file, in row groups of bounded size.
 
     Args:
-        groups: How rows are put into row groups; by default in the order in which they came.
+        groups: How rows are put into row groups; by default in the order of writing.
     """
 
     def __init__(
@@ -162,11 +161,11 @@ class ParquetSink:
 
     @property
     def rows(self) -> int:
-        """The number of rows taken so far."""
+        """The number of rows written or pending so far."""
         return self._rows
 
     def write(self, table: pa.Table) -> None:
-        """Take rows; they are written in row groups."""
+        """Add rows; they are written in row groups."""
         self._pending.append(table)
         self._pending_rows += table.num_rows
         self._pending_bytes += table.nbytes

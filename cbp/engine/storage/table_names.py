@@ -38,7 +38,7 @@ def set_aside_table(stage: str) -> str:
 
 
 def rejects_table(source: str) -> str:
-    """Return the folder of the records of a source that were put aside, in the same way."""
+    """Return the folder of a source's rejected records, relative to the dataflow's folder."""
     return f"rejects/{source}"
 
 

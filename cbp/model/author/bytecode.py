@@ -27,7 +27,7 @@ _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 @lru_cache(_KEPT)
 def code_text(code: CodeType) -> str:
-    """Return all parts of a code object that determine its effect, nested code included."""
+    """Return all parts of a code object that determine its effect, including nested code."""
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     shape = (code.co_name, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
     instructions = list(_instructions(code))
@@ -93,7 +93,7 @@ def attributes_of_a_local(code: CodeType, local: str) -> frozenset[str] | None:
     """Return the attributes that a code object, with its nested ones, reads of a local variable.
 
     Returns:
-        `None` if the variable is used in any other way, such as handed on or assigned.
+        `None` if the variable is used in any other way, for example passed on or assigned.
     """
     names: set[str] = set()
     for one in nested(code):

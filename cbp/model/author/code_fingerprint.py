@@ -43,7 +43,7 @@ class Code:
     """The fingerprint of some code.
 
     Attributes:
-        text: `scheme:interpreter:digest`; `""` if it is not known. A text without a scheme is from
+        text: `scheme:interpreter:digest`; `""` if unknown. A text without a scheme is from
             an earlier release.
         parts: Maps the name of each function, class or constant to its own digest. Not shipped
             to workers.

@@ -33,12 +33,12 @@ def author_decimals() -> AbstractContextManager[decimal.Context]:
 
 
 def digits_text(context: decimal.Context) -> str:
-    """Return all that decides a result in a context: digits, rounding, limits, traps."""
+    """Return the parts of a context that determine results: digits, rounding, limits, traps."""
     traps = sorted(signal.__name__ for signal, is_trap in context.traps.items() if is_trap)
     limits = context.Emin, context.Emax, context.capitals, context.clamp
     return f"{context.prec} digits, {context.rounding}, {limits}, traps {', '.join(traps)}"
 
 
 def decimals_changed() -> bool:
-    """Return whether code that was called inside of `author_decimals` has changed its context."""
+    """Return whether code called inside `author_decimals` has changed the context."""
     return digits_text(decimal.getcontext()) != digits_text(_EXACT)

@@ -112,18 +112,18 @@ def fingerprint(root: Any) -> Code:
 
 
 def held_by(value: Any, root: type) -> Code:
-    """Return the fingerprint of those functions and classes in a value that are the author's own.
+    """Return the fingerprint of the author's own functions and classes in a value.
 
     Args:
-        value: For example the attributes of an instance; other things in it do not count.
-        root: The author's class, whose package says what is the author's own.
+        value: For example the attributes of an instance; anything else in it is ignored.
+        root: The author's class; functions and classes of its package are the author's own.
     """
     with _lock:
         return _Walk(root).holding(value).code
 
 
 def is_authors(thing: Any) -> bool:
-    """Return whether a class or function is in a package whose code was fingerprinted before."""
+    """Return whether a class or function is in a package that was fingerprinted before."""
     return _package(thing) in _authors
 
 

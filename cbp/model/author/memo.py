@@ -13,7 +13,7 @@ def json_memo(value: Any, path: str = "memo") -> Any:
     """Return a copy of a memo as JSON would restore it; tuples become lists.
 
     Raises:
-        MemoInvalidError: JSON cannot hold the memo. Names the first part at fault.
+        MemoInvalidError: JSON cannot hold the memo. Names the first invalid part.
     """
     if isinstance(value, list | tuple):
         return [json_memo(item, f"{path}[{i}]") for i, item in enumerate(value)]

@@ -60,7 +60,7 @@ _Shapes = Mapping[str, Hashable]
 
 
 class ProcessWatch:
-    """Compares this process with an earlier state of it; used by one thread."""
+    """Compares this process with its earlier state; used by one thread."""
 
     def __init__(self) -> None:
         self._descriptors, self._process = _open_descriptors(), os.getpid()
@@ -76,14 +76,14 @@ class ProcessWatch:
         return self.by_loading or self.by_calls
 
     def begin(self) -> None:
-        """Take the process as it is now for unchanged, before an author's code is loaded."""
+        """Take the present state as the reference, before an author's code is loaded."""
         if self._process != os.getpid():  # a fork, which has closed what it does not use
             self._process = os.getpid()
             self._descriptors = [one for one in self._descriptors if _identity(one) is not None]
         self._settings = self._now()
 
     def loaded(self) -> list[str]:
-        """Return the changes by loading an author's code since `begin` or `ended`."""
+        """Return the changes since `begin` or `ended`, made by loading an author's code."""
         changed = self._changed_settings()
         if len(sys.modules) != self._loaded:
             changed += self._see_modules()
@@ -96,7 +96,7 @@ class ProcessWatch:
         return changed[:_SHOWN_MAX]
 
     def ended(self) -> list[str]:
-        """Return the changes by calls of an author's code since `loaded`."""
+        """Return the changes since `loaded`, made by calls of an author's code."""
         changed = self._changed_settings()
         changed += self._see_modules()
         changed += self._see_globals()

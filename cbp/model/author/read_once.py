@@ -95,8 +95,8 @@ Once.__name__ = "flow"  # as Python's errors name it, such as "object of type 'f
 def read_freely(translate: Callable[..., Any], flows: Iterable[str]) -> frozenset[str]:
     """Return the flows that a `translate` might read twice, judged by its code.
 
-    A flow is surely read at most once if `group.<flow>` occurs once, outside of loops, and is
-    consumed in place, and `group` is used for nothing else.
+    A flow is certain to be read at most once if `group.<flow>` occurs once, outside loops, and
+    is consumed in place, and if `group` has no other use.
     """
     every = frozenset(flows)
     function = getattr(translate, "__func__", None)

@@ -28,8 +28,8 @@ class Siblings:
     """The named packages and their siblings; use `name in siblings`.
 
     Args:
-        named: The packages whose siblings are wanted; they belong to the set themselves.
-        foreign: Packages that never belong to it, wherever they are.
+        named: The packages whose siblings are wanted; the set includes them.
+        foreign: Packages that the set never includes, wherever they are.
     """
 
     def __init__(self, named: Collection[str], foreign: Collection[str]) -> None:
@@ -73,7 +73,7 @@ def root_of(package: str) -> str:
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a top-level name is one of the standard library or of an installed package."""
+    """Return whether a top-level name belongs to the standard library or an installed package."""
     return package in sys.stdlib_module_names or package in _of_all()
 
 

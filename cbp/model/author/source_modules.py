@@ -41,7 +41,7 @@ class SourceModule:
     """The text of one module.
 
     Attributes:
-        path: Where it was read, for tracebacks; nothing is read from there again.
+        path: The file from which it was read; only for tracebacks.
     """
 
     name: str
@@ -77,19 +77,19 @@ class SourceSet:
         return self._all
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module of this name, which is read now if it was not imported before."""
+        """Return a module of this name; reads it if it was not imported before."""
         known = self._by_name.get(name)
         if known is None and (known := self._read(name)) is not None:
             self.add([known])
         return known
 
     def add(self, modules: Iterable[SourceModule]) -> None:
-        """Take in further modules."""
+        """Add further modules."""
         self._by_name |= {module.name: module for module in modules}
         self._all = tuple(self._by_name.values())
 
     def contradicts(self, modules: Sequence[SourceModule]) -> bool:
-        """Return whether one of these modules has another text here."""
+        """Return whether this set has one of these modules with another text."""
         return any(self._by_name.get(module.name, module) != module for module in modules)
 
     def has(self, name: str) -> bool:
@@ -103,10 +103,10 @@ _origins: weakref.WeakKeyDictionary[Any, tuple[SourceSet, str, str]] = weakref.W
 
 
 def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
-    """Load modules of a folder, in place of those that were loaded from it before.
+    """Load modules of a folder, replacing those that were loaded from it before.
 
     Raises:
-        BaseException: What the author's code raises. What was loaded before is then back.
+        BaseException: Whatever the author's code raises; the earlier modules are then restored.
     """
     importlib.invalidate_caches()  # a package that is missing may have been installed meanwhile
     with _lock:
@@ -135,7 +135,7 @@ def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
 def travelling(thing: Any) -> Travelling | None:
     """Return the value to send to a worker for a class, function or module of a source set.
 
-    `None` if it belongs to none, or has no name in its module.
+    `None` if it belongs to no source set, or has no name in its module.
     """
     try:
         origin = _origins.get(thing)

@@ -93,7 +93,7 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
 
     Args:
         emitted: The group's key in the record.
-        called: The key of the group that emitted it; `None` if that is not known.
+        called: The key of the group that emitted it; `None` if unknown.
     """
     by = "" if called is None else f" by the group {called!r}"
     message = (
@@ -109,7 +109,7 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
     """Refuse the second record of one key of an output in one epoch.
 
     Args:
-        key: Values of its key, in its order.
+        key: Values of the key columns, in order.
     """
     message = (
         f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit "
@@ -128,7 +128,7 @@ def nothing_is_kept(name: str) -> AuthorMisuse:
 
 
 def emitted_columns(spec: TranslatorSpec) -> dict[str, list[str]]:
-    """Return the parameters of `out.<name>(...)` by name: of each output, loopback and state."""
+    """Return the parameters of `out.<name>(...)` for each output, loopback and state, by name."""
     flows = [(output.name, output.schema) for output in spec.emitted]
     flows += [(state.name, state.schema) for state in spec.states if not state.expires]
     return {name: [attribute(column) for column in schema.names] for name, schema in flows}

@@ -29,7 +29,7 @@ from cbp.model.dataflow.node_mistakes import (
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
 from cbp.model.dataflow.reading_together import TOGETHER, sources_cut_anywhere, stages_together
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import Increment
@@ -65,8 +65,8 @@ class PublishPolicy:
     increments are small.
 
     Attributes:
-        epochs: Epochs of a stage after which all stages publish; 1: after every epoch.
-        seconds: Longest time that a finished record waits, as long as the service runs.
+        epochs: Number of epochs of a stage after which all stages publish; 1 means every epoch.
+        seconds: Longest time that a finished record waits for publication while the service runs.
     """
 
     epochs: int = 1
@@ -159,9 +159,10 @@ class Dataflow:
                 yield FlowEdge(_writer(table), stage.name, f"{table} (look-up)")
 
     def results(self) -> Iterator[FlowEdge]:
-        """Yield an edge from its stage to each flow of a stage that no stage reads.
+        """Yield an edge for each flow of a stage that no stage reads.
 
-        The edge ends at the flow itself, so its `end` is the flow's name.
+        The edge begins at the stage and ends at the flow itself, so its `end` is the flow's
+        name.
         """
         for flow in self.flows():
             if flow not in self.sources and not any(self.consumers(flow)):
@@ -248,7 +249,7 @@ def _first(mistakes: Iterator[Mistake]) -> list[Mistake]:
 
 
 def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> Iterator[Mistake]:
-    """Yield a mistake for each invalid name, and for each that both a source and a stage have."""
+    """Yield a mistake for each invalid name, and for each name of both a source and a stage."""
     sources, stages = dict.fromkeys(sources), dict.fromkeys(stages)
     names = [("name", name)]
     names += [(f"sources.{name}", name) for name in sources]
@@ -296,9 +297,9 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
 
 
 def _unfollowed(source: SourceNode, dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield a mistake for each reader that cannot follow where files replace others."""
-    for one in hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks):
-        message = f"source {source.name!r} says `same_name: replace`, and {one.why}"
+    """Yield a mistake for each reader that cannot apply replacements of files."""
+    for one in obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks):
+        message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
         yield Mistake("replacement_unfollowed", one.reader, message)
 
 

@@ -44,7 +44,9 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How closely two records of one table must agree. With a tolerance, it is not transitive.
+    """How closely two records of one table must agree.
+
+    With a tolerance, agreement is not transitive.
 
     Attributes:
         tolerance: Allowed difference of floating-point numbers: relative to the larger number,
@@ -76,7 +78,7 @@ class Closeness:
         )
 
     def agree(self, left: Sequence[Any], right: Sequence[Any]) -> bool:
-        """Return whether two records are equal in the sense of this closeness."""
+        """Return whether two records agree this closely."""
         (same, numbers), (other, others) = self.parts(left), self.parts(right)
         return same == other and self.near(numbers, others)
 
@@ -88,8 +90,8 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
     """Return how closely records of a state or an output must agree, as it declares.
 
     Args:
-        key: Its columns that are compared exactly: the stage's key, or the output's.
-        behind: Number of additional exact columns in front of its own columns.
+        key: The key columns (of the stage, or of the output), which are compared exactly.
+        behind: Number of additional exact columns in front of the declared columns.
     """
     schema = spec.record_schema if isinstance(spec, OutputSpec) else spec.schema
 
@@ -117,7 +119,7 @@ def paired(
     """Return the positions on each side that have no near counterpart on the other side.
 
     Both sides are sorted by their numbers and paired greedily; each record is used once. For
-    records with one number each, no other pairing leaves fewer records alone.
+    records with one number each, no other pairing leaves fewer records unpaired.
     """
     lefts = sorted(range(len(left)), key=left.__getitem__)
     rights = sorted(range(len(right)), key=right.__getitem__)
@@ -168,8 +170,9 @@ def output_view(
 def record_rank(output: OutputSpec) -> Callable[[tuple[int, Sequence[Any]]], Any]:
     """Return the rank of an epoch and a record of an output with `latest_by`, as a sort key.
 
-    Of the records of a key the one with the greatest rank counts: by the columns of `latest_by`,
-    then by epoch, then by all other columns that can be compared. Nulls come first, NaN last.
+    The record of a key with the greatest rank counts. Records are ranked by the columns of
+    `latest_by`, then by epoch, then by all other comparable columns. Nulls come first, NaN
+    last.
     """
     first = [output.schema.index(name) for name in output.latest_by]
     rest = [
@@ -223,7 +226,7 @@ def _consolidated_view(
 
 
 def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
-    """Return a text with the first difference between two views; `""` if they are equal."""
+    """Return the first difference between two views as a text; `""` if they are equal."""
     if isinstance(left, list) and isinstance(right, list):
         if len(left) != len(right):
             return f"{format_count(len(left), 'epoch')} against {len(right)}"

@@ -30,10 +30,10 @@ _STEPS = 16
 
 
 def expires_at(time: datetime, expire_ms: int) -> datetime:
-    """Return when the records of a group that is called now expire.
+    """Return when the records of a group expire if the group is called now.
 
     Returns:
-        A time between one age, and an age and a sixteenth, ahead.
+        A time between 1 and 1 1/16 ages from now.
     """
     step = max(1, expire_ms // _STEPS)
     end_ms = microseconds(time) // 1000 + expire_ms

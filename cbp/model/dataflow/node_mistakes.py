@@ -51,7 +51,7 @@ _BATCH_BYTES_MAX = 1 << 30
 
 
 def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mistake]:
-    """Find mistakes in how a source's files are read; in its columns only if these are known."""
+    """Find mistakes in the settings of a source; in its columns, only if they are known."""
     where = f"sources.{source.name}"
     if source.format not in FORMATS:
         allowed = ", ".join(FORMATS)
@@ -102,7 +102,7 @@ def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
 
 
 def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
-    """Find names of a stage that do not exist, or do not fit; `flows` by name."""
+    """Find names in a stage that do not exist or do not fit; `flows` maps names to schemas."""
     where, spec = f"stages.{stage.name}", stage.translator
     if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
         yield Mistake(
@@ -208,7 +208,7 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     """Return why a rule can never start a run of a stage with these inputs; `""` if it can.
 
     Args:
-        inputs: All inputs of the stage, in order; or those that a rule around it leaves to it.
+        inputs: All inputs of the stage, in order; for an inner rule, the inputs left to it.
     """
     if not isinstance(rule, StaticTable):
         return ""
@@ -353,8 +353,8 @@ def never_run(
     """Yield a mistake for each stage that can never run, since its first run needs its own output.
 
     A stage can run once every input that its rule waits for can have an increment, from a source
-    or from a stage that can run. The stages left over wait for themselves, around a cycle, or for
-    such a stage. A cycle of stages left over may lie inside of a larger one that runs.
+    or from a stage that can run. The remaining stages wait for themselves, around a cycle, or
+    for such a stage. A cycle of remaining stages can be part of a larger cycle that runs.
 
     Args:
         wiring: Stage -> input -> flow.
@@ -483,7 +483,7 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
 
 
 def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
-    """Yield how inputs can read a source as the changes of a view: it has the columns of these."""
+    """Yield how inputs can read a source as changes of a view, given its columns."""
     signs = (field.type.kind for field in source.schema.fields if field.name == SIGN)
     if source.format != "delta" and next(signs, "") in SIGN_TYPES:
         yield "signed"  # each record has its sign, as its producer wrote it

@@ -36,14 +36,15 @@ BUCKETS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """How many waiting files become one increment; a file that is larger is one by itself.
+    """How many waiting files become one increment; a larger file is an increment by itself.
 
     Attributes:
-        files: Their number, at most.
-        bytes: Their bytes as dropped, at most.
-        seconds: How long the first of them may wait for more; 0 takes what is there.
-        backlog: If this many files wait, `files` does not count, and what waits is taken together
-            as with `FileBatch()`, unless a stage could notice (`reading_together`); 0: never.
+        files: Largest number of files.
+        bytes: Largest size of the files, as dropped.
+        seconds: How long the first file may wait for more; 0 means not at all.
+        backlog: If this many files wait, `files` is ignored, and waiting files are taken
+            together as with `FileBatch()`, unless a stage could notice (`reading_together`); 0
+            means never.
     """
 
     files: int = BATCH_FILES
@@ -70,11 +71,11 @@ class SourceNode:
             accepted file but another name.
         on_bad_records: What happens to a file some of whose records are wrong.
         batch: How many waiting files become one increment.
-        location: Where more files lie, as `BucketPrefix.parse` reads it; `""`: nowhere else than
-            in the drop folder.
+        location: A further location of files, as read by `BucketPrefix.parse`; `""` means only
+            the drop folder.
         same_name: One of `SAME_NAME`: what happens to a file that has the name of an accepted file
             but other content.
-        unfinished: Ends of the names under which its producers write; see `unfinished_names`.
+        unfinished: Endings of the names of unfinished files; see `unfinished_names`.
         nested: Whether files in folders below its drop folder are taken in, too.
         cut_anywhere: Whether no stage and no sink notices where its increments end. `Dataflow`
             sets it.
@@ -96,7 +97,7 @@ class SourceNode:
 
     @property
     def joins_backlog(self) -> bool:
-        """Whether a backlog of its files is taken together without a declaration."""
+        """Whether a backlog of its files is taken together even if it declares no batch."""
         return self.cut_anywhere and self.batch.backlog > 0
 
     def batch_of(self, waiting: int) -> FileBatch:
@@ -113,8 +114,8 @@ class StageNode:
     Attributes:
         reference: The registered name of the translator; `""` if built in code.
         parameters: The parameters of the translator, as JSON values.
-        wiring: Maps input names to flow names; loopbacks are added by themselves. Look-ups that
-            are among them are moved to `lookups`.
+        wiring: Maps input names to flow names; loopbacks are added automatically. Look-ups
+            among them are moved to `lookups`.
         buckets: Number of hash partitions of its groups and state; a power of two.
         fuse: Whether it can run together with its neighbours; see `cbp.model.plan.fusion`.
         rule: Overrides when the translator runs; see `runnable`.
@@ -123,13 +124,13 @@ class StageNode:
             closed, overriding the translator; 0 means never.
         run_seconds_max: Time limit of one run in seconds; `None` means that of the service.
         keep: Maps output names to how long their increments are kept; increments of other
-            outputs are kept for good.
+            outputs are kept forever.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
-        any_order: Whether a group's answer depends on nothing but its records, whatever their order
-            and epochs, so that it can be recomputed (`cbp.model.dataflow.replacement`).
+        any_order: Whether a group's result depends only on its records, not on their order and
+            epochs, so that it can be recomputed (`cbp.model.dataflow.replacement`).
         set_aside_max: How many records it can set aside, if its code fails on them
             (`cbp.model.dataflow.set_aside`); `None` if it stops instead.
-        together: The rule by which its runs read what waits
+        together: The rule by which its runs read all queued increments
             (`cbp.model.dataflow.reading_together`); `None` if they do not. `Dataflow` sets it.
     """
 

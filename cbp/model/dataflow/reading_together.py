@@ -55,7 +55,7 @@ def stages_together(
 def sources_cut_anywhere(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode], published: Collection[str]
 ) -> frozenset[str]:
-    """Return the sources of which nothing shows where one increment ends and the next begins.
+    """Return the sources whose increment boundaries affect no result.
 
     Args:
         published: Flows that sinks publish, an increment at a time.

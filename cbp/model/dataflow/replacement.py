@@ -10,7 +10,7 @@ its records are in `files` then, with their signs turned for those that are gone
 recomputes the groups of the run, from all of their records that are kept, as if these had come
 in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
 stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
-that it wrote can be replaced. `hindrances` says what of this a stage lacks.
+that it wrote can be replaced. `obstacles` says what of this a stage lacks.
 
 Later stages read the changes of views, as always.
 """
@@ -27,12 +27,12 @@ from cbp.model.flow.changes import SIGN, SIGN_TYPES
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
-    """Why a reader of a source cannot follow the replacement of a file.
+class ReplacementObstacle:
+    """Why a reader of a source cannot apply the replacement of a file.
 
     Attributes:
-        reader: Where the document has it, such as `stages.count` or `sinks.archive`.
-        why: The reason, and what its author can declare so that it follows.
+        reader: Its place in the document, such as `stages.count` or `sinks.archive`.
+        why: The reason, and the declaration that would make it possible.
     """
 
     reader: str
@@ -40,7 +40,7 @@ class Hindrance:
 
 
 def is_signed(source: SourceNode, stages: Mapping[str, StageNode]) -> bool:
-    """Return whether a source has signs, and all that read it read signed records."""
+    """Return whether a source has signs and all its readers read signed records."""
     types = (field.type.kind for field in source.schema.fields if field.name == SIGN)
     return next(types, "") in SIGN_TYPES and all(
         node.translator.input(name).changes == "signed"
@@ -50,7 +50,7 @@ def is_signed(source: SourceNode, stages: Mapping[str, StageNode]) -> bool:
     )
 
 
-def hindrances(
+def obstacles(
     source: SourceNode,
     sources: Collection[str],
     stages: Mapping[str, StageNode],
@@ -58,17 +58,18 @@ def hindrances(
     altered: Collection[str] = (),
     *,
     taken_back: bool = False,
-) -> Iterator[Hindrance]:
-    """Yield why readers of a source cannot follow the replacement of one of its files.
+) -> Iterator[ReplacementObstacle]:
+    """Yield why readers of a source cannot apply the replacement of one of its files.
 
     Args:
         altered: Stages whose tables are not computed from all input by their present code: a
             version began them later, or an operator corrected their state.
-        taken_back: Whether it was taken in while a stage read records without their signs. Then its
-            increment takes records back, and all readers recompute groups, also those of signs.
+        taken_back: Whether the replacement was taken in while a stage read records without
+            signs. Then its increment takes records back, and all readers recompute groups,
+            including readers of signs.
     """
     if source.format == "delta":
-        yield Hindrance(
+        yield ReplacementObstacle(
             f"sources.{source.name}",
             "the source follows a Delta table: correct the records in that table",
         )
@@ -79,10 +80,10 @@ def hindrances(
             continue
         adds_up = taken_back and all(one.changes == "signed" for one in node.translator.inputs)
         if why := _why_not(node, sources, altered, promised=node.any_order or adds_up):
-            yield Hindrance(f"stages.{name}", why)
+            yield ReplacementObstacle(f"stages.{name}", why)
     for name, sink in sinks.items():
         if sink.flow == source.name:
-            yield Hindrance(
+            yield ReplacementObstacle(
                 f"sinks.{name}", "the sink publishes the source, and cannot take records back"
             )
 

@@ -92,7 +92,7 @@ class FlowUnknown(ValueError):
 
 @dataclass(frozen=True, slots=True, init=False)
 class All:
-    """Broadcast to every group found in the named inputs and states; without names, in any.
+    """Broadcast to every group found in the named inputs and states, or by default in all.
 
     Attributes:
         flows: Names of inputs and states; empty means all of them.

@@ -103,7 +103,7 @@ def context_of(
 
 
 def hidden() -> AuthorMisuse:
-    """Return the error for a `run` that is not given."""
+    """Return the error for a `run` that the author's code did not get."""
     message = (
         "group.run (groups.run) is available only if a method of the translator's class reads it: "
         "read the run in such a method and pass the values on. In SQL the run is a table: SELECT "

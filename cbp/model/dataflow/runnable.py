@@ -134,7 +134,7 @@ class RunAny:
 
 @dataclass(frozen=True)
 class StaticTable:
-    """Read some inputs, the tables, in every run and keep them; the others decide when to run.
+    """Read some inputs (the tables) in every run and keep them; the others decide when to run.
 
     A table is all increments of its input. New increments of a table do not start a run; the next
     run reads them.
@@ -231,7 +231,7 @@ class CountWindow:
 
     Args:
         size: Number of increments in the window of each windowed input (>= 1).
-        slide: How many of them are removed after a run; 0 means all, so that windows do not
+        slide: Number of increments removed after a run; 0 means all, so that windows do not
             overlap.
         inputs: The windowed inputs; empty means all inputs. Other inputs are never read.
     """
@@ -360,8 +360,8 @@ class Phase:
             has an increment, which is then read alone. Without `until`, the phase ends when
             its inputs are empty.
         drop: Inputs whose increments are removed unread when `until` ends the phase.
-        batch: Maximum number of increments of each input in one run; 0 means all that wait, so that
-            messages that several runs sent for this phase are read together.
+        batch: Maximum number of increments of each input in one run; 0 means all queued ones,
+            so that messages of several runs are read together.
     """
 
     reads: tuple[str, ...]
@@ -454,7 +454,7 @@ _NAMES: Mapping[type, str] = {**{rule: name for name, rule in RULES.items()}, Ph
 
 
 def is_ready_rule(function: object) -> bool:
-    """Return whether a Runnable, and every rule inside it, is one of these: it answers at once."""
+    """Return whether a Runnable and all rules inside it are ready-made and answer at once."""
     return type(function) in RULES.values() and all(
         is_ready_rule(part) for part in vars(function).values() if callable(part)
     )

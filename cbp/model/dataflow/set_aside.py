@@ -60,7 +60,7 @@ def read_on_error(on_error: object, most: object) -> int | None:
         most: The number that the author gives; `None` means the default.
 
     Raises:
-        ValueError: They are not valid. The message says what is allowed.
+        ValueError: The settings are not valid. The message says what is allowed.
     """
     if on_error not in ON_ERROR:
         message = f"{on_error!r}; use one of {', '.join(ON_ERROR)}"
@@ -81,10 +81,10 @@ def read_on_error(on_error: object, most: object) -> int | None:
 
 
 def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
-    """Yield why nothing of a stage with this translator can be set aside.
+    """Yield why a stage with this translator cannot set records aside.
 
-    A group can be left out of a run if nothing but its own records, state and timers brings it
-    there, and if one task at a time knows all of its new records.
+    A group can be left out of a run if it is called only because of its own records, state and
+    timers, and if one task has all of its new records.
     """
     reasons = {
         "a stage in SQL computes all groups at once, so no group can be left out": (

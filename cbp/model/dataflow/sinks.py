@@ -34,9 +34,9 @@ class SinkNode:
         flow: The flow whose increments are published; `""` if it has a view.
         view: The view that is mirrored, as `stage.view`; `""` if it has a flow.
         path: The folder that it writes, absolute or below the service's first sink folder.
-        url: Where a webhook posts to.
-        secret: Name of the secret with which a webhook's requests are signed; `""`: unsigned.
-        begin: `beginning`: from the oldest increment that is kept; `now`: from the next one.
+        url: The address to which a webhook posts.
+        secret: Name of the secret that signs a webhook's requests; `""` means unsigned.
+        begin: `beginning` means from the oldest kept increment; `now` from the next one.
         paused: Whether it begins paused.
     """
 

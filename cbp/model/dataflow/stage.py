@@ -73,8 +73,8 @@ class CombineSpec:
             group's records of one input, replacing it by the result must not change the result
             of `translate` for the group.
         place: `file.py:12` of the function.
-        columns: Instead of a function: columns, and `sum`, `min` or `max`. Records that are equal
-            in all others become one.
+        columns: Instead of a function: maps columns to `sum`, `min` or `max`. Records that are
+            equal in all other columns become one.
     """
 
     function: Callable[[list[Any]], Iterable[Any]] | None
@@ -95,9 +95,9 @@ class InputSpec:
             its records are messages.
         frame_by: How the flow is cut into this input's increments; `None` means that every output
             increment is one (FrameByPrior).
-        close_idle_seconds: Seconds without a record after which the open frame is closed;
-            0: never.
-        combine: The combiner that can run on its records before they are shuffled.
+        close_idle_seconds: Seconds without a record after which the open frame is closed; 0
+            means never.
+        combine: The combiner for its records; it can run before they are shuffled.
         changes: How it reads the changes of a view (`cbp.model.flow.changes`); `""` if it is
             wired to another flow.
         supersteps: For a loopback: see `TranslatorSpec.supersteps`.
@@ -130,7 +130,7 @@ class InputSpec:
         """Whether messages are written by the bucket of their receiver.
 
         That needs exactly one receiver, which a task can find without Spark. Messages with a
-        combiner are shuffled like other inputs, since files by bucket are read as they are.
+        combiner are shuffled like other inputs, since files by bucket are read unchanged.
         """
         one = self.route_by is not None and not self.has_several and self.combine is None
         return self.loopback and one and not self.in_sql
@@ -153,7 +153,8 @@ class OutputSpec:
             (`cbp.model.dataflow.equality`).
         not_compared: Columns that a comparison leaves out.
         view: The view whose changes the output is; `""` if the author emits it.
-        latest_by: Columns by whose values the greatest record of a key counts; empty: the last.
+        latest_by: Columns by which the greatest record of a key counts; empty means that the
+            last record counts.
     """
 
     name: str
@@ -172,11 +173,11 @@ class OutputSpec:
 
     @property
     def signed(self) -> bool:
-        """Whether its records are changes, of which the sum of the signs is the result.
+        """Whether its records are changes, whose sum of signs is the result.
 
-        The changes of a view are. So are the records of an output with an integer column `sign`
-        that declares neither a key nor a history: how often a record comes and goes depends on how
-        the input is split, its sum does not.
+        This holds for the changes of a view, and for an output with an integer column `sign`
+        that declares neither a key nor a history. How often a record is added and removed
+        depends on the split of the input, but the sum of its signs does not.
         """
         if self.view:
             return True
@@ -207,18 +208,19 @@ class StateSpec:
         route_by: Columns that hold the stage's key, in its order; `None` means the columns with the
             names of the key's columns.
         order_by: Columns that come first in the order of a group's records; all others follow.
-        second_key: Columns that name a record within its group; no two have the same values.
+        second_key: Columns that identify a record within its group; no two records have the
+            same values.
         keep: Whether the records of a called group stay unless they are put or deleted; otherwise
             the group keeps what it emits.
         changes: Name of the output that gets the changes of the records, which makes the state a
             view; `""` if it is not a view.
-        timers: Whether its records are timers: the key, and the time `at` from which the group is
-            called once more.
-        expire_ms: Milliseconds without a call after which a group loses its records; 0: never.
-        expires: For the hidden timers of a state that expires (`cbp.model.dataflow.expiry`): that
-            state. No author's code is given them; `""` for every other state.
-        bag: Whether the state is a view whose records have no key, so that a group may have equal
-            ones. Its changes are inserts and deletes, one for each that came or went.
+        timers: Whether its records are timers: a key, and the time `at` from which the group is
+            called again.
+        expire_ms: Milliseconds without a call after which a group loses its records; 0 means never.
+        expires: For hidden timers (`cbp.model.dataflow.expiry`), which no author's code sees:
+            the state that expires by them. `""` for every other state.
+        bag: Whether the state is a view whose records have no key, so that a group may have
+            equal records. Its changes are one insert or delete per record.
     """
 
     name: str
@@ -245,12 +247,12 @@ class StateSpec:
 
 @dataclass(frozen=True, slots=True)
 class LookupSpec:
-    """A table of another stage; each called group is given the records of its key.
+    """A table of another stage; each called group gets the records of its key.
 
     Attributes:
-        by: Columns that hold the key, in its order; empty if every group is given all records.
-        key: Columns that no two records have in common, if records are read by them; else empty.
-        wake: Whether groups are called because records of theirs changed. The changes are an input
+        by: Columns that hold the key, in its order; empty if every group gets all records.
+        key: Columns that identify a record, if records are read by them; otherwise empty.
+        wake: Whether groups are called because their records changed. The changes are an input
             (`CHANGES_OF`).
     """
 
@@ -279,9 +281,9 @@ class AggregateSpec:
     """A number over all groups of a superstep, which all groups read in the next superstep.
 
     Attributes:
-        how: What becomes of the numbers that the groups give.
-        ends_below: The loop ends after a superstep, but not the first, whose number is below this;
-            `None`: the number ends nothing.
+        how: How the numbers of the groups are combined.
+        ends_below: The loop ends after a superstep (other than the first) whose number is below
+            this; `None` means that the number does not end the loop.
     """
 
     name: str
@@ -290,13 +292,13 @@ class AggregateSpec:
 
     @property
     def output(self) -> OutputSpec:
-        """What groups emit to it; nothing of that is written."""
+        """The output to which groups emit their numbers; nothing is written."""
         return OutputSpec(self.name, _AGGREGATED)
 
     def value(self, numbers: Sequence[float]) -> float | None:
-        """Return the number over all groups; `None` for the least or greatest of nothing.
+        """Return the number over all groups; `None` for a minimum or maximum of no numbers.
 
-        A sum does not depend on the order of the numbers, nor on how they were grouped.
+        A sum depends neither on the order of the numbers nor on how they are grouped.
         """
         if any(number != number for number in numbers):
             return math.nan
@@ -324,9 +326,9 @@ class RunnableSpec:
 
     Attributes:
         function: A rule of `cbp.model.dataflow.runnable`, or the author's function.
-        place: `file.py:12` of the function, or of the class that names the rule. For a rule of
+        place: `file.py:12` of the function, or of the class that names the rule. For a rule in
             a document: `file.py:12` of the translator's class, and the place in the document.
-        sets_aside: Whether its stage sets aside a frame that comes too late to be aligned.
+        sets_aside: Whether its stage sets aside a frame that arrives too late to be aligned.
     """
 
     function: Runnable = RunAll()  # noqa: RUF009 - a frozen value
@@ -340,7 +342,7 @@ class RunnableSpec:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Inputs that a rule names; unknown, and so empty, for a function."""
+        """Inputs that a rule names; empty for a function, for which they are unknown."""
         return getattr(self.function, "named", ())
 
     def can_start(self, fed: Collection[str], inputs: Sequence[str]) -> bool:
@@ -394,17 +396,19 @@ class TranslatorSpec:
             makes its plan or runs in it.
         takes_record: Whether it has one input, without `route_by`, and is called with its bare
             records.
-        absent: For a part of a translator (`parts`): inputs that are empty in every call.
+        absent: For a part of a translator (see `parts`): inputs that are empty in every call.
         reads_run: Whether its code reads `group.run` (`cbp.model.dataflow.run_context`).
         lookups: Tables of other stages that its groups look up.
-        ways: What its author says of the ways that a whole run may go; a text for people.
-        writes_remote: Whether its code names `.remote`, so that a group can have records of others.
-        anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): the author's
-            code is given no state, and groups with a record of this input are not called, so that
-            nothing stays of them. `""`: an ordinary run.
+        ways: The author's description of the algorithms that a whole run can choose; a text for
+            people.
+        writes_remote: Whether its code names `.remote`, so that a group can have records
+            emitted by others.
+        anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): an input.
+            The author's code gets no state, and groups with a record of this input are not
+            called, so that they lose all records. `""` means an ordinary run.
         aggregates: Numbers over all groups of a superstep.
-        notes: For a whole run: whether its code names `out.note`, so that a try of it goes on from
-            what another one noted.
+        notes: For a whole run: whether its code names `out.note`, so that an attempt continues
+            from the notes of an earlier one.
     """
 
     name: str
@@ -457,13 +461,14 @@ class TranslatorSpec:
     def supersteps(self) -> int:
         """Maximum number of supersteps of a run; 1 if messages come back in a later epoch.
 
-        The first superstep reads the inputs, each further one the messages of the one before.
+        The first superstep reads the inputs; each further one reads the messages of the
+        previous one.
         """
         return max((spec.supersteps for spec in self.loopbacks), default=1)
 
     @property
     def has_one_task(self) -> bool:
-        """Whether a run has one task: its calls need all that the run reads in one process."""
+        """Whether a run has one task, since its calls need the whole input in one process."""
         return self.supersteps > 1 or self.form == "run"
 
     @property
@@ -491,7 +496,7 @@ class TranslatorSpec:
 
     @property
     def authored(self) -> tuple[StateSpec, ...]:
-        """States that the author's code is given: all but hidden timers."""
+        """States that the author's code gets: all except hidden timers."""
         return tuple(spec for spec in self.states if not spec.expires)
 
     @property
@@ -522,7 +527,7 @@ class TranslatorSpec:
 
     @property
     def emitted(self) -> tuple[OutputSpec, ...]:
-        """What the author emits: all outputs but the changes of views, and aggregates."""
+        """What the author emits: aggregates, and all outputs except the changes of views."""
         outputs = (spec for spec in self.outputs if not spec.view)
         return (*outputs, *(one.output for one in self.aggregates))
 
@@ -530,7 +535,7 @@ class TranslatorSpec:
         """Return the value of each aggregate after a superstep.
 
         Args:
-            numbers: What groups gave, by aggregate; one that is missing got nothing.
+            numbers: The numbers of groups, by aggregate; an aggregate without numbers is left out.
         """
         return {one.name: one.value(numbers.get(one.name, ())) for one in self.aggregates}
 

@@ -32,7 +32,7 @@ from cbp.model.flow.connector import Connector
 
 @dataclass(frozen=True, slots=True)
 class FlowLimit:
-    """How much of a flow can wait at one reader, unread or to be framed; `None` means any amount.
+    """How much of a flow can wait, unread or unframed, at one reader; `None` means any amount.
 
     Attributes:
         increments, records, bytes: Each >= 1; the first limit that is reached counts.
@@ -64,7 +64,7 @@ class FlowLimit:
         return ""
 
     def share(self, connector: Connector) -> float:
-        """Return the fill level of the queue: from 1 on a limit is reached; 0 means no limit."""
+        """Return the fill level of the queue: at 1 a limit is reached; always 0 without a limit."""
         waiting = _waiting(connector)
         return max((waiting[name] / limit for name, limit in self.to_json().items()), default=0.0)
 

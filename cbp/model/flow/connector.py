@@ -39,7 +39,7 @@ class Connector:
         framing: For a framed input: the state of its framing (`cbp.model.flow.framing`).
         arrived: For a framed input: output increments that are not framed yet.
         closes: For a framed input: punctuations that are not applied yet, ascending. Each is
-            the index of the first output increment behind it (`cbp.model.flow.punctuation`).
+            the index of the first output increment after it (`cbp.model.flow.punctuation`).
     """
 
     input: str
@@ -55,12 +55,12 @@ class Connector:
 
     @property
     def waiting(self) -> tuple[Increment, ...]:
-        """All increments, those with a read mark included, oldest first."""
+        """All increments, including those with a read mark, oldest first."""
         return tuple(queued.increment for queued in self.queue)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last arrival was a close, and is applied."""
+        """Whether the last arrival was a close that is already applied."""
         return self.framing is not None and self.framing.closed and not self.arrived
 
     @property
@@ -88,9 +88,9 @@ class Connector:
         """Return whether a close comes before the next output increment to frame.
 
         Args:
-            next_index: Index of the flow's next output increment. Read it before the connector,
-                so that all increments before it have arrived here. It is greater than the index
-                of a waiting close, except in a store that is being refilled.
+            next_index: Index of the flow's next output increment. Read it before you read the
+                connector, so that all earlier increments have arrived here. It is greater than
+                the index of a waiting close, except while a store is being refilled.
         """
         first = self.arrived[0].index if self.arrived else next_index
         return bool(self.closes) and self.closes[0] <= first
@@ -128,15 +128,15 @@ class Decision:
 
     Attributes:
         read: Maps input names to increment indexes, in order. Empty: the stage does not run.
-            Inputs that are not named look empty to the groups.
+            For the groups, inputs that are not named are empty.
         remove: Maps input names to the indexes of increments to remove from the queue. An
             increment that is not read and has no read mark is dropped unread; such drops are
             counted and shown.
         memo: The Runnable's durable memory after this run, as JSON values. Ignored if nothing
             is read.
         waits_for: If nothing is read: a text that says what is missing.
-        late: Code and message, if what is read is a frame that came too late, whose records are set
-            aside (`DataFile.refused`).
+        late: Code and message, if the run reads a frame that arrived too late, so that its
+            records are set aside (`DataFile.refused`).
     """
 
     read: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Decision:
     late: tuple[str, str] | None = None
 
     def increments(self, connector: Connector) -> tuple[Increment, ...]:
-        """Return the increments that are read of an input, in order."""
+        """Return the increments that are read from an input, in order."""
         found = tuple(connector.find(index) for index in self.read.get(connector.input, ()))
         if self.late is None:
             return found
@@ -163,9 +163,9 @@ class Decision:
     def as_before(
         self, read: Mapping[str, Sequence[int]], remove: Mapping[str, Sequence[int]]
     ) -> Decision:
-        """Return the decision of an earlier try of the same run, if this one only reads more.
+        """Return the decision of an earlier attempt of the same run, if this one only reads more.
 
-        Then what more it reads came after that try, which would have read it in a later run.
+        The additional increments arrived after that attempt, and are left for a later run.
         """
         pairs = ((self.read, read), (self.remove, remove))
         less = all(

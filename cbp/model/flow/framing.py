@@ -69,7 +69,7 @@ class FrameBy:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """In place of a framing key: why a record has none. It is set aside by a run of its stage."""
+    """Replaces a framing key: why a record has none. A run of its stage sets the record aside."""
 
     code: str
     message: str
@@ -112,7 +112,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class FrameNote:
-    """A note on a consumed frame; the frame itself is gone, unlike an increment of a flow.
+    """A note on a consumed frame; unlike an increment of a flow, the frame itself is not kept.
 
     Attributes:
         index: Its number among the frames of its input.
@@ -141,7 +141,7 @@ class Framing:
     Attributes:
         open: The frame that can still grow; it is not eligible.
         last: Index of the output increment that brought the last record; -1 before the first.
-        closed: Whether a punctuation came last, so that no frame is open.
+        closed: Whether the last arrival was a punctuation, so that no frame is open.
     """
 
     memo: Any = None
@@ -200,7 +200,7 @@ class Framing:
         """Read the output of `to_json`.
 
         An earlier version kept records without a key in `refused`, with the number of the next
-        frame, for as long as no frame was open: they are an open frame that any record ends.
+        frame, while no frame was open. They are read as an open frame that any record ends.
         """
         open_, number = value["open"], value["next"]
         if open_ is None and value.get("refused") is not None:
@@ -223,8 +223,8 @@ def framing_keys(
 
     Args:
         memo: The memo before the first record.
-        refuses: Whether a record on which the function fails gets a `Refused` in place of a key; it
-            leaves the memo as it was.
+        refuses: Whether a record on which the function fails gets a `Refused` instead of a key;
+            the memo then stays unchanged.
 
     Raises:
         AuthorCodeError: The function failed.

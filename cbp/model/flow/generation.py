@@ -52,8 +52,8 @@ class Generation:
         dropped: Maps each source to the number of its increments that arrived after the
             position and are not queued again.
         superseded: Maps each source to increments that an earlier roll-back dropped and whose
-            files arrived again since. They are not queued again, or their records would count
-            twice.
+            files have arrived again since. They are not queued again, since their records would
+            count twice.
         closes_dropped: Numbers of closes that were made after the position and no longer close
             anything.
         left_out: Maps each source to increments that the operator named. They are not queued again.
@@ -73,7 +73,7 @@ class Generation:
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def retracted(self) -> Iterator[tuple[str, range]]:
-        """Yield, by source, the increments that this roll-back took out of the queues."""
+        """Yield, by source, the increments that this roll-back removed from the queues."""
         newest = {one.flow: one.index + 1 for one in self.position.newest}
         for source, count in self.dropped.items():
             yield source, range(newest[source] - count, newest[source])
@@ -144,8 +144,8 @@ def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
     """Return the numbers of the closes that no longer close anything.
 
     Args:
-        generations: All generations of the dataflow, ascending. A roll-back to before another
-            roll-back also undoes what that one dropped.
+        generations: All generations of the dataflow, ascending. A roll-back to a point before
+            another roll-back restores what that one dropped.
     """
     return frozenset(
         number
@@ -191,7 +191,7 @@ def kept_positions(
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """How far a sink is.
+    """The progress of a sink.
 
     Attributes:
         generation: Roll-backs up to this generation are taken into account.
@@ -202,13 +202,13 @@ class SinkPosition:
     next: int
 
     def rolled_back_to(self, flow: str, generations: Sequence[Generation]) -> int | None:
-        """Return the first increment that later roll-backs undid; it is published if below `next`.
+        """Return the first increment that later roll-backs undid; below `next` it was published.
 
         Args:
             flow: A flow of a stage; increments of sources are never undone.
 
         Returns:
-            `None` if there was no roll-back since.
+            `None` if there was no later roll-back.
         """
         starts = (first_of(one, flow) for one in generations if one.number > self.generation)
         return min(starts, default=None)

@@ -32,8 +32,8 @@ class DataFile:
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
             buckets. 0 means that the rows are in the order of emission.
-        refused: Code and message of the error of the author's function that frames, if it failed on
-            the selected rows. They are in a frame to be set aside, and not read.
+        refused: Code and message of the error of the author's framing function, if it failed on
+            the selected rows. Their frame is set aside, not read.
     """
 
     path: str
@@ -75,7 +75,7 @@ class DataFile:
     def to_json(self) -> list[Any]:
         """Return plain JSON values: `[path, records, bytes]`, then the slice, then the buckets.
 
-        What is refused has a seventh value: the code and the message.
+        A refused file has a seventh value: the code and the message.
         """
         if self.refused is not None:
             slice_ = [self.start, self.stop, self.buckets, list(self.refused)]
@@ -96,7 +96,7 @@ class Increment:
         files: In order; records are ordered by (file, row).
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
             They are kept as long as the increment.
-        gone: For a source: files with records of earlier increments that count no longer
+        gone: For a source: files with records of earlier increments that it takes back
             (`cbp.model.dataflow.replacement`).
     """
 
@@ -124,11 +124,11 @@ class Increment:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it is a frame of records without a framing key, which no rule has to see."""
+        """Whether it is a frame of records without a framing key, which rules need not see."""
         return bool(self.files) and all(file.refused is not None for file in self.files)
 
     def without_refused(self) -> Increment:
-        """Return the increment without rows that are refused."""
+        """Return the increment without refused rows."""
         return replace(self, files=tuple(file for file in self.files if file.refused is None))
 
     @property

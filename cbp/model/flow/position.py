@@ -28,8 +28,8 @@ class StagePosition:
 
     Attributes:
         turns: Epochs in a row that read nothing from outside its cycle.
-        due_ms: A time before which no timer of the stage is due, in milliseconds since 1970; 0 if
-            it is not known, `None` if no timer is pending.
+        due_ms: A time before which no timer of the stage is due, in milliseconds since 1970; 0
+            if unknown, `None` if no timer is pending.
     """
 
     epoch: int
@@ -44,7 +44,7 @@ class Position:
     """The position of a dataflow; see the module header.
 
     Attributes:
-        stages: By name. Where stages run together, only the leader is here.
+        stages: Positions by stage. Of stages that run together, only the leader has one.
         newest: The last increment of each flow that has one.
         punctuations: Number of the next punctuation; earlier ones are in the connectors.
         version: The version of the dataflow. The position is valid for this version only.
@@ -64,7 +64,7 @@ class Position:
     def framed_less(self, other: Position) -> bool:
         """Return whether some input is framed further in `other` than here.
 
-        Files of increments in between may be gone, since `other` already holds their frames.
+        Files of the increments in between may be removed, since `other` already has their frames.
         """
         return any(
             there.framing is not None and _framed_to(self, name, input_) < there.framing.last

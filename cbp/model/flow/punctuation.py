@@ -50,7 +50,7 @@ class Punctuation:
     input: str = ""
 
     def meant_for(self, stage: str, input_: str, flow: str) -> bool:
-        """Return whether it closes the open frame of an input that reads `flow`."""
+        """Return whether this punctuation closes the open frame of an input that reads `flow`."""
         return flow == self.flow and self.input in ("", f"{stage}.{input_}")
 
     def to_json(self) -> dict[str, Any]:

@@ -32,9 +32,9 @@ class FlowRetention:
 
     Attributes:
         seconds: Age, since they arrived.
-        bytes: Total size above which the oldest expire, however young they are; 0 means no limit.
-        increments: Number of the newest increments that stay; older ones expire, however young they
-            are. 0 means no limit. Sources only.
+        bytes: Total size above which the oldest expire at any age; 0 means no limit.
+        increments: Number of the newest increments that stay; older ones expire at any age. 0
+            means no limit. Sources only.
     """
 
     seconds: float
@@ -46,8 +46,8 @@ class FlowRetention:
 class RetentionWish:
     """The retention that a dataflow declares for one flow; values can be left open.
 
-    For a source, the service's settings decide what is left open. An output without a wish is
-    kept for good, and messages that only their own stage reads until they were read.
+    For a source, the service's settings replace open values. An output without a wish is kept
+    forever; messages that only their own stage reads are kept until they are read.
 
     Attributes:
         seconds, bytes, increments: As in `FlowRetention`; `None` if it is left open.
@@ -96,8 +96,8 @@ class Expiry:
     """The increments of one flow that expire, oldest first, and why the next one stays.
 
     Attributes:
-        because: Why the first ones expire; `""` if none does.
-        stays: Why the first one that stays does so; `""` if all that were given expire.
+        because: Why the oldest ones expire; `""` if none does.
+        stays: Why the first kept one is kept; `""` if all given ones expire.
     """
 
     gone: tuple[Held, ...]
@@ -129,8 +129,8 @@ def kept_flow(
 ) -> KeptFlow:
     """Return the part of an output that must be kept.
 
-    Only the oldest kept position is examined: what waits now already waited there, or came after
-    it.
+    Only the oldest kept position is examined: whatever waits now waited there already, or
+    arrived later.
 
     Args:
         flow: `stage.output`.

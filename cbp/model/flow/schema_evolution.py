@@ -83,7 +83,7 @@ def compare(before: Schema, after: Schema) -> tuple[ColumnChange, ...]:
 
 
 def refused(changes: Sequence[ColumnChange]) -> tuple[ColumnChange, ...]:
-    """Return the changes that are not allowed for records written before."""
+    """Return the changes that are not allowed, given records that were written before."""
     return tuple(change for change in changes if not change.allowed)
 
 

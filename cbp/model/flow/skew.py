@@ -21,7 +21,7 @@ class BucketSize:
     Attributes:
         rows: Live records.
         dead: Deleted records whose files are not rewritten yet.
-        bytes: Size of its files, dead records included.
+        bytes: Size of its files, including dead records.
         files: Number of its files.
     """
 
@@ -37,8 +37,8 @@ class Spread:
 
     Attributes:
         used: Buckets that hold files.
-        fullest: The bucket with the most records; the lowest of several; `None` if there are no
-            records.
+        fullest: The bucket with the most records (the lowest if several have as many); `None`
+            if there are no records.
         skew: `None` without records.
         histogram: Number of buckets per bin, `BINS` of them; empty without records.
         bin_rows: Width of a bin in records.

@@ -44,7 +44,7 @@ class Snapshot:
         at_ms: Time of the last publication in it, milliseconds since 1970.
         epochs: Maps each leading stage to the last epoch that its tables show; -1 if none.
         tables: Maps the folder of each table, relative to the dataflow's, to its version.
-        newest: Whether no newer time was whole when it was taken.
+        newest: Whether there was no newer consistent time when it was taken.
         readable_until_ms: Until when garbage collection keeps its files; see the limit
             on versions in `cbp.engine.commit.garbage_collection.Retention`.
     """
@@ -59,7 +59,7 @@ class Snapshot:
 
 
 def earlier(at_ms: int, lacking_ms: Iterable[int]) -> int | None:
-    """Return the time to go back to; `None` if the cut at `at_ms` is whole.
+    """Return an earlier time to try; `None` if the cut at `at_ms` is consistent.
 
     Args:
         at_ms: Time of the newest version in the cut.

@@ -39,7 +39,7 @@ def predecessors(wiring: Wiring) -> dict[str, frozenset[str]]:
 
 
 def components(before: Predecessors) -> tuple[tuple[str, ...], ...]:
-    """Return the components, upstream first; stages in one, and unrelated ones, by name."""
+    """Return the components, upstream first, then by name; the stages of each by name."""
     components_by_first = {
         min(component): tuple(sorted(component)) for component in _connected(before)
     }

@@ -90,7 +90,7 @@ def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> 
     """Return the picture of a graph.
 
     Args:
-        title: Read out by screen readers in place of the picture.
+        title: Read by screen readers instead of the picture.
         nodes: Names are unique.
         edges: Between these nodes.
     """
@@ -246,7 +246,7 @@ _SWEEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where nodes stand.
+    """The positions of nodes.
 
     Attributes:
         layers: Node names and lanes, by layer and from top to bottom. A lane is

@@ -52,7 +52,7 @@ class PhysicalLimits:
 
     Attributes:
         slots: Tasks that run at the same time.
-        rows_per_task: Maps the form of a translator to the number of records that are worth
+        rows_per_task: Maps the form of a translator to the number of records that justify
             another task.
         arranged_reads: Every task reads the whole increment while the product of its records and
             the tasks is at most this; `None` means no limit.
@@ -107,7 +107,7 @@ class LookupPlan:
         table: The view or state that is read, as `stage.state`.
         by: Columns that hold the key of the called group; empty if every group has all records.
         key: Columns by which a group reads single records; empty if it reads all of its own.
-        wakes: Whether groups are called because records of theirs changed.
+        wakes: Whether groups are called because their records changed.
     """
 
     lookup: str
@@ -147,10 +147,10 @@ class StagePlan:
         form: `record-wise`, `groupwise`, `arrow`, `run` or `sql`.
         buckets: Hash partitions of groups and state; 0 if it is record-wise.
         tasks_max: Maximum number of tasks of a run.
-        runnable: The rule or function that says when it runs. It has no effect on a stage that
-            does not lead; there, the leader's counts.
-        ways: How a loop within a run, or the call of a whole run, goes and ends, and what it may
-            hold, as a text for people; empty for other stages.
+        runnable: The rule or function that decides when it runs. For a stage that does not
+            lead, the rule of its leader applies instead.
+        ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and
+            its limit of memory, as a text for people; empty for other stages.
     """
 
     name: str
@@ -212,7 +212,7 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
 
 
 def buckets_advised(buckets: int, slots: int) -> int | None:
-    """Return how many buckets would use an engine's slots evenly; `None` if `buckets` do.
+    """Return how many buckets use an engine's slots evenly; `None` if `buckets` does already.
 
     One task works on a bucket, so fewer than two buckets per slot leave slots idle while the last
     tasks end. About four per slot is the optimum: with more, the cost of small files outweighs the
@@ -319,7 +319,7 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:
             second = ", ".join(state.second_key)
-            words += f"; records stay until they are deleted, one for each ({second}) of a group"
+            words += f"; each ({second}) of a group is one record, which stays until it is deleted"
         if state.bag:
             words += "; a group may have equal records, as a bag"
         if state.order_by:

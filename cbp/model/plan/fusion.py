@@ -98,16 +98,16 @@ def keep_leaders(
     """Return the leaders of a new version, so that its epochs continue those of the old version.
 
     A stage can run after another one only if it did so before, or if both are new. Only then do
-    the flows of both have equally many increments. Stages that could run together now but did not
-    before stay apart. A stage that can no longer follow becomes a leader and continues at its
-    old leader's epoch.
+    the flows of both have equally many increments. Stages that could run together now, but did
+    not before, stay apart. A stage that can no longer run in its leader's run becomes a leader,
+    and continues at the epoch of its old leader.
 
     Args:
         dataflow: The new version, checked.
         units: Maps each stage of the version before to the stage that led it.
         epochs: Maps each stage to its next epoch; a follower has its leader's.
-        apart: Stages that must read increments which the stage before them does not write in
-            the same run, so that they need a queue.
+        apart: Stages that need a queue, since they must read increments that are not written in
+            the same run.
     """
 
     def together(name: str) -> bool:

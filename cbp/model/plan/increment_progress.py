@@ -39,7 +39,7 @@ class StageProgress:
 
     Attributes:
         inputs: Maps each input to its flow.
-        outputs: The flows that its runs write, those of stages that run with it included.
+        outputs: The flows that its runs write, including those of stages that run with it.
         waiting: Maps inputs to the indexes that wait there, unread.
         running: Maps inputs to the indexes that a run under way reads.
         failed: Maps inputs to the indexes that the last failed run read.
@@ -81,7 +81,7 @@ def follow(
     Args:
         flow: The flow of the increment.
         order: Leading stages, upstream first.
-        stages: What is known of each of them.
+        stages: The known runs and queues of each of these stages.
     """
     wave = _Wave({flow: {index}})
     return {name: _cell(stages[name], wave) for name in order}

@@ -38,8 +38,8 @@ class Consumed:
     Attributes:
         frame: Whether `index` counts the frames of the input instead of the flow's increments.
         framing_key, records, bytes: `None` if no longer known.
-        file: The name of the file that it came from; `""` for a stage's, a frame, or if no longer
-            known.
+        file: Name of the file that brought it; `""` for a stage's increment, for a frame, or if
+            no longer known.
     """
 
     input: str
@@ -59,7 +59,7 @@ class LookedUpTable:
     """A table that a run looked up.
 
     Attributes:
-        table: The view or state, as `stage.state`; `""` if no stage of today looks it up.
+        table: The view or state, as `stage.state`; `""` if no present stage looks it up.
         epoch: The newest epoch of the table that was read; -1 if it had none.
     """
 
@@ -89,7 +89,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What is known of one run.
+    """The known facts about one run.
 
     Attributes:
         why: The decision of the Runnable, in words.
@@ -142,7 +142,7 @@ def reason(
     frames: Mapping[str, Sequence[FrameNote]] = {},
     files: Mapping[tuple[str, int], str] = {},
 ) -> str:
-    """Return why a run ran: its Runnable answered, a state was corrected, or a timer was due.
+    """Return why a run ran: its Runnable decided so, a state was corrected, or a timer was due.
 
     Args:
         read: Maps inputs to the indexes of increments that were read.
@@ -188,7 +188,7 @@ def reason(
 
 
 def ways(figures: Mapping[str, float]) -> list[str]:
-    """Return how a loop or the call of a whole run went, and its reads of states, in words."""
+    """Return how a loop or a whole run proceeded, and its reads of states, in words."""
     said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")

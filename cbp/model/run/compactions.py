@@ -20,8 +20,8 @@ class Compaction:
 
     Attributes:
         at_ms: When the run was recorded, in milliseconds since 1970.
-        files_before, files_after: How many files were merged, and how many came of them.
-        bytes_before: Their size; `None` if the size of one is not known.
+        files_before, files_after: Number of merged files, and number of resulting files.
+        bytes_before: Size of the merged files; `None` if that of one is unknown.
     """
 
     table: str

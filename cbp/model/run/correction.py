@@ -55,12 +55,12 @@ class Correction:
 class CorrectionNote:
     """The author, reason and extent of a correction; a part of the run's record.
 
-    What an operator gives back to a stage that had set it aside is noted in the same way.
+    A give-back of set-aside records is noted in the same way.
 
     Attributes:
         stage: The stage that has the state; another stage may lead it.
         state: Name of the state; `""` if records that were set aside were given back.
-        keys: Number of corrected keys, or of the records that were given back.
+        keys: Number of corrected keys, or of records that were given back.
         path: Parquet file with the corrections, relative to the dataflow's folder; `""` if there is
             none.
         request: Id of the request, so that it is done only once; `""` if there is none.
@@ -157,7 +157,8 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
     """Return the translator of a correction: it reads the corrections of one state as input.
 
     Args:
-        time: When it is made. If the state expires, the age of its groups counts from then.
+        time: Time of the correction. If the state expires, the age of its groups is counted
+            from it.
     """
     assert spec.key is not None, "only groups have state"
     name, used_names = "corrections", {one.name for one in spec.states}

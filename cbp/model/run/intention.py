@@ -44,7 +44,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """The changes of one table by one run, independent of the table's contents by then.
+    """The changes of one table by one run, whatever the table's contents are at that time.
 
     Paths are relative to the table. Later runs can delete rows of a run's file, or drop the file,
     before any reader of the table has seen it.
@@ -56,9 +56,9 @@ class TableChange:
             writes them (`cbp.engine.state.pending_deletes`); rows that were deleted before are
             left out.
         data_change: False if only the layout changes (compaction).
-        below: For an output whose oldest records are removed for good, by a retention or because
-            its stage starts again: the first epoch that is kept. 0 for every other change; below 0
-            if only records from before all increments are removed.
+        below: For an output whose oldest records are removed permanently (by a retention, or
+            because its stage starts over): the first epoch that is kept. 0 for every other
+            change; negative if only records from before all increments are removed.
     """
 
     table: str
@@ -98,8 +98,7 @@ class LookupMoment:
 
     Attributes:
         epoch: The newest epoch that was read; -1 if the table had shown none.
-        version: The version of the table that was read. Epochs after those that it shows were read
-            from their records.
+        version: The version of the table that was read. Later epochs were read from their records.
     """
 
     epoch: int
@@ -115,17 +114,17 @@ class Intention:
         prepared_ms: Milliseconds since 1970 (UTC); rises from record to record of a dataflow.
         read, remove: Map input names to increment indexes, as decided.
         outputs: Maps output names to their new increments, empty ones included.
-        changes: In order; a table's compaction comes after its change of records.
+        changes: In order; the compaction of a table follows the change of its records.
         unpublished_from: First epoch of the stage that was not published when this was put.
         leader_epoch: Lease epoch of the controller that put this; 0 if it is older than leases.
         figures: Counts and seconds for people; no decision uses them.
         generation: Generation of the dataflow in which its epoch counts
             (`cbp.model.flow.generation`).
-        correction: For a run that is a correction: who corrected what, and why.
+        correction: For a correction: the person, the corrected state and keys, and the reason.
         frames: Maps framed inputs to notes on the frames that it read or removed; for people.
         codes: Maps each stage that ran to the fingerprint of its code; for people.
-        time_ms: The time that the run gave to its author's code (`cbp.model.dataflow.run_context`),
-            in milliseconds since 1970 (UTC); 0 in records of releases that gave none.
+        time_ms: The time that author's code read in the run (`cbp.model.dataflow.run_context`),
+            in milliseconds since 1970 (UTC); 0 in records of releases without it.
         due_ms: A time before which no timer of the stage is due after this run, in milliseconds
             since 1970 (UTC); `None` if none is pending.
         lookups: The moment as of which each table was looked up, by `stage.lookup`.
@@ -159,7 +158,7 @@ class Intention:
         return f"{self.dataflow}/{self.stage}/{self.epoch}"
 
     def finds_what_it_read(self, connectors: Mapping[str, Connector]) -> bool:
-        """Return whether all increments that it read and removed wait in the stage's connectors."""
+        """Return whether all increments that it read and removed are still queued at the stage."""
         return all(
             set(indexes) <= {one.index for one in connectors.get(name, Connector(name)).waiting}
             for chosen in (self.read, self.remove)

@@ -50,7 +50,7 @@ def due(
     """Return the publication that is due; `None` if none is due yet.
 
     Args:
-        at_once: Whether to ignore the policy, since the dataflow stops or was just started.
+        at_once: Whether to ignore the policy, because the dataflow stops or has just started.
     """
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}
     if not covers:

@@ -55,7 +55,7 @@ def timeline(figures: Mapping[str, float], seconds: float | None) -> tuple[Phase
     Args:
         figures: Figures of the run; without beginnings, for example of an earlier release, there
             are no phases.
-        seconds: How long the run took; `None` if it goes on.
+        seconds: How long the run took; `None` if it is under way.
     """
     names = sorted(name for name in figures if is_begin(name))
     begins = [figures[name] for name in names]

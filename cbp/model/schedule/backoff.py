@@ -29,7 +29,7 @@ class Backoff:
 
     Attributes:
         delays: Seconds to wait after the first, second... failure; at least one.
-        most: Longest pause that doubling leads to, in seconds.
+        most: Longest pause that doubling can reach, in seconds.
     """
 
     delays: tuple[float, ...] = (1.0,)

@@ -30,12 +30,12 @@ class Left:
     """The input that one dataflow has not applied yet.
 
     Attributes:
-        arriving: Maps each source to its files that came and are not taken in yet.
+        arriving: Maps each source to its files that are not taken in yet.
         quarantined: Maps each source to its files in quarantine.
-        stages: Maps each stage that has work to what that is, in words.
-        held: Maps each stage that does not start before a person acts to why.
+        stages: Maps each stage with work to that work, in words.
+        held: Maps each stage that an operator must start to the reason.
         set_aside: Maps each stage to the number of records that it has set aside.
-        troubles: What fails beside the stages and is tried again, in words.
+        troubles: Other failures that are retried, in words.
         desired: What an operator wants of it: `running`, `paused`, `draining` or `drained`.
         broken: Why it cannot be loaded or read; `""` if it can.
     """

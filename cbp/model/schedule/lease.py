@@ -68,7 +68,7 @@ class Term:
     """A lease from the view of the instance that holds it.
 
     Attributes:
-        until: Until when the instance may act, in seconds of its own clock.
+        until: Time until which the instance may act, in seconds of its own clock.
     """
 
     epoch: int
@@ -128,7 +128,7 @@ class Standing:
 
     Attributes:
         epoch: Epoch of the lease, as last seen.
-        leader: Address of the leader; `""` if there is none or it is not known.
+        leader: Address of the leader; `""` if there is none, or if it is unknown.
     """
 
     role: Role

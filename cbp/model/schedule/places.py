@@ -73,13 +73,13 @@ class ActiveRun:
 
     Attributes:
         since: When it began, aware and in UTC; `None` means just now.
-        gave_way: How often runs of its epoch gave way; from 1 on it is in the narrow place.
+        gave_way: How often runs of its epoch gave way; if at least once, it is in the narrow place.
         starved: Whether it has had work but no slot of the engine for `STARVED_SECONDS`.
-        starved_at: When it was last seen with work but no slot; `None` if it never was. Its turn
-            counts from then, since a run without slots has none to give up.
+        starved_at: When it was last seen with work but no slot; `None` if never. Its turn
+            counts from then, since a run without slots cannot give up any.
         ending: Whether it was asked to end.
-        recorded: Whether its record is put and only tables and store must follow. Such a run
-            never gives way.
+        recorded: Whether its record is put, so that only tables and store are left to update.
+            Such a run never gives way.
         read_bytes: Size of what it reads.
     """
 
@@ -105,9 +105,9 @@ class Places:
         slow_seconds: Seconds after which a run holds no place; 0 means that runs always hold their
             place and never give way.
         slow_most: Maximum number of slow runs without a place; further slow runs hold places.
-        express_bytes: Maximum size of what a run reads that may take an express place; 0 means that
-            there is none.
-        express_after_seconds: Time after which a run that reads little counts as long, too, for
+        express_bytes: A run that reads at most this many bytes may take an express place; 0
+            means that there is none.
+        express_after_seconds: Time after which even a run that reads little counts as long for
             small runs of its own dataflow. Small runs end sooner, so they take turns.
     """
 
@@ -139,7 +139,7 @@ class Places:
     def next_express(
         self, active: Collection[ActiveRun], waiting: Sequence[str], now: datetime
     ) -> int | None:
-        """Choose which small run gets an express place now; call it once `next` gives none.
+        """Choose which small run gets an express place now; call this once `next` returns `None`.
 
         Args:
             waiting: Dataflows of the runs that could start and read at most `express_bytes`,
@@ -173,7 +173,8 @@ class Places:
         """Choose which run gets the narrow place now.
 
         Args:
-            waiting: Dataflows of the runs that gave way and could start, first to give way first.
+            waiting: Dataflows of the runs that gave way and could start, in the order in which they
+                gave way.
 
         Returns:
             A position in `waiting`; `None` if no run gets it.
@@ -222,7 +223,7 @@ class Places:
         return next(iter(candidates), None)
 
     def matters(self, active: Collection[ActiveRun], now: datetime) -> bool:
-        """Return whether some run is late, so that runs of other dataflows without slots matter."""
+        """Return whether some run is late, so that starved runs of other dataflows matter."""
         late = {work.dataflow for work in self._late(active, now)}
         return any(late - {work.dataflow} for work in active if not work.recorded)
 

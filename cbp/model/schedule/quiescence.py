@@ -32,8 +32,8 @@ def left_to_do(
 
     Args:
         rules: Maps each leading stage to its Runnable.
-        waits: Maps stages to what the last decision said. If given, no author's function is
-            called, which can take any time: what it answered last is taken.
+        waits: Maps stages to the text of their last decision. If given, it is used instead of
+            calling an author's function, which can take any time.
     """
     left = dict.fromkeys(running, "runs")
     for name, stage in position.stages.items():

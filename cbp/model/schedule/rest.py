@@ -29,7 +29,7 @@ _RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopp
 def rests_until(
     views: Iterable[StageView], waits: Mapping[tuple[str, str], Wait]
 ) -> datetime | None:
-    """Return until when the stages that were decided about rest; `None` if one does not rest."""
+    """Return the time until which the decided stages rest; `None` if one does not rest."""
     end = FOR_EVER
     for view in views:
         wait = waits.get(view.id)
@@ -44,11 +44,11 @@ def rests_until(
 
 
 def next_in_turn(names: Sequence[str], behind: str, *, turns: int = TURNS) -> Sequence[str]:
-    """Return the names whose turn it is, so that each has one in `turns` calls.
+    """Return the names whose turn it is; each has one turn in `turns` calls.
 
     Args:
-        names: Sorted; names may come and go between two calls.
-        behind: The last name of the call before; `""` at first.
+        names: Sorted; they may differ between calls.
+        behind: The last name of the previous call; `""` at first.
         turns: At least 1.
     """
     begin = bisect_right(names, behind)

@@ -49,16 +49,17 @@ def call_runnable(
         memo: The memo of the last run; the function gets a copy.
 
     Returns:
-        A checked decision, whose memo is plain JSON values. One that reads nothing keeps
+        A checked decision, whose memo is plain JSON values. A decision that reads nothing keeps
         the old memo.
 
     Raises:
         AuthorCodeError: The function failed.
         DecisionInvalidError: It did not return a valid decision.
         IncrementAbsentError: It reads an increment that is not queued.
-        RemovalRefusedError: It removes an increment that it must not.
+        RemovalRefusedError: It removes an increment without permission.
         MemoInvalidError: Its memo is not JSON.
-        AlignmentError: An aligned input's keys go backwards, unless its stage sets that aside.
+        AlignmentError: An aligned input's keys go backwards, and its stage does not set such
+            frames aside.
     """
     if (refused := _refused(connectors)) is not None:
         return replace(refused, memo=json_memo(memo))

@@ -50,7 +50,7 @@ StageId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a Runnable that was asked elsewhere; with neither field, there is none yet.
+    """The answer of a Runnable that was called elsewhere; without both fields it is still missing.
 
     Attributes:
         decision: The checked decision; see `cbp.model.schedule.runnable_call`.
@@ -63,25 +63,25 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """Everything that decides whether one stage may run.
+    """All facts that decide whether one stage may run.
 
     Attributes:
         waiting_since: When it could first have run, or last started; orders the starts.
-        work: That run, for `cbp.model.schedule.places`; `None` if it began just now.
+        work: Its run under way, for `cbp.model.schedule.places`; `None` if it has only just begun.
         active: Whether the dataflow and the stage should run.
         stopped: Whether it stopped by itself, without being paused.
-        finishing: Whether it is inactive only until its last run is finished.
+        finishing: Whether it waits only for its last run to be finished.
         retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
         wiring: Maps input names to flow names.
-        members: Stages that run in its epochs, itself included (`cbp.model.plan.fusion`);
+        members: Stages that run in its epochs, including itself (`cbp.model.plan.fusion`);
             empty if it runs alone.
-        limits: Maps each flow that it writes to how much of it can wait at a reader; flows
-            without one have the default.
+        limits: Maps each flow that it writes to how much of it can wait at a reader; other
+            flows have the default.
         turns: Epochs in a row that read nothing from outside its cycle; 0 if on no cycle.
         function, place: The author's code that it runs, and its `file.py:12`.
         due_at: A time before which no timer of it is due; `None` if it has no timer.
-        answer: The answer of its Runnable, if it was asked already; `None` means that `decide` asks
-            it.
+        answer: The answer of its Runnable, if that was called already; `None` means that
+            `decide` calls it.
     """
 
     dataflow: str
@@ -121,7 +121,7 @@ class StageView:
         return self.runnable.by_author
 
     def may_start(self, now: datetime) -> bool:
-        """Return whether to ask its Runnable now."""
+        """Return whether to call its Runnable now."""
         return not self.running and self.active and not self._rests(now)
 
     def _rests(self, now: datetime) -> bool:
@@ -146,10 +146,11 @@ class Schedule:
     Attributes:
         starts: Runs to start, in this order.
         waits: Maps each (dataflow, stage) that does not start now to the reason.
-        failed: Maps waiting stages whose Runnable failed to the error; they must not be asked
-            again.
-        circling: Maps each stage on a cycle that does not drain to an error that says so.
-        gives_way: The run that gives way now, and the dataflow to which; `None` if no run does.
+        failed: Maps waiting stages whose Runnable failed to the error; the Runnable must not be
+            called again.
+        circling: Maps each stage on a cycle that does not drain to the error to report.
+        gives_way: The run that gives way now, and the dataflow to which it does; `None` if no
+            run does.
     """
 
     starts: tuple[Start, ...]

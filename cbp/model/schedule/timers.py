@@ -33,10 +33,10 @@ def is_due(at: datetime | None, now: datetime) -> bool:
 
 
 def woken(memo: Any) -> Decision:
-    """Return the decision of a run for timers: it reads no input and leaves the Runnable's memo."""
+    """Return the decision of a run for timers: it reads no input and keeps the Runnable's memo."""
     return Decision(memo=memo)
 
 
 def waiting_words(at: datetime | None) -> str:
-    """Say which timer a stage waits for; empty if there is none."""
+    """Return which timer a stage waits for, in words; empty if there is none."""
     return "" if at is None else f"waits for its timer at {at:%Y-%m-%d %H:%M:%S} UTC"

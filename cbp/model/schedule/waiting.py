@@ -50,7 +50,7 @@ class Wait:
     Attributes:
         since: When it could first have run, or last started. Among equal priorities, the stage
             that waited longest is the next to get a place.
-        behind: The stage before it that keeps it waiting; `""` if there is none.
+        behind: The upstream stage for which it waits; `""` if there is none.
         error: The error that stopped it, or that its cycle does not drain; `None` if neither.
     """
 
@@ -62,7 +62,7 @@ class Wait:
 
 
 def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
-    """Return which inputs have no eligible frame although something arrived there.
+    """Return which inputs have received records, but have no eligible frame.
 
     Returns:
         The kind `framing` or `frame` with a text, or `input` with an empty text.

@@ -1,7 +1,7 @@
 """Policy `on_bad_records` of a source, for files that have wrong records.
 
     quarantine_file                        the default: the whole file is refused
-    reject_rows                            up to 100 wrong records of a file are put aside
+    reject_rows                            up to 100 wrong records of a file are rejected
     {reject_rows: {count: 20, share: 0.01}}
                                            up to 20, and at most one in a hundred
 
@@ -26,8 +26,8 @@ class BadRecords:
     """A policy; see the module header.
 
     Attributes:
-        count: How many records of a file can be rejected; 0 means that the file is refused.
-        share: Which part of a file's records can be rejected, from 0 to 1.
+        count: Largest number of rejected records of a file; 0 means that the file is refused.
+        share: Largest share of rejected records of a file, from 0 to 1.
     """
 
     count: int = 0
@@ -35,15 +35,15 @@ class BadRecords:
 
     @property
     def rejects_rows(self) -> bool:
-        """Whether wrong records are put aside, and the others taken in."""
+        """Whether wrong records are rejected while the other records are taken in."""
         return self.count > 0
 
     @classmethod
     def parse(cls, value: Any) -> BadRecords:
-        """Read a policy as a document has it.
+        """Read a policy from the value in a document.
 
         Raises:
-            ValueError: It is not an allowed value; the message lists those.
+            ValueError: The value is not allowed; the message lists the allowed ones.
         """
         if value == "quarantine_file":
             return QUARANTINE_FILE
@@ -63,7 +63,7 @@ class BadRecords:
         return cls(count, float(share))
 
     def to_json(self) -> Any:
-        """Return the policy as a document has it; `parse` is the inverse."""
+        """Return the value for a document; `parse` is the inverse."""
         if not self.rejects_rows:
             return "quarantine_file"
         return {"reject_rows": {"count": self.count, "share": self.share}}

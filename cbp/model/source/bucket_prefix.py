@@ -33,7 +33,7 @@ class BucketPrefix:
         """Read a location such as `s3://bucket/orders/`; the last `/` may be left out.
 
         Raises:
-            ValueError: It is no such location. The message does not quote it.
+            ValueError: The location is not valid. The message does not quote it.
         """
         match = _LOCATION.fullmatch(location)
         prefix = (match[2] or "").rstrip("/") if match else ""

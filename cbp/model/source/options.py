@@ -72,10 +72,10 @@ class ValueRules:
     """How a source's values are read.
 
     Attributes:
-        zone: Zone of times that have none; `None` means that such times are refused.
+        zone: Zone for times without one; `None` means that such times are refused.
         ignore_unknown: Whether columns that the schema lacks, and keys that are not in a STRUCT,
             are left out.
-        add_unknown: Whether columns that the schema lacks join it (`ADDS_COLUMNS`).
+        add_unknown: Whether columns that the schema lacks are added to it (`ADDS_COLUMNS`).
     """
 
     zone: tzinfo | None = None
@@ -116,7 +116,7 @@ class DeltaOptions:
     """The table to read, and the columns for the change of a row; see the module header.
 
     Attributes:
-        change_type: `""` if no column has it.
+        change_type: Name of the column for the type of change; `""` if there is none.
     """
 
     table: str = ""
@@ -140,7 +140,7 @@ class ReadOptions:
         """Read a source's options.
 
         Raises:
-            ValueError: An option is wrong. The message names it and what is allowed.
+            ValueError: An option is wrong. The message names the option and the allowed values.
         """
         known = OPTIONS[format_]
         for name, value in options.items():

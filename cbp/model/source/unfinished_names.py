@@ -31,7 +31,7 @@ def is_unfinished(name: str, endings: Sequence[str] = UNFINISHED) -> bool:
 
 
 def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
-    """Return why a file below a folder or a prefix is not taken in, by its path; `""` if it is."""
+    """Return why a file with this path is not taken in; `""` if it is."""
     parts = path.split("/")
     if any(part.startswith((".", "_")) for part in parts):
         return (
@@ -46,10 +46,10 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
 
 
 def parse_endings(value: Any) -> tuple[str, ...]:
-    """Read the list of a source, such as `[".part", ".wip"]`; an empty one leaves hidden names.
+    """Read the list of a source, such as `[".part", ".wip"]`; if empty, only hidden names count.
 
     Raises:
-        ValueError: It is not an allowed pattern; the message says what is.
+        ValueError: The list is not valid; the message says what is allowed.
     """
     given = list(value) if isinstance(value, list | tuple) else None
     if given is None or not all(isinstance(one, str) for one in given):

@@ -21,12 +21,12 @@ from cbp.model.version.shape import DataflowShape
 
 @dataclass(frozen=True, slots=True)
 class FlowLife:
-    """The increments from which on a flow's records have their present meaning.
+    """The first increments in which a flow's records have their present meaning.
 
     Attributes:
         first: The first increment since its stage began with nothing.
         signed: The first increment that has types and signs, if it has changes of a view.
-        built: Whether its table began with records that no increment has: they were built beside.
+        built: Whether its table began with records of a rebuild beside, which no increment has.
     """
 
     first: int = 0
@@ -44,13 +44,13 @@ NEW_LIFE = FlowLife()
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a version begins with, as far as lives of flows go.
+    """The beginning of a version, as far as it matters for the lives of flows.
 
     Attributes:
         shape: The version; `None` if it was not recorded.
         epochs: Maps each stage that leads others to its first epoch under this version.
         emptied: Stages that begin with nothing.
-        built: Whether the tables of these were built beside, and begin with that.
+        built: Whether their tables were built beside, and begin with the built records.
     """
 
     shape: DataflowShape | None

@@ -37,7 +37,7 @@ def flows_made_views(before: StageShape, after: StageShape) -> tuple[str, ...]:
 def fates_of_views(
     before: StageShape, after: StageShape, *, rebuilt: bool
 ) -> Mapping[str, ViewFate]:
-    """Return how each new view of a stage gets its first records, by view."""
+    """Return, for each new view of a stage, how it gets its first records."""
     made = flows_made_views(before, after)
     new = _changes_flows(after) - before.states.keys()
     return {
@@ -93,7 +93,7 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     """Return why the last record per key of an output is not the view; `""` if it is."""
     declared = before.details.get(f"key of {view}") or ""
     if " latest by " in declared:
-        return "the record with the greatest latest_by counted, which need not be the last one"
+        return "the record with the greatest latest_by counted, not necessarily the last one"
     old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"

@@ -51,7 +51,7 @@ class NamedPoint:
         number: Number of a position; `None` if another name was given.
         stage, epoch: The last epoch of this stage that stays.
         at_ms: A time in milliseconds since 1970; `None` if another name was given.
-        flow, index: The increment that comes right after it.
+        flow, index: The increment that comes right after the point.
     """
 
     number: int | None = None
@@ -68,8 +68,8 @@ class RollbackPoint:
 
     Attributes:
         epochs: Maps each stage to its next epoch at the point.
-        at_ms: The time of its last run, 0 if there is none; the named time, if a time was named.
-            What arrived after it came later than the point.
+        at_ms: The time of its last run (0 if there is none), or the time that was named. Input
+            that arrived after this time is later than the point.
     """
 
     epochs: Mapping[str, int]
@@ -77,7 +77,7 @@ class RollbackPoint:
 
     @property
     def number(self) -> int:
-        """Number of runs of all stages that stay."""
+        """Number of runs, over all stages, that stay."""
         return sum(self.epochs.values())
 
 
@@ -120,10 +120,10 @@ def parse_point(text: str) -> NamedPoint:
 def find_point(
     named: NamedPoint, spans: Mapping[str, range], time_of: TimeOf
 ) -> RollbackPoint | None:
-    """Return the point that a name means; `None` if it is before the oldest kept record.
+    """Return the point with a name; `None` if it is before the oldest kept record.
 
     Args:
-        named: The name of the point, but no increment; its stage, if any, is in `spans`.
+        named: The name of the point, which is not an increment; its stage, if any, is in `spans`.
         spans: Maps each stage to the epochs whose records still exist, up to the newest.
         time_of: Returns the time of a record in `spans`; it rises with the epoch.
 

@@ -47,11 +47,11 @@ OF_SOURCES: Mapping[str, Any] = {
 def setting_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], section: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return node -> the settings that two documents give it differently, in words.
+    """Return, by node, the settings that differ between two documents, in words.
 
     Args:
         before, after: The documents; both are valid.
-        section: `stages` or `sources`. A node that only one of them has is left out.
+        section: `stages` or `sources`. Nodes of only one document are left out.
     """
     known = OF_STAGES if section == "stages" else OF_SOURCES
     old, new = before.get(section) or {}, after.get(section) or {}

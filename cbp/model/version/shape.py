@@ -88,10 +88,10 @@ class StageShape:
         code: Fingerprint of the author's class; an unknown one is not compared.
         key: Columns of the group's key; `None` if it is record-wise.
         outputs, states: Map names to columns.
-        details: Other facts that make it another translator if they differ: grouping of
-            states, declared keys of outputs, tables of look-ups, and `RULE`. A detail that the
-            description of an earlier release lacks is not compared.
-        state_rules: Maps each state that has some to its rules as text: `route_by`, `order_by`,
+        details: Other facts that distinguish translators: grouping of states, declared keys of
+            outputs, tables of look-ups, and `RULE`. A detail that the description of an earlier
+            release lacks is not compared.
+        state_rules: Maps states with rules to these rules as text: `route_by`, `order_by`,
             `second_key`, `keep`, `changes`, `timers`, `expire`, `expires`, `bag`.
     """
 

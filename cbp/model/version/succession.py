@@ -36,7 +36,7 @@ from types import MappingProxyType
 from cbp.errors import Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
@@ -54,7 +54,7 @@ class Queueing:
     """How the queue of one input changes: the increments that it loses and gains.
 
     Attributes:
-        skipped: Increments of its flow that came before an input that begins with the next one.
+        skipped: Earlier increments of the flow, if the input begins with the next one.
     """
 
     stage: str
@@ -69,9 +69,9 @@ class Succession:
     """The beginning of a new version; see the module header.
 
     Attributes:
-        position: Where the new version begins; it means nothing if `refused` is not empty.
+        position: Where the new version begins; only valid if `refused` is empty.
         leaders: The leaders of the new version's physical stages, in the order of its stages.
-        queues: The inputs whose queues lose, gain or skip increments, removed inputs included.
+        queues: The inputs whose queues lose, gain or skip increments, including removed inputs.
         refused: Why the new version cannot take over; empty if it can.
     """
 
@@ -103,10 +103,9 @@ def succeed(
         after: The new version, checked.
         next_epochs: Maps each stage to the epoch after its newest record, of any version.
         retained: Returns the readable increments of an existing flow.
-        dropped: Maps each source to the increments that roll-backs took out of the queues; they
-            are not queued again.
-        lives: Where the records of flows begin that mean what they mean now; see
-            `lives_of_flows`.
+        dropped: Maps each source to the increments that roll-backs removed from the queues;
+            they are not queued again.
+        lives: Where the records of flows begin to have their present meaning; see `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
     lives = {**lives, **dict(_filled_now(plan, epochs, lives))}
@@ -209,8 +208,9 @@ def _unsigned_waiting(
         return None
     waiting = format_count(unsigned, "increment waits", "increments wait")
     message = (
-        f"now reads signed records, but {waiting} there from before {node.wiring[input_]!r} had "
-        "signs. Let the stage read them first, or read only new records (changes='after')"
+        f"now reads signed records, but {waiting} there without signs, written before "
+        f"{node.wiring[input_]!r} had them. Let the stage read these first, or read only "
+        "new records (changes='after')"
     )
     return Mistake("changes_waiting", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -232,8 +232,8 @@ def _queue_of(
     now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
     waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
-        f"is {now} now, but {waiting} there that the earlier version made. Let the stage read "
-        f"them first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
+        f"is {now} now, but {waiting} there from the earlier version. Let the stage read these "
+        f"first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
         f"rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
@@ -278,7 +278,7 @@ def _from_retained(
         return _empty(node, input_), Mistake("input_not_retained", where, message)
     if any(i.gone for i in increments):
         read_by = {node.name: node}
-        for one in hindrances(after.sources[flow], after.sources, read_by, taken_back=True):
+        for one in obstacles(after.sources[flow], after.sources, read_by, taken_back=True):
             message = (
                 f"files of {flow!r} were replaced, so retained increments take records back, but "
                 f"{one.why}. Begin with the next increment, or rebuild all tables beside from the "

@@ -69,19 +69,20 @@ class NodeChange:
     """The change of one source or stage.
 
     Attributes:
-        state: For a stage: what happens to its state; `none`: it has no state.
-        buckets: Numbers before and after, if records have to move; `None` if they stay.
+        state: For a stage: what happens to its state; `none` means that it has no state.
+        buckets: Number of buckets before and after, if it changes; otherwise `None`.
         columns: Maps the names of flows and states to their changed columns.
         differences: Other differences, in words.
-        rewired: Inputs that read another flow now, or are new; they begin with an empty queue.
+        rewired: New inputs, and inputs that now read another flow; they begin with an empty queue.
         reframed: Inputs that are known to be framed differently now.
-        other_rule: Whether its Runnable is another one now, so that the old memo is dropped.
+        other_rule: Whether it has another Runnable now, so that the old memo is dropped.
         views: Maps each new view to how it gets its first records.
-        emptied: States and outputs that lose their records, and get them again as the stage reads
-            its input; readers of their tables see that.
-        settings: The settings that its document gives it otherwise, in words; they change no table.
-        behind: Stages that have read what a replaced stage keeps of its earlier code, directly or
-            through others. Not in `to_json`; `meanwhile` of a plan has a sentence about them.
+        emptied: States and outputs that lose their records, and get them again while the stage
+            reads its input; readers of their tables see that.
+        settings: Changed settings that change no table, in words.
+        behind: Stages that have read, directly or indirectly, results that a replaced stage
+            keeps from its earlier code. Not in `to_json`; `meanwhile` of a plan has a sentence
+            about them.
     """
 
     name: str
@@ -149,11 +150,11 @@ class ChangePlan:
 
     @property
     def tried_again(self) -> frozenset[str]:
-        """Stages that may no longer fail: their code, input or settings have changed."""
+        """Stages that are retried, since their code, input or settings have changed."""
         return frozenset(n for n, stage in self.stages.items() if stage.changed or stage.settings)
 
     def with_settings(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> ChangePlan:
-        """Return the plan with the settings that two documents give their nodes differently."""
+        """Return the plan with the settings that differ between two documents."""
         sources, stages = (setting_changes(before, after, one) for one in ("sources", "stages"))
         return replace(
             self,
@@ -189,7 +190,7 @@ def compare_versions(
 
     Args:
         past: Maps flows that only earlier versions had to their last columns. Their increments
-            still exist, and a flow that comes back continues after them.
+            still exist, and a flow that is declared again continues after them.
         never_ran: Stages without an epoch, whose state is empty.
     """
     mistakes = list(_choice_mistakes(before, after, choice))
@@ -385,7 +386,7 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
         ("state", before.states, after.states),
     ):
         yield from (f"{what} {name} is new" for name in news.keys() - olds.keys())
-        yield from (f"{what} {name} is gone" for name in olds.keys() - news.keys())
+        yield from (f"{what} {name} no longer exists" for name in olds.keys() - news.keys())
     for name in before.inputs.keys() & after.inputs.keys():
         yield from _input_differences(name, before.inputs[name], after.inputs[name])
     for name in before.states.keys() & after.states.keys():

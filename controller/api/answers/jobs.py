@@ -36,8 +36,8 @@ class JobOut(Model):
 
         Args:
             path: The job's path, for its error.
-            job: The job; its attributes are taken by their names.
-            more: What is shown in another form.
+            job: The job, whose attributes fill the fields of the same names.
+            more: Fields with other values.
         """
         error = None if job.error is None else Problem.model_validate(problem(job.error, path)[1])
         return cls.of(job, error=error, **more)

@@ -110,9 +110,9 @@ class _MethodError(RequestError):
 
 
 def title_of(kind: type[CbpError]) -> str:
-    """Return the summary of a type of problem: its class's first sentence, up to a semicolon.
+    """Return the title of a type of problem: its class's first sentence, up to a semicolon.
 
-    Without docstrings (`python -OO`) it is the code in words.
+    Without docstrings (`python -OO`) it is the error code in words.
     """
     sentence = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
     return sentence.partition(";")[0].rstrip(".") or kind.code.replace("_", " ").capitalize()

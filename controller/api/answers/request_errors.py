@@ -45,7 +45,7 @@ class RequestInvalidError(RequestError):
 
 
 class VersionDiffersError(RequestError):
-    """The header If-Match names another version than the one that is in force."""
+    """The header If-Match names another version than the current one."""
 
     code = "version_differs"
 
@@ -117,7 +117,7 @@ class BodyTooLargeError(RequestError):
 
 
 class ClientTooSlowError(RequestError):
-    """The client sent nothing for too long, or too little; nothing of its body was kept."""
+    """The client sent its body too slowly; nothing of the body was kept."""
 
     code = "client_too_slow"
     retryable = True
@@ -233,7 +233,7 @@ class LedElsewhereError(RequestError):
 def unforeseen_error(cause: Exception) -> CbpError:
     """Return the client's view of an exception that no route expected.
 
-    What the disk or the system refuses is not a mistake of this service, so it is said as it is.
+    An error of the disk or the system is no bug of this service, so it is reported unchanged.
     """
     if not isinstance(cause, OSError):
         return InternalError()

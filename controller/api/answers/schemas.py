@@ -29,9 +29,9 @@ class Model(BaseModel):
 
     @classmethod
     def of(cls, value: object = None, **more: Any) -> Self:
-        """Return the answer that shows a value: its attributes by their names, and `more`.
+        """Return the answer for a value: its attributes by their names, and `more`.
 
-        A value inside of it is shown by the model of its field, in the same way.
+        Nested values are converted in the same way, by the model of their field.
         """
         taken = {name: getattr(value, name) for name in cls.model_fields if name not in more}
         return cls.model_validate(taken | more)
@@ -129,7 +129,7 @@ class LookupOut(Model):
 
 
 class KeptOut(Model):
-    """How long increments of an output stay once everything has read them."""
+    """How long increments of an output are kept after all readers have read them."""
 
     hours: float | None = Field(
         description="Age limit, counted from arrival; `null` means no limit."
@@ -209,7 +209,7 @@ class StageOut(Model):
 
 
 class KeepOut(Model):
-    """How long inputs stay once everything has read them."""
+    """How long inputs are kept after all readers have read them."""
 
     hours: float = Field(description="Hours since their arrival.")
     bytes: int = Field(description="Size limit for each source; 0 means no limit.")
@@ -248,7 +248,7 @@ class SourceOut(Model):
 
 
 class RecentRunOut(Model):
-    """One run that ended, for a glance."""
+    """One run that ended, in short."""
 
     id: str
     stage: str
@@ -322,7 +322,7 @@ class DataflowDetail(Model):
 
 
 class Validation(Model):
-    """The result for a document that can be registered."""
+    """The declarations of a document that can be registered."""
 
     name: str
     sources: list[str]
@@ -410,7 +410,7 @@ class BulkItemOut(Model):
 
 
 class BulkOut(Model):
-    """The outcome for each item of a request for several: once each, in the request's order."""
+    """The outcome for each item of a request for several, in the request's order."""
 
     items: list[BulkItemOut]
 
@@ -542,7 +542,7 @@ class Readiness(Health):
 
 
 class LeaderOut(Model):
-    """Which instance leads, as far as the asked instance knows."""
+    """Which instance leads, as far as the answering instance knows."""
 
     role: InstanceRole
     epoch: int = Field(description="Epoch of the lease; increases with every change of leader.")

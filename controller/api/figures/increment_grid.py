@@ -40,7 +40,7 @@ class Grid:
 
     Attributes:
         order: The leading stages, upstream first.
-        cursor: Gets the next page; `None` if there is none.
+        cursor: Cursor of the next page; `None` if there is none.
     """
 
     order: tuple[str, ...]

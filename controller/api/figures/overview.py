@@ -20,7 +20,7 @@ from cbp.clock import MACHINE
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_times
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
@@ -82,8 +82,8 @@ class Overview:
     """Collects the figures of dataflows.
 
     Attributes:
-        present: Knows what the stages wait for, and what fails beside them.
-        input_retention: How long inputs stay for sources whose dataflow does not say.
+        present: Returns why stages wait, and other failures.
+        input_retention: How long inputs are kept for sources without a declared retention.
     """
 
     controller: Controller
@@ -400,9 +400,9 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 
 
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return leader -> the stages that run together; empty if that cannot be found out.
+    """Return leader -> the stages that run together; empty if the dataflow does not compile.
 
-    That is so if the dataflow does not compile, for example. Raises `NotFoundError`.
+    Raises `NotFoundError`.
     """
     try:
         return controller.members(name)
@@ -501,13 +501,13 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
 
 
 def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
-    """Return why stages cannot follow a correction, although one of them promises to."""
+    """Return why stages cannot apply a correction, although one of them promises to."""
     if not any(
         node.any_order and source.name in node.wiring.values() for node in dataflow.stages.values()
     ):
         return ""
-    found = hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks)
-    return "; ".join(f"{one.reader} cannot follow: {one.why}" for one in found)
+    found = obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks)
+    return "; ".join(f"{one.reader} cannot apply corrections: {one.why}" for one in found)
 
 
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:

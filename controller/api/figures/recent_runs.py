@@ -18,7 +18,7 @@ An older row is as old as the last of these.
 
 
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
-    """Return the ended ones of the last runs, oldest first; the runs come newest first."""
+    """Return those of the last runs that ended, oldest first; `runs` has the newest first."""
     return [
         RecentRunOut.of(
             run, status=run.status.value, seconds=(run.finished_at - run.started_at).total_seconds()
@@ -31,7 +31,7 @@ def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
 def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -> list[FailingOut]:
     """Return each stage whose next run has failed or cannot begin, with its last error.
 
-    A stage that an operator paused is left out: nothing is tried.
+    A stage that an operator paused is left out, since it is not retried.
     """
     failing = []
     for stage in stages:
@@ -54,10 +54,10 @@ def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -
 
 
 def first_of_row(runs: Sequence[RunRecord]) -> tuple[RunRecord | None, RunRecord | None]:
-    """Return the last and the first of the failed attempts without a success between.
+    """Return the last and the first attempt of the newest unbroken series of failures.
 
     Args:
-        runs: The attempts of one epoch, newest first; one that goes on does not end the row.
+        runs: The attempts of one epoch, newest first; attempts under way are ignored.
     """
     ended = (run for run in runs if run.finished_at is not None)
     row = list(takewhile(lambda run: run.status is RunStatus.FAILED, ended))

@@ -1,4 +1,4 @@
-"""How many records were put aside: by increment, file, source and dataflow.
+"""How many records were rejected: by increment, file, source and dataflow.
 
 A file's increment has the number of its own (`rejected_rows` of its origin), from the moment it is
 accepted. A file of an increment of many, and one whose increment the store no longer has,
@@ -29,19 +29,19 @@ _OUTCOMES = ("accepted", "withdrawn")
 
 
 def rejected_of_increment(record: IncrementRecord) -> int:
-    """Return how many records of an increment's files were put aside; 0 for a stage's flow."""
+    """Return how many records of an increment's files were rejected; 0 for a stage's flow."""
     return _count_of(record.origin)
 
 
 def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[str, int]:
-    """Return how many records were put aside so far, by source; one without any is left out.
+    """Return how many records were rejected so far, by source; one without any is left out.
 
-    A source whose table cannot be read is left out too, and logged: `cbp doctor` names it.
+    A source whose table cannot be read is also left out, and logged; `cbp doctor` names it.
     """
     counts = {}
     for source in sources:
         path = f"{local_path(record.folder)}/{rejects_table(source)}"
-        if not os.path.lexists(path):  # none was put aside: a look instead of a search for its log
+        if not os.path.lexists(path):  # none was rejected: a look instead of a search for its log
             continue
         try:
             live = open_table(path, files_for(path)).snapshot.live.values()
@@ -58,7 +58,7 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
 def rejected_by_claim(
     record: DataflowRecord, claims: Sequence[ClaimRecord], store: Store
 ) -> dict[str, int]:
-    """Return how many records of files were put aside, by the claim's id; 0 is left out.
+    """Return how many records of files were rejected, by the claim's id; 0 is left out.
 
     Args:
         record: The dataflow of all claims.
@@ -78,7 +78,7 @@ def rejected_by_claim(
 def _in_files(
     record: DataflowRecord, key: tuple[str, int], origin: Mapping[str, object] | None
 ) -> Mapping[str, int]:
-    """Return how many records of an increment's files were put aside, by the claim's id."""
+    """Return how many records of an increment's files were rejected, by the claim's id."""
     (source, index), folder = key, local_path(record.folder)
     if origin is None:  # the store has forgotten it, so its table has it long since
         some = Path(folder, rejects_table(source), f"{index:020d}.parquet").exists()

@@ -32,7 +32,7 @@ _Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
-    """Collects the figures of runs; `present`: knows the phases of runs under way."""
+    """Collects the figures of runs; `present` returns the phases of runs under way."""
 
     controller: Controller
     store: Store

@@ -20,7 +20,7 @@ from controller.store.base import DataflowRecord, StageRecord, Store
 
 
 class FrameOut(Model):
-    """The frame of an input that may still grow."""
+    """The open frame of an input, which may still grow."""
 
     number: int
     framing_key: int | str

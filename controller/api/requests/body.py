@@ -36,8 +36,8 @@ async def receive_file(
 ) -> T:
     """Return the result of a function for an upload's body.
 
-    It is called in a thread of those for uploads: slow clients would otherwise block every route.
-    Raises what it raises, and what reading the body does (`BodyStream`).
+    The function is called in a thread for uploads, since slow clients would otherwise block
+    every route. Raises its errors, and those of reading the body (`BodyStream`).
     """
     stream = BodyStream(request)
 
@@ -49,15 +49,15 @@ async def receive_file(
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a whole body; raises `RequestError` if the client went away."""
+    """Return a whole body; raises `RequestError` if the client disconnects."""
     return b"".join([chunk async for chunk in _chunks(request)])
 
 
 class BodyStream(io.RawIOBase):
     """An upload's body as a binary stream, for one worker thread of the running event loop.
 
-    `read` raises what the bounds raise, and `RequestError` when the client goes away. After an
-    error the reader must keep nothing.
+    `read` raises the errors of the bounds, and `RequestError` if the client disconnects. After
+    an error the reader must discard everything.
     """
 
     def __init__(self, request: Request) -> None:
@@ -101,8 +101,8 @@ class Document:
 
     Attributes:
         values: JSON values.
-        duplicates: Paths of names that the text has twice.
-        text: What the mistakes' lines and columns count in.
+        duplicates: Paths of names that occur twice in the text.
+        text: The text in which lines and columns of mistakes are counted.
     """
 
     values: Mapping[str, Any]
@@ -121,7 +121,7 @@ async def read_document_body(request: Request) -> bytes:
 
 @contextmanager
 def parsed(body: bytes, content_type: str) -> Iterator[Document]:
-    """Read a document; mistakes that are raised meanwhile get their line and column.
+    """Read a document; mistakes raised in the block get their line and column.
 
     Raises `DataflowInvalidError`.
     """

@@ -38,7 +38,7 @@ class IdempotencyKeys:
         """Serve one request under its key; `None` does nothing.
 
         Raises:
-            IdempotencyKeyReusedError: If the key came with another body before.
+            IdempotencyKeyReusedError: If the key was used before with another body.
             IdempotencyKeyBusyError: If the first request is still being served.
         """
         if key is None:

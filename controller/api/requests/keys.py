@@ -53,7 +53,7 @@ def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Sche
 
 
 def second_key_of(dataflow: Dataflow, stage: str, state: str) -> Schema:
-    """Return the columns that name a record of a view or a kept state within its group."""
+    """Return the columns that identify a record of a view or a kept state within its group."""
     spec = dataflow.stages[stage].translator.state(state)
     return spec.schema.select(spec.second_key)
 

@@ -24,7 +24,7 @@ SLOW_SECONDS = 60.0
 
 
 class MetricSources:
-    """What metrics are made of; one for the application, as it remembers slow figures."""
+    """The sources of metrics; one for the application, since it remembers slow figures."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ Instant = Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_utc)]
 
 
 class RangeQuery(Model):
-    """What happened in a range of time."""
+    """A range of time."""
 
     since: Instant | None = Field(
         None, description="Only entries that began or arrived at this time or later."
@@ -97,7 +97,7 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
         prefix: Prefix of the parameter names, for messages.
 
     Raises:
-        RequestInvalidError: If a stage comes without an epoch.
+        RequestInvalidError: If a stage is given without an epoch.
     """
     if query.stage is not None and query.epoch is None:
         message = "a stage needs an epoch"

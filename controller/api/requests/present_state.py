@@ -39,7 +39,7 @@ class PresentState(Protocol):
 
 
 class OwnState:
-    """The state, asked of the parts of this process."""
+    """The present state, read from the parts of this process."""
 
     def __init__(self, controller: Controller, drop_folder: DropFolder) -> None:
         self._controller, self._drop_folder = controller, drop_folder
@@ -75,10 +75,10 @@ class OwnState:
 
 
 class Answers:
-    """Asks the service; equal questions of several threads at a time are asked once.
+    """Fetches state from the service; equal requests of several threads are sent once.
 
     Args:
-        ask: Asks for a part, and waits for the answer; called by one thread at a time.
+        ask: Fetches a part, and waits for the answer; called by one thread at a time.
     """
 
     def __init__(self, ask: Callable[[Part], bytes]) -> None:
@@ -99,7 +99,7 @@ class Answers:
 
 
 class ToldState:
-    """The state as the service returns it: each part once for a request, when it is needed."""
+    """The present state, fetched from the service: each part once per request, when needed."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers

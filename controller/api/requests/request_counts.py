@@ -38,7 +38,7 @@ class RequestCounts:
         """Return the counts, to be merged in another process, and reset them.
 
         Args:
-            counts: Returns by the status whether a request counts.
+            counts: Returns whether requests with a status count.
         """
         with self._lock:
             requests = [one for one in self._requests.items() if counts(int(one[0][2]))]
@@ -66,7 +66,7 @@ class RequestCounter:
     """ASGI middleware that counts; comes before every other.
 
     Args:
-        prefix: What the templates of all routes begin with, and labels leave out.
+        prefix: The common beginning of all route templates, which labels leave out.
     """
 
     def __init__(

@@ -59,13 +59,13 @@ class _Making:
 
 
 class SharedAnswers:
-    """Answers by a key of the caller, which names all that an answer depends on but the moment.
+    """Answers by a key of the caller, which names everything that an answer depends on except time.
 
-    Used by the loop of one server; several loops share what lasts, and nothing else.
+    Used by the loop of one server; several loops share only lasting answers.
 
     Args:
         stamp: Returns a stamp of this moment, as `Store.stamp`.
-        bytes_max: When more is kept, all of it goes.
+        bytes_max: When kept answers exceed this size, all are dropped.
     """
 
     def __init__(self, stamp: Callable[[], Hashable | None], *, bytes_max: int = BYTES_MAX) -> None:
@@ -81,7 +81,7 @@ class SharedAnswers:
 
         Args:
             key: See above.
-            make: Makes it; may be called for other requests with the same key, too.
+            make: Makes the answer; may be called for other requests with the same key, too.
             lasts: Whether an answer may last until the store changes.
 
         Raises:
@@ -165,8 +165,8 @@ class KeptSummary:
     """One summary.
 
     Attributes:
-        made_from: Everything that it was made from; only compared.
-        oldest_at: When the oldest increment arrived that waits; `None` if none waits.
+        made_from: All inputs of the summary; only compared.
+        oldest_at: Arrival of the oldest waiting increment; `None` if none waits.
     """
 
     made_from: object
@@ -175,20 +175,20 @@ class KeptSummary:
 
 
 class KeptSummaries:
-    """Kept by a key of the caller; safe to use from several threads."""
+    """Summaries by a key of the caller; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[Hashable, KeptSummary] = {}
 
     def find(self, key: Hashable, made_from: object) -> KeptSummary | None:
-        """Return the summary that was made from this, if it is kept."""
+        """Return the kept summary that was made from these inputs, if any."""
         with self._lock:
             kept = self._kept.get(key)
         return kept if kept is not None and kept.made_from == made_from else None
 
     def keep(self, key: Hashable, kept: KeptSummary) -> None:
-        """Keep a summary instead of the one before it; the oldest ones beyond a bound go."""
+        """Keep a summary instead of its predecessor; drop the oldest ones beyond a bound."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = kept

@@ -52,7 +52,7 @@ class ListCursors:
     settings: Settings = field(default_factory=Settings.model_construct, repr=False)
 
     def about(self, *parts: str) -> ListCursors:
-        """Return the cursors of the list that these parts of the query choose."""
+        """Return the cursors of a list that these query values select."""
         return replace(self, subject=(*self.subject, *parts))
 
     def of_list(self, action: str) -> ListCursors:
@@ -64,7 +64,7 @@ class ListCursors:
         return page_size(self.settings, query)
 
     def size_or_all(self, query: PageQuery) -> int | None:
-        """Return how many items a page of a short list may have; `None`: all, if none is asked."""
+        """Return how many items a page of a short list may have; `None` (all) without a limit."""
         return None if query.limit is None else page_size(self.settings, query)
 
     def seal(self, place: str | None) -> str | None:
@@ -141,13 +141,13 @@ def page_size(settings: Settings, query: PageQuery) -> int:
 def page_behind(
     items: Sequence[T], place_of: Callable[[T], str], *, place: str | None, size: int | None
 ) -> tuple[Sequence[T], str | None]:
-    """Return a page of a list that loses its last items only, and the place after the page.
+    """Return a page of a list that only ever loses its last items, and the place after it.
 
     Args:
         items: The whole list. Each item has a place of its own.
-        place: The place of the last item before the page; `None` for the first page. If the item
-            is lost, so is all that was after it: then the page is empty.
-        size: Maximum number of items; `None`: no limit.
+        place: The place of the last item before the page; `None` for the first page. If that
+            item was lost, so were all items after it, and the page is empty.
+        size: Maximum number of items; `None` means no limit.
     """
     if place is not None:
         before = next((n for n, one in enumerate(items) if place_of(one) == place), len(items))

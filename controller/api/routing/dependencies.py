@@ -63,7 +63,7 @@ class Parts:
 
     Attributes:
         standing: Returns the role of this instance; answers at once.
-        present: Returns the state at this moment that only the service's own process knows.
+        present: Returns the present state that only the service's own process knows.
     """
 
     controller: Controller
@@ -94,11 +94,11 @@ class Deliveries:
     folder: DropFolder
 
     def of(self, name: str) -> tuple[DataflowRecord, Dataflow]:
-        """Return a dataflow as the folder takes it."""
+        """Return a dataflow in the form that the drop folder needs."""
         return self.store.dataflow(name), self.controller.dataflow(name)
 
     def place(self, name: str, source: str) -> tuple[DataflowRecord, Dataflow, str]:
-        """Return the dataflow and the source of a file, as the folder takes them."""
+        """Return the dataflow and the source of a file in the form that the drop folder needs."""
         return *self.of(name), source
 
     def require(self, name: str, source: str) -> None:
@@ -184,7 +184,7 @@ UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: 
 
 @dataclass(frozen=True, slots=True)
 class GrantedRuns:
-    """Looks runs up for a request that names many, which may be of several dataflows."""
+    """Looks up runs for a request that names many, perhaps of several dataflows."""
 
     store: Store
     exchange: Exchange

@@ -94,7 +94,7 @@ def _collect(
 
 
 class IndexedRouter(APIRouter):
-    """A router that asks only the routes that can match; see the module header."""
+    """A router that tries only the routes that can match; see the module header."""
 
     _index: RouteIndex
 
@@ -136,10 +136,11 @@ _OF_STORE: set[Any] = set()
 
 
 def read_anywhere(endpoint: Endpoint) -> Endpoint:
-    """Mark a route whose answer is made of the store, the tables and registered code alone.
+    """Mark a route whose answer depends only on the store, the tables and registered code.
 
-    It depends on the path, the query, what the caller may touch and the moment; on no header. So
-    requests that ask for the same share answers (`controller.api.requests.shared_answers`).
+    It also depends on the path, the query, the dataflows that the caller may access, and the
+    time, but on no header. So equal requests share answers
+    (`controller.api.requests.shared_answers`).
     """
     _ANYWHERE.add(endpoint)
     return endpoint
@@ -153,8 +154,7 @@ def is_read_anywhere(endpoint: object) -> bool:
 def lasting(endpoint: Endpoint) -> Endpoint:
     """Mark a route whose answer stays the same until the store changes.
 
-    It is made of no table and shows no time that passes. A route that learns otherwise of one
-    answer says so (`Exchange.passing`).
+    It reads no table and shows no changing time. A route marks exceptions with `Exchange.passing`.
     """
     _LASTING.add(endpoint)
     return endpoint
@@ -166,10 +166,10 @@ def is_lasting(endpoint: object) -> bool:
 
 
 def of_store(endpoint: Endpoint) -> Endpoint:
-    """Mark a route whose answer is made of the store and memory, and of no table.
+    """Mark a route whose answer is made from the store and memory, and from no table.
 
-    Such answers have threads of their own (`controller.api.routing.short_path`): many clients share
-    each of them, so they must not wait behind look-ups. Routes that last are such routes.
+    Separate threads make such answers (`controller.api.routing.short_path`): many clients share
+    each of them, so they must not wait for look-ups. Lasting routes are such routes, too.
     """
     _OF_STORE.add(endpoint)
     return endpoint
@@ -181,13 +181,13 @@ def is_of_store(endpoint: object) -> bool:
 
 
 class ReadRoutes:
-    """Knows which paths a process that only reads serves."""
+    """Finds out whether a read-only process can serve a path."""
 
     def __init__(self, routes: Iterable[BaseRoute]) -> None:
         self._index = RouteIndex(routes)
 
     def serve(self, path: str) -> bool:
-        """Return whether a GET of this path meets a marked route."""
+        """Return whether a GET of this path matches a marked route."""
         scope = {"type": "http", "path": path, "method": "GET"}
         for route in self._index.candidates(path):
             if route.matches(scope)[0] is Match.FULL:

@@ -47,8 +47,8 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def router(tag: str, prefix: str = PREFIX) -> APIRouter:
     """Return a router whose routes declare their scopes; see `controller.api.routing.scopes`.
 
-    Its routes have their whole path, so that the application holds them in one list. FastAPI would
-    look at each route of a router that is included twice for each request.
+    Its routes have their whole path, so that the application holds them in one list. In an
+    included router, FastAPI would examine each route twice for each request.
     """
     return APIRouter(
         prefix=prefix,

@@ -38,11 +38,11 @@ class Need:
 
     Attributes:
         scope: The scope that a caller needs; `None` if the route is public.
-        changes: Whether the route can change something; else it is not audited. By default every
-            method but GET does.
-        any_dataflow: Whether tokens that are limited to dataflows may use it though its path names
-            none. Such a route is about no dataflow, or it asks `require_granted` once it knows of
-            which dataflow a record is, or it leaves out what is about others.
+        changes: Whether the route can change something; otherwise it is not audited. By default
+            every method but GET does.
+        any_dataflow: Whether tokens that are limited to dataflows may use it although its path
+            names none. Such a route concerns no dataflow, or calls `require_granted` once it
+            knows the dataflow of a record, or leaves out records of other dataflows.
     """
 
     scope: Scope | None
@@ -88,7 +88,7 @@ def need_of(endpoint: Any) -> Need:
 def require_granted(exchange: Exchange, dataflow: str) -> None:
     """Refuse a caller whose token is limited to dataflows other than a record's.
 
-    Also notes the dataflow for the audit log, since the path does not say it.
+    Also notes the dataflow for the audit log, since the path does not name it.
     Raises `DataflowNotGrantedError`.
     """
     exchange.dataflow = dataflow
@@ -96,7 +96,7 @@ def require_granted(exchange: Exchange, dataflow: str) -> None:
 
 
 def require_touchable(exchange: Exchange, dataflow: str | None) -> None:
-    """Refuse a caller whose token is limited to other dataflows; `None`: to any.
+    """Refuse a caller whose token is limited to other dataflows; for `None`, to any.
 
     Raises `DataflowNotGrantedError`.
     """

@@ -47,7 +47,7 @@ class Shortened:
 
     Attributes:
         dependant: The endpoint with the dependencies and parameters that FastAPI solves.
-        direct: Name of the endpoint's parameter, if any, and what returns its value.
+        direct: Name of the endpoint's parameter, if any, and the function that returns its value.
     """
 
     dependant: Dependant
@@ -154,7 +154,7 @@ def _called(route: APIRoute, dependant: Dependant) -> Callable[..., Any]:
 
 
 def store_threads() -> CapacityLimiter:
-    """Return the limit of threads that make answers of the store alone, in this event loop."""
+    """Return the limit of threads for answers from the store alone, in this event loop."""
     try:
         return _STORE_THREADS.get()
     except LookupError:

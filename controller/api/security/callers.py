@@ -25,7 +25,7 @@ from controller.api.answers.request_errors import OriginRefusedError, RequestUnm
 
 
 def cookie_name(scope: AsgiScope) -> str:
-    """Return the name of the cookie at the address that a request dialled."""
+    """Return the name of the cookie for the address of a request."""
     host = Headers(scope=scope).get("host", "")
     _, colon, port = host.rpartition(":")
     if not colon or not port.isdecimal():
@@ -46,7 +46,7 @@ def set_cookie(
 
     Args:
         life: Seconds until the browser forgets it.
-        secure: Send it by TLS only, even if this request came without.
+        secure: Send the cookie by TLS only, even if this request did not use TLS.
     """
     response.set_cookie(
         cookie_name(scope),
@@ -60,7 +60,7 @@ def set_cookie(
 
 
 def clear_cookie(response: Response, scope: AsgiScope) -> None:
-    """Let the browser forget the cookie."""
+    """Make the browser forget the cookie."""
     response.delete_cookie(cookie_name(scope), path="/", httponly=True, samesite="strict")
 
 
@@ -74,11 +74,11 @@ async def identify(
     """Return the caller of a request.
 
     Args:
-        note_use: Whether the request is a use of the credential, and not only a question.
+        note_use: Whether to record the request as a use of the credential.
 
     Raises:
         UnauthenticatedError: If it has no valid credential.
-        RequestUnmarkedError, OriginRefusedError: If it has a cookie, and may be forged.
+        RequestUnmarkedError, OriginRefusedError: If it has a cookie and may be forged.
     """
     headers = Headers(scope=scope)
     if (given := headers.get("authorization")) is not None:
@@ -99,10 +99,10 @@ async def identify(
 
 
 async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bool:
-    """Return whether the credential of a request that is being answered has not ended since.
+    """Return whether the credential of a request that is being answered is still valid.
 
-    This is not a use of a session, which would never be idle otherwise. While the store does not
-    answer, a credential counts as valid: nothing can be said about it.
+    This does not count as a use of a session; otherwise the session would never be idle. While
+    the store does not answer, a credential counts as valid.
     """
     try:
         await identify(scope, authentication, note_use=False)
@@ -114,10 +114,10 @@ async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bo
 
 
 def require_own_page(scope: AsgiScope) -> None:
-    """Refuse a request that a page other than ours may have made a browser send.
+    """Refuse a request that a foreign page may have made a browser send.
 
     Raises:
-        OriginRefusedError: If the browser says that another page asks.
+        OriginRefusedError: If the browser reports that another page sends it.
         RequestUnmarkedError: If the request changes something, and lacks the header.
     """
     headers = Headers(scope=scope)

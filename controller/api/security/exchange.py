@@ -21,8 +21,8 @@ class Exchange:
         caller: `None` if it was not recognised, or the route is public.
         action: The operationId; `""` if no route matches.
         changes: Whether the request changes something, if it succeeds.
-        dataflow, target, reason: What it is about, where the path does not say it.
-        passing: Whether the answer shows what passes by itself, so that it is not kept.
+        dataflow, target, reason: The subject of the request, where the path does not name it.
+        passing: Whether the answer changes with time, so that it is not kept.
     """
 
     id: str
@@ -35,11 +35,11 @@ class Exchange:
     passing: bool = False
 
     def put(self, scope: AsgiScope) -> None:
-        """Keep it with the request."""
+        """Attach this to the request."""
         scope[_KEY] = self
 
 
 def exchange_of(scope: Any) -> Exchange:
-    """Return the facts about a request; there are none before the guard has seen it."""
+    """Return the facts about a request; they exist once the guard has seen it."""
     exchange: Exchange = scope[_KEY]
     return exchange

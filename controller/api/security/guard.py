@@ -165,8 +165,8 @@ class Guard:
 
     Args:
         bounds: Bounds of bodies; a body is read only after the checks above.
-        tls: Whether this service ends TLS itself: then it serves nothing over plain HTTP, and
-            makes browsers use HTTPS only.
+        tls: Whether this service terminates TLS itself: it then serves nothing over plain HTTP,
+            and makes browsers use only HTTPS.
         rates: How many requests a caller may send; `None` means any number.
     """
 

@@ -27,7 +27,9 @@ _CODE = "column_unknown"
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        "--only", metavar="COLUMN", help="Add only this column; files with others stay refused."
+        "--only",
+        metavar="COLUMN",
+        help="Add only this column; files with other new columns stay refused.",
     ),
 ]
 
@@ -109,14 +111,14 @@ def _new(claim: Mapping[str, Any]) -> list[str]:
 def proposed_columns(
     reasons: Sequence[Mapping[str, Any]],
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the columns that refused files suggest, and those on whose type they disagree.
+    """Return the columns that refused files suggest, and the columns with disputed types.
 
     Args:
         reasons: Why each of the files was refused, oldest first.
 
     Returns:
-        Maps each column to its declaration, such as `device STRING`, in the order in which files
-        brought them; and each disputed column to the types.
+        Each column with its declaration, such as `device STRING`, in the order of the files;
+        and each disputed column with its types.
     """
     types: dict[str, dict[str, str]] = {}
     for reason in reasons:

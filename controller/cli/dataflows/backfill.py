@@ -41,8 +41,8 @@ def backfill_command(
 ) -> None:
     """Rebuild the state of stages from all retained input, and continue from there.
 
-    A rebuilt stage writes its output again, and its readers get this output in addition to what
-    they already have. So name each reader, too: as a further STAGE to rebuild it as well, or with
+    A rebuilt stage writes its output again, and its readers read this output in addition to the
+    earlier one. So name each reader, too: as a further STAGE to rebuild it as well, or with
     --keep to keep its state. The command is refused if some of the input was removed.
     """
     with session(context).client() as client:

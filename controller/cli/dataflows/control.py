@@ -79,7 +79,7 @@ def resume_command(
     stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Let a dataflow with all its stages, or one stage, run again; reset failure counts."""
+    """Resume a dataflow with all its stages, or one stage; failure counts are reset."""
     done(context, json_, f"{_named(dataflow, stage)} runs", lambda c: c.resume(dataflow, stage))
 
 

@@ -29,8 +29,8 @@ class Message:
     """One message of a stream.
 
     Attributes:
-        id: The last id that the stream gave; `""` if there is none yet.
-        data: `None` if the message only moved the id on.
+        id: The last id of the stream; `""` if there is none yet.
+        data: `None` if the message only changed the id.
     """
 
     event: str
@@ -63,10 +63,11 @@ def follow_events(
     dataflow: str | None = None,
     wait: Callable[[float], object] = MACHINE.wait,
 ) -> Generator[Message, None, None]:
-    """Yield `changed` and `reset` forever; comes again with the last id whenever a stream ends.
+    """Yield `changed` and `reset` forever; reconnects with the last id whenever a stream ends.
 
     Raises:
-        ServiceUnreachableError: If the service cannot be reached at first; later it is waited for.
+        ServiceUnreachableError: If the service cannot be reached at first; later it waits for
+            the service.
         ServiceProblemError: If it refuses.
     """
     began = False

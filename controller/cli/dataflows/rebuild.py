@@ -139,8 +139,8 @@ def _print_differences(job: RebuildJob) -> None:
     print_table(columns, rows, empty="no tables")
     if not job.exact:
         text = (
-            "the dataflow did not become idle: some differences are input that only one side has "
-            "read"
+            "the dataflow did not become idle: some differences come from input that only one "
+            "side has read"
         )
         print_text(text, "yellow")
 

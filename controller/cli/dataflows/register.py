@@ -133,7 +133,7 @@ def register_command(
 
 
 def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
-    """Return a line that says how records come to a source, as REST describes it."""
+    """Return a line that says how records arrive at a source, given its REST description."""
     if source["format"] == "delta":
         return f"source {source['name']} follows the Delta table {source['options']['table']}"
     if source["location"]:
@@ -142,7 +142,7 @@ def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
 
 
 def uncorrectable_line(source: Mapping[str, Any]) -> str:
-    """Return a line that says why files of a source cannot be corrected, as REST describes it."""
+    """Return a line that says why files of a source cannot be corrected."""
     why = source["uncorrectable"]
     return f"no file of {source['name']} can be replaced or taken back: {why}"
 

@@ -243,7 +243,7 @@ def _print_plan(plan: dict[str, Any]) -> None:
         where = f"{one['stage']}.{one['state']}"
         what = f"the correction of {format_count(one['keys'], 'key')} of {where}"
         if not one["state"]:
-            what = f"that {one['stage']} got back {format_count(one['keys'], 'record')}"
+            what = f"the return of {format_count(one['keys'], 'record')} to {one['stage']}"
         print_text(f"undoes {what} at {clock(one['at'])}: {one['reason']}", "yellow")
 
 
@@ -282,8 +282,8 @@ def _print_queued_before(plan: dict[str, Any]) -> None:
     for source, count in plan.get("queued_before", {}).items():
         print_text(
             f"{format_count(count, 'increment')} of {source} had arrived before position "
-            f"{plan['rollback']['position']}, but had not been read: they are applied again "
-            "(leave files out with --without)",
+            f"{plan['rollback']['position']}, but had not been read; these will be applied again "
+            "(to leave files out: --without)",
             "yellow",
         )
 
@@ -294,8 +294,9 @@ def _print_comes_back(plan: dict[str, Any]) -> None:
         count = format_count(len(indexes), "increment")
         names = listed([f"{source}/{index}" for index in indexes])
         print_text(
-            f"{count} of {source} that an earlier roll-back left out or dropped: applied again, "
-            f"since this one goes to before it: {names} (leave files out with --without)",
+            f"{count} of {source}, left out or dropped by an earlier roll-back, will be applied "
+            f"again, since this roll-back goes back further: {names} (to leave files out: "
+            "--without)",
             "yellow",
         )
 

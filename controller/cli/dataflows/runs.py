@@ -111,7 +111,7 @@ def cancel_command(context: typer.Context, runs: RunIds, json_: AsJson = False) 
 
 
 def print_report(items: Sequence[BulkItem], *, done: str, as_json: bool) -> None:
-    """Print what became of each run of a request for many; end with 1 if any was refused."""
+    """Print the result for each run of a request for many; exit with 1 if any was refused."""
     if as_json:
         print_json({"items": [item.answer for item in items]})
     else:

@@ -252,7 +252,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     if summary["problem"] and not shown:
         print_text(summary["problem"], "red")
     outputs = [
-        (flow, "for good" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
+        (flow, "forever" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
         for stage in answer["stages"]
         for flow, keep in stage["keep"].items()
     ]
@@ -344,7 +344,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
 
 
 def _kept_from(reach: dict[str, Any]) -> str:
-    """Return from where on a source's input is kept: how far back corrections and rebuilds go."""
+    """Return where a source's kept input begins; corrections and rebuilds go back so far."""
     return "the start" if reach["complete"] else f"increment {reach['first']:,}"
 
 

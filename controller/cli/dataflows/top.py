@@ -72,10 +72,10 @@ def refresh(
     every: float,
     size: Callable[[], tuple[int, int]],
 ) -> None:
-    """Look and show again and again, until a key that stops is pressed.
+    """Show the activity again and again, until a key that stops is pressed.
 
     Args:
-        look: Returns the activity; its errors are shown, and it is asked again.
+        look: Returns the activity; its errors are shown, and it is called again.
         wait_for_key: Waits for this many seconds; returns the pressed key, or `""`.
         every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.

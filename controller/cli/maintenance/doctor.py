@@ -48,7 +48,7 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The finding of one check; `remedy`: what to do; empty if all is well."""
+    """The finding of one check; `remedy` says what to do, and is empty if all is well."""
 
     name: str
     status: Status
@@ -250,10 +250,10 @@ def _folders(settings: Settings) -> list[tuple[str, str]]:
 def _readers(settings: Settings) -> Iterable[Check]:
     """Warn if a reader of the tables is known to find none of their files."""
     if "://" not in settings.tables and needs_encoding(settings.tables):
-        text = f"Polars reads no table with a _bucket below {settings.tables!r}"
+        text = f"Polars cannot read tables with a _bucket column below {settings.tables!r}"
         remedy = (
-            "choose a path without spaces and special characters (CBP_TABLES), or read with what "
-            "`cbp snapshot DATAFLOW --for polars` prints"
+            "choose a path without spaces and special characters (CBP_TABLES), or use the code "
+            "that `cbp snapshot DATAFLOW --for polars` prints"
         )
         yield Check("readers", "warn", text, remedy)
 

@@ -27,7 +27,7 @@ Reach = Annotated[
     bool,
     typer.Option(
         "--reach",
-        help="Remove nothing; show how far back a replace, a rebuild, a roll-back can go.",
+        help="Remove nothing; show how far back you can replace files, rebuild or roll back.",
     ),
 ]
 
@@ -111,7 +111,7 @@ def _print_compactions(answers: list[dict[str, Any]]) -> None:
 
 
 def disk_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Show how many files and bytes each table takes, all its readable versions included."""
+    """Show how many files and bytes each table takes, including all its readable versions."""
     answer = fetch(context, json_, "dataflows", dataflow, "disk")
     columns: dict[str, Cell] = {"place": "place", "files": "files", "size": (bytes_text, "bytes")}
     print_items(answer["items"], columns, empty="nothing is on disk")

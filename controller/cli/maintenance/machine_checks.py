@@ -85,7 +85,7 @@ def delta_archives(spark_conf: Mapping[str, str]) -> list[Path]:
 
 
 def check_folder(folder: str) -> str:
-    """Try in a folder what the service does there: write, sync, link, rename, remove."""
+    """Try the operations of the service in a folder: write, sync, link, rename, remove."""
     place = Path(folder)
     made = not place.exists()
     existing = place
@@ -123,7 +123,7 @@ def needs_encoding(path: str) -> bool:
 
 
 def check_port_free(settings: Settings, transport: httpx.BaseTransport | None = None) -> str:
-    """Return that the port is free, or that the service itself answers there."""
+    """Return a text: the port is free, or the service itself answers there."""
     try:
         check_port(settings.host, settings.port)
     except PortTakenError as error:

@@ -68,7 +68,8 @@ def recover_command(
     """Show work that a crash or a lost database left unfinished; --rebuild restores it.
 
     A service recovers by itself when it starts. Stop it before you use --rebuild. Deleted
-    dataflows whose tables stayed are restored too, unless you name the dataflows to restore.
+    dataflows whose tables were kept are restored, too, unless you name the dataflows to
+    restore.
     """
     settings = session(context).settings
     if dry_run or not rebuild:
@@ -243,7 +244,7 @@ def _note(note: dict[str, Any]) -> str:
 
 
 def _of_dataflow(one: dict[str, Any]) -> str:
-    parts = [f"redid {r['stage']} {r['first']} to {r['last']}" for r in one["redone"]]
+    parts = [f"finished epochs {r['first']} to {r['last']} of {r['stage']}" for r in one["redone"]]
     if one["interrupted"]:
         parts.append(f"{', '.join(one['interrupted'])} run again")
     if one["position"] is not None:

@@ -77,7 +77,7 @@ def describe_installation(
     """Return a CycloneDX document.
 
     Args:
-        installed: The distributions; of two of a name the first counts, as for Python itself.
+        installed: The distributions; of two with one name the first counts, as for Python itself.
         parts: Components of other kinds: Java's archives, packages of the page.
     """
     chosen: dict[str, Distribution] = {}
@@ -144,7 +144,7 @@ _POM = re.compile(r"META-INF/maven/(?P<group>[^/]+)/(?P<name>[^/]+)/pom\.propert
 
 
 def spark_archives() -> list[Path]:
-    """Return the archives that the package `pyspark` brings; none if it is not installed."""
+    """Return the archives in the package `pyspark`; none if it is not installed."""
     found = importlib.util.find_spec("pyspark")
     folders = found.submodule_search_locations if found else None
     return sorted(path for folder in folders or () for path in Path(folder).glob("jars/*.jar"))

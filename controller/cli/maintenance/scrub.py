@@ -36,7 +36,7 @@ Rate = Annotated[
 
 @dataclass(slots=True)
 class ScrubTotals:
-    """How much was read, and which files are damaged; `whole`: whether everything was read."""
+    """The amount that was read, and the damaged files; `whole` says whether everything was read."""
 
     files: int = 0
     bytes: int = 0
@@ -108,7 +108,7 @@ def look(
     """Yield the result for every file of some dataflows, or of all.
 
     Args:
-        settings: Have the folder of the tables.
+        settings: Settings with the folder of the tables.
         names: Names of dataflows; empty means all.
         going_on: Called before each result is yielded; if it returns false, that result is
             dropped and the reading ends.

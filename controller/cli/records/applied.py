@@ -38,8 +38,8 @@ class Applied:
         """Wait until each file is accepted or refused; return the claims in the files' order.
 
         Args:
-            items: As `cbp drop` has them: an upload has the `id` of its claim, a file in the
-                drop folder has its name in `path`.
+            items: Files as in `cbp drop`: an upload has the `id` of its claim, and a file in
+                the drop folder has its name in `path`.
         """
         with progress(self._session.clock, hidden=hidden) as report:
             while (claims := _matched(items, settled := self._settled())) is None:
@@ -48,7 +48,7 @@ class Applied:
         return claims
 
     def wait_for_stages(self, *, hidden: bool) -> None:
-        """Wait until all stages have applied what was accepted. Raises `StagesStoppedError`."""
+        """Wait until all stages have applied the accepted files. Raises `StagesStoppedError`."""
         with progress(self._session.clock, hidden=hidden) as report:
             wait_for_stages(
                 self._session,
@@ -87,9 +87,9 @@ class Applied:
 
 @contextmanager
 def progress(clock: Clock, *, hidden: bool) -> Iterator[Callable[[str], None]]:
-    """Give what shows how far a wait is: one line that changes, with the seconds so far.
+    """Yield a function that shows the progress of a wait, in one line with the seconds so far.
 
-    Where stderr is no terminal, a line is printed every `LINE_SECONDS`.
+    If stderr is not a terminal, a line is printed every `LINE_SECONDS`.
     """
     console, began = Console(stderr=True, quiet=hidden), clock.seconds()
     if console.is_terminal:
@@ -147,7 +147,7 @@ WaitForStages = Annotated[
 
 
 def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
-    """Return once no stage of a dataflow has anything left to do, and show how far it is.
+    """Wait until no stage of a dataflow has work left, and show the progress.
 
     Raises `StagesStoppedError`.
     """
@@ -158,7 +158,7 @@ def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
 def wait_for_stages(
     given: Session, dataflow: str, report: Callable[[str], object] = lambda words: None
 ) -> None:
-    """Return once no stage of a dataflow has anything left to do.
+    """Wait until no stage of a dataflow has work left.
 
     Args:
         report: Called now and then with the remaining work, in words.

@@ -146,7 +146,7 @@ def _became(item: Mapping[str, Any], source: str) -> str:
 
 
 def _put_aside(item: Mapping[str, Any], source: str) -> str:
-    """Return in words how many records of a file were put aside, and what lists them."""
+    """Return the number of rejected records of a file, and how to list them, in words."""
     if not item.get("rejected"):
         return ""
     count = format_count(item["rejected"], "record")
@@ -292,12 +292,14 @@ FileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file 
 NewFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The file that takes its place.")
 ]
-WaitAll = Annotated[bool, typer.Option("--wait", help="Return once all stages have followed.")]
+WaitAll = Annotated[
+    bool, typer.Option("--wait", help="Return once all stages have applied the correction.")
+]
 ThenRebuild = Annotated[
     bool,
     typer.Option(
         "--then-rebuild",
-        help="Accept the file although some stages cannot follow; then rebuild all tables beside "
+        help="Accept the file although some stages cannot apply it; then rebuild all tables beside "
         "the present ones, and swap them in.",
     ),
 ]
@@ -317,8 +319,8 @@ def replace_command(
 ) -> None:
     """Replace a file of a source: apply only the differences between both files.
 
-    Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
-    and its tables stay as they are, until the swap.
+    Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
+    such a stage stops, and its tables stay unchanged, until the swap.
     """
     _correct(
         context,
@@ -345,8 +347,8 @@ def retract_command(
 ) -> None:
     """Take back all records of a file of a source.
 
-    Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
-    and its tables stay as they are, until the swap.
+    Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
+    such a stage stops, and its tables stay unchanged, until the swap.
     """
     _correct(
         context,
@@ -444,7 +446,7 @@ def _would_change(shown: Replaced) -> str:
         for stage, count in sorted(shown.groups.items())
     ]
     records = (
-        f"{format_count(shown.records_came, 'record')} would come, "
+        f"{format_count(shown.records_came, 'record')} would be added, "
         f"{format_count(shown.records_gone, 'record')} would be taken back"
     )
     return f"{records}; {', '.join(groups) or 'no group'} would be recomputed"

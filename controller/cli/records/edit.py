@@ -75,7 +75,7 @@ def edit_command(
 ) -> None:
     """Correct records of a state.
 
-    A correction is an epoch of its own. When this command returns, the epoch is published.
+    A correction is a separate epoch, which is published when this command returns.
     """
     with session(context).connect() as service:
         client = Client.over(service)

@@ -7,7 +7,7 @@ cbp quarantine readmit clicks urls --all --code column_unknown --reason "declare
 cbp quarantine add-columns clicks urls
 cbp quarantine discard clicks urls 01970e... --reason "a test"
 
-The command `cbp rejects`: records that were put aside while their file was taken in.
+The command `cbp rejects`: rejected records of files whose other records were taken in.
 
 cbp rejects clicks urls
 cbp rejects clicks urls --text >mended.jsonl
@@ -190,11 +190,11 @@ def readmit_command(
 def readmit_many(
     decision: Decision, claims: Sequence[str], applied: Applied | None, *, as_json: bool
 ) -> None:
-    """Admit files one by one, wait until they are applied, and print what became of each.
+    """Admit files one by one, wait until they are applied, and print the result for each.
 
     Args:
         claims: Ids of the files, oldest first.
-        applied: Waits for them; `None`: do not wait.
+        applied: Waits for them; `None` means not to wait.
 
     Raises `FilesRefusedError`.
     """
@@ -256,12 +256,12 @@ def restore_command(
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of files of a source: `readmit`, `discard` or `restore`.
+    """A decision about files of a source: `readmit`, `discard` or `restore`.
 
     Attributes:
         at: Names of the dataflow and the source.
-        reason: `None` if a decision is taken back.
-        mended: The mended file; `None`: a file is admitted as it is.
+        reason: `None` if a decision is undone.
+        mended: The corrected file; `None` admits a file unchanged.
     """
 
     context: typer.Context
@@ -271,7 +271,7 @@ class Decision:
     mended: Path | None = None
 
     def take(self, claim: str) -> dict[str, Any]:
-        """Decide on a file; return the answer. Raises what the service refuses."""
+        """Send the decision about a file; return the answer. Raises the refusals of the service."""
         by = None if self.reason is None else getpass.getuser()
         with session(self.context).client() as client:
             decided = client.decide(
@@ -296,7 +296,7 @@ def _waiting(decision: Decision, code: str | None) -> list[str]:
 def waiting_claims(
     context: typer.Context, dataflow: str, source: str, code: str | None
 ) -> list[dict[str, Any]]:
-    """Return all files that wait for a decision, oldest first; with a code, only those of it."""
+    """Return all files that wait for a decision, oldest first; with a code, only its files."""
     query = {"source": source, "status": "quarantined", "code": code, "limit": 100}
     claims = list[dict[str, Any]]()
     with session(context).connect() as service:
@@ -396,7 +396,7 @@ def rejects_command(
         return
     names = ("increment", "file", "line", "code", "message")
     columns: dict[str, Cell] = {name: (lambda value: one_line(str(value)), name) for name in names}
-    print_page(answer, columns, empty="nothing was put aside")
+    print_page(answer, columns, empty="no record was rejected")
 
 
 def _print_texts(

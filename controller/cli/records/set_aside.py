@@ -46,7 +46,7 @@ _LIMIT = 20
 
 
 def print_set_aside(summary: Mapping[str, Any]) -> None:
-    """Print how many records each stage of a dataflow has set aside, and what lists them."""
+    """Print how many records each stage of a dataflow has set aside, and how to list them."""
     name = summary["name"]
     for stage, records in summary["set_aside"].items():
         what = format_count(records, "record is", "records are")
@@ -88,7 +88,7 @@ def give_back_command(
 ) -> None:
     """Give back the records that a stage has set aside, in order, once its code is fixed.
 
-    The records are applied in one epoch of their own. Records that fail again stay set aside, and
+    The records are applied in one separate epoch. Records that fail again stay set aside, and
     the command then ends with exit status 1.
     """
     require_reason(reason, dry_run)

@@ -56,7 +56,7 @@ def show_command(
         ("publishes", f"{answer['flow']} to {answer['to']} {answer['target']}"),
         ("state", answer["state"]),
         ("published", f"{answer['increments']} increments, {answer['records']} records"),
-        ("refused and let go", f"{answer['dead']} deliveries"),
+        ("refused and skipped", f"{answer['dead']} deliveries"),
         ("next increment", answer["next"]),
         ("waiting", f"{answer['waiting']} increments"),
         ("last published", answer["published_at"] or "never"),

@@ -18,7 +18,7 @@ ClaimStatus = Annotated[
     typer.Option(help="Only files with this status, such as `quarantined` or `accepted`."),
 ]
 Increment = Annotated[
-    int | None, typer.Option(min=0, help="Only the files that this increment holds.")
+    int | None, typer.Option(min=0, help="Only the files of this increment.")
 ]
 
 Code = Annotated[
@@ -126,7 +126,7 @@ def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str
     """Return a claim's reason in words.
 
     Args:
-        reason: As REST gives it; claims of earlier releases have no `lines`.
+        reason: The reason in the REST answer; claims of earlier releases have no `lines`.
         whole: Describe each wrong line; otherwise only list some line numbers.
     """
     if not reason:
@@ -152,7 +152,7 @@ def _column(line: Mapping[str, Any]) -> str:
 
 
 def _same(same: dict[str, Any] | None) -> str:
-    """Return in words which earlier file this one equals."""
+    """Return the earlier file that this one equals, in words."""
     if not same:
         return ""
     at = "" if same.get("index") is None else f" (increment {same['index']})"

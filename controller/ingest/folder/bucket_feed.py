@@ -78,12 +78,12 @@ class Receive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """How buckets are reached.
+    """Access to buckets.
 
     Attributes:
-        make_store: Makes what reads buckets; called when the first source needs it.
+        make_store: Makes the reader of buckets; called when the first source needs it.
         seconds: Time between two listings of a location.
-        executor: Fetches small objects ahead, a thread for each; `None`: none is fetched ahead.
+        executor: Fetches small objects ahead, each in a thread; `None` fetches none ahead.
     """
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
@@ -99,10 +99,10 @@ class BucketFeed:
 
     Args:
         drop_root: Holds the drop folders of the sources.
-        on_claim: Called with the dataflow after objects were fetched: they wait to be read.
+        on_claim: Called with the dataflow after objects were fetched, which then wait to be read.
 
     Attributes:
-        troubles: Sources whose location gives nothing for now, by their folder.
+        troubles: Sources whose location cannot be read now, by their folder.
     """
 
     def __init__(
@@ -152,11 +152,11 @@ class BucketFeed:
         A failure is recorded, and does not affect other sources.
 
         Args:
-            source: One of those that `due` returned.
+            source: One of the sources that `due` returned.
             stopping: Called often; returns whether to stop.
 
         Raises:
-            LogConflictError: Another controller takes in files: this one must stop.
+            LogConflictError: Another controller takes in files, so this one must stop.
             IntakeStoppedError: `stopping` returned true; the next call continues.
             NotFoundError: The dataflow was deleted meanwhile.
         """
@@ -253,7 +253,7 @@ class BucketFeed:
         return listing
 
     def refuse(self, place: SourcePlace, name: str, one: StoredObject, key: str) -> None:
-        """Record, once, that an object is too large; a store that was lost gets it again."""
+        """Record, once, that an object is too large; after a loss of the store, record it again."""
         if (place.root, key) in self._too_large:
             return
         if self.store.keyed_claim(place.dataflow, place.name, key) is None:

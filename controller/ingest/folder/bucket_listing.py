@@ -60,7 +60,7 @@ class AllowedLocations:
     """Prefixes below which documents may name locations; none by default.
 
     Attributes:
-        prefixes: As `BucketPrefix.parse` reads them.
+        prefixes: Prefixes, as returned by `BucketPrefix.parse`.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def is_folder_mark(one: StoredObject) -> bool:
 
 
 def file_name(name: str) -> str:
-    """Return the name of an object's file; names that differ give names that differ."""
+    """Return the file name of an object; different objects get different names."""
     shown = evidence(name)
     if name_fits_copy(shown):
         return shown
@@ -130,10 +130,10 @@ class _Record:
 
 @dataclass(slots=True)
 class ObjectIndex:
-    """The index of one source at one location, as it was read; `load` reads it.
+    """The index of one source at one location, as read by `load`.
 
     Attributes:
-        numbers: The numbers of its records that count, ascending.
+        numbers: The numbers of its valid records, ascending.
     """
 
     folder: str
@@ -148,8 +148,8 @@ class ObjectIndex:
         """Read the index of a source, by the folder of its increments.
 
         Raises:
-            FileDamagedError: A record is not what was written.
-            FileLostError: A record between others is gone.
+            FileDamagedError: A record is damaged.
+            FileLostError: A record between others is missing.
         """
         made = cls(f"{increments}/_objects", location, files)
         numbers = sorted(record_numbers(files.list_names(made.folder)))
@@ -170,7 +170,7 @@ class ObjectIndex:
         return len(self._seen)
 
     def has(self, name: str, one: StoredObject) -> bool:
-        """Return whether an object was claimed as a listing shows it; `name` as in `put`."""
+        """Return whether an object was claimed in its listed version; `name` as in `put`."""
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
@@ -184,14 +184,14 @@ class ObjectIndex:
         self._seen.update((name, (etag, size)) for name, etag, size in objects)
 
     def is_worn(self, there: int, limits: FetchLimits) -> bool:
-        """Return whether `renew` is worth it; `there`: how many of its objects were listed."""
+        """Return whether `renew` is worthwhile; `there` is the number of its listed objects."""
         gone = len(self._seen) - there
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
         """Replace all records by one, with the objects that still exist.
 
-        May be interrupted anywhere: records before one that is whole are read no more.
+        May be interrupted anywhere: records before a complete one are no longer read.
 
         Raises:
             LogConflictError: As for `put`.
@@ -215,7 +215,7 @@ class ObjectIndex:
     def _require_all(self, records: Mapping[int, _Record]) -> None:
         for number in self.numbers:
             if not records[number].whole and number - 1 not in records:
-                raise FileLostError(self._path(number - 1), f"record {number} is there")
+                raise FileLostError(self._path(number - 1), f"record {number} exists")
 
     def _path(self, number: int) -> str:
         return f"{self.folder}/{number:020d}.json"
@@ -227,9 +227,9 @@ class BucketListing:
 
     Attributes:
         new: The objects to be claimed, by key, each with its key relative to the location.
-        known: Names of the objects that the index has as they are.
+        known: Names of the objects that the index has in their present version.
         complete: Whether the whole location was listed.
-        failed: How many objects could not be read, in a row.
+        failed: Number of objects in a row that could not be read.
     """
 
     location: BucketPrefix
@@ -273,9 +273,9 @@ def list_location(
         increments: Folder of the source's increments.
         now: The time, for people.
         new_max: See `FetchLimits`.
-        last: Names of objects that are to be claimed after all others.
+        last: Names of objects to claim after all others.
         stopping: Called for each page; returns whether to stop.
-        unfinished: Ends of the names of objects that are not whole yet.
+        unfinished: Endings of the names of incomplete objects.
 
     Raises:
         BucketGoneError, BucketDeniedError, BucketFailedError: See the errors.

@@ -92,7 +92,7 @@ class OpenClaims:
 
     Attributes:
         copies: Id to name of every claimed copy.
-        foreign: Other names, whose ids are those of copies: a person put them there.
+        foreign: Other names with the ids of copies, which a person put there.
         reusable: Claims whose file is still in `incoming`, by the file's path.
     """
 
@@ -133,7 +133,7 @@ class Claims:
         self._locks = PathLocks()
 
     def open(self, place: SourcePlace) -> OpenClaims:
-        """Return the open claims and the claimed copies of a source, both of one instant."""
+        """Return the open claims and the claimed copies of a source, as of one instant."""
         with self._locks.hold(place.root):
             names = names_in(place.claimed)
             claims = self._store.open_claims(place.dataflow, place.name)
@@ -148,11 +148,11 @@ class Claims:
         """Claim a file.
 
         Args:
-            claim: In status `claiming`; it gets its sequence. If the file has another size when it
-                is read, then it was written to.
+            claim: In status `claiming`; it gets its sequence. If the file has another size when
+                it is read, a program wrote to it.
 
         Raises:
-            FileNotFoundError: The producer took the file away. The claim stays open and the next
+            FileNotFoundError: The producer removed the file. The claim stays open, and the next
                 pass settles it.
         """
         made = self.make_all(place, [(source, claim, None)])
@@ -174,8 +174,8 @@ class Claims:
             known: Ids of claims that were recorded before; the others get their sequence.
 
         Returns:
-            The claims whose files were there, in order. The others stay open: a later pass
-            uses them again or settles them.
+            The claims whose files existed, in order. The others stay open: a later pass uses
+                them again or settles them.
         """
         with self._locks.hold(place.root):
             new = [claim for _, claim, _ in files if claim.id not in known]
@@ -210,9 +210,9 @@ class Claims:
     ) -> Path | None:
         """Move the file of an open claim to `claimed` if it is elsewhere; return its path there.
 
-        The module header lists where the file may be. `None` if it is not ours: either it still
-        is in `incoming` and the claim is now in `opened.reusable`, or it is nowhere and the claim
-        is now settled as `file_gone`.
+        The module header lists where the file may be. `None` if there is no such file: it is
+        either still in `incoming`, and the claim is now in `opened.reusable`; or it is missing,
+        and the claim is now settled as `file_gone`.
         """
         if claim.id in opened.copies:
             return place.claimed / opened.copies[claim.id]
@@ -235,10 +235,10 @@ class Claims:
     def settle_strays(self, place: SourcePlace, opened: OpenClaims) -> bool:
         """Move away the copies that no open claim names; return whether there were any.
 
-        A copy whose claim is settled moves to `finished`. A copy whose claim the store lost, and
-        which no log entry names, is claimed again under its original name. Everything else goes
-        back to `incoming`: a copy without an original name, a copy whose claim was settled without
-        it, and what a person put there. Nothing is overwritten.
+        A copy whose claim is settled moves to `finished`. A copy is claimed again under its
+        original name if the store lost its claim and no log entry names it. Everything else
+        goes back to `incoming`: a copy without an original name, a copy whose claim was settled
+        without it, and files of a person. Nothing is overwritten.
         """
         strays = opened.strays()
         known = dict[str, ClaimRecord]()

@@ -41,8 +41,8 @@ class ExcerptLine:
     """One line of a file.
 
     Attributes:
-        text: Without its end, cut at `LINE_CHARACTERS_MAX`.
-        mistakes: What is wrong with it; empty if nothing is known to be.
+        text: The line without its end, cut at `LINE_CHARACTERS_MAX`.
+        mistakes: Its known mistakes.
     """
 
     number: int
@@ -55,10 +55,11 @@ class QuarantinedFile:
     """The part of a file that can be shown.
 
     Attributes:
-        bytes: Its size; `None` if it is not there.
+        bytes: Its size; `None` if the file is missing.
         lines: Lines around its mistakes, or its first lines.
-        content: All of a small text file, to be mended; `None` if it is large or no text.
-        hint: Why there is nothing to show; `""` if there is.
+        content: The whole text of a small text file, to be corrected; `None` for a large file,
+            or one that is not text.
+        hint: Why no lines are shown; `""` if there are lines.
     """
 
     path: str
@@ -69,10 +70,10 @@ class QuarantinedFile:
 
 
 def open_kept(place: SourcePlace, claim: ClaimRecord) -> tuple[str, BinaryIO]:
-    """Open the file of a quarantined, or a decided, claim; return its path too.
+    """Open the file of a quarantined or decided claim; also return its path.
 
     Raises:
-        FileNotFoundError: It is not there.
+        FileNotFoundError: The file is missing.
         FileRejectedError: It is not a regular file, or cannot be read.
     """
     name = kept_name(claim.id, claim.path)
@@ -90,7 +91,7 @@ def inspect_file(place: SourcePlace, claim: ClaimRecord) -> QuarantinedFile:
     try:
         path, file = open_kept(place, claim)
     except (OSError, FileRejectedError) as error:
-        why = error.message if isinstance(error, FileRejectedError) else "the file is not there"
+        why = error.message if isinstance(error, FileRejectedError) else "the file is missing"
         return QuarantinedFile(path, None, hint=why)
     with file:
         size = file.seek(0, 2)

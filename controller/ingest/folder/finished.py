@@ -93,7 +93,7 @@ class Stamp:
         return None
 
     def same_content(self, other: Stamp) -> bool:
-        """Return whether nothing was written in between; a rename does not count."""
+        """Return whether the content is unchanged since `other`; a rename is not a change."""
         return (self.inode, self.bytes, self.mtime_ns) == (
             other.inode,
             other.bytes,
@@ -164,8 +164,8 @@ class FinishedFiles:
     def look_at_recent(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
         """Compare the recent files whose turn it is; return how many changed.
 
-        The file that was compared longest ago comes first, so that a pass costs the same however
-        many files there are, and all have their turn.
+        The file that was compared longest ago comes first. So the cost of a pass does not
+        depend on the number of files, and each has its turn.
 
         Raises:
             IntakeStoppedError: As `finished`.
@@ -184,8 +184,8 @@ class FinishedFiles:
     def next_look(self, place: SourcePlace) -> datetime | None:
         """Return when passes compare recent files again; `None` if there are none.
 
-        A producer that goes on with a file does so soon: so the pauses grow with the age of the
-        newest one.
+        A producer that continues a file usually does so soon, so the pauses grow with the age
+        of the newest file.
         """
         if not (recent := self._recent.get(place.root)):
             return None

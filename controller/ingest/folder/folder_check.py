@@ -74,10 +74,10 @@ def require_folders(place: SourcePlace, files: Files) -> None:
 
 
 def require_real(place: SourcePlace) -> list[Path]:
-    """Check the folders of a source that are there; return those that are missing.
+    """Check the existing folders of a source; return the missing ones.
 
     Raises:
-        DropFolderError: One is a link or no folder, or they are on several devices.
+        DropFolderError: One is a link or not a folder, or they are on several devices.
     """
     missing, devices = list[Path](), set[int]()
     for parent in (place.root.parent, place.root):
@@ -131,14 +131,14 @@ def _try_move(place: SourcePlace, files: Files) -> None:
 
 
 class FolderOwners:
-    """Remembers the folders of sources; safe to use from several threads."""
+    """Remembers which source owns a folder; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._owners: dict[tuple[int, int], Path] = {}
 
     def require(self, place: SourcePlace) -> None:
-        """Note the folders of a source as its own; those that are missing are left out.
+        """Note the folders of a source as its own; missing ones are left out.
 
         Raises:
             DropFolderError: One of them is a folder of another source.

@@ -88,12 +88,12 @@ def _acknowledged(claim: ClaimRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GoneFile:
-    """One file that went away.
+    """One file that disappeared.
 
     Attributes:
         since: When it was claimed; aware, in UTC.
         lost: Whether it had been acknowledged.
-        missed_at: When it was looked for and was nowhere; aware, in UTC.
+        missed_at: When it was found to be missing; aware, in UTC.
     """
 
     name: str
@@ -116,7 +116,7 @@ class GoneFiles:
         self._add(root, GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
 
     def restore(self, root: Path, newest: Iterable[ClaimRecord]) -> None:
-        """Restore a source's gone files from its claims, newest first, if none are known yet."""
+        """Restore a source's gone files from its claims, newest first, if none is known yet."""
         with self._lock:
             if root in self._files:
                 return
@@ -134,7 +134,7 @@ class GoneFiles:
             self._add(root, file)
 
     def came(self, root: Path, name: str) -> None:
-        """Forget a file, since a file of its name was taken in."""
+        """Forget a gone file, since a file of its name was taken in."""
         with self._lock:
             self._files.get(root, {}).pop(name, None)
 
@@ -192,7 +192,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceTrouble:
-    """Why nothing of a source is taken in for now.
+    """Why a source takes in nothing at present.
 
     Attributes:
         since: Time of the first failure in a row.
@@ -205,7 +205,7 @@ class SourceTrouble:
 
     @property
     def retry_at(self) -> datetime:
-        """Earliest time of the next try."""
+        """Earliest time of the next attempt."""
         return self.rest.end
 
     @property
@@ -275,15 +275,15 @@ class ScanReport:
 
     Attributes:
         waiting: Files that are not taken in yet.
-        settles_at: When the first of them has settled; look again then.
+        settles_at: When the first of them has settled; the next pass is due then.
         ignored: Names in `incoming` that are not regular files.
-        ready: Waiting files that could be taken in now; look again at once.
+        ready: Waiting files that could be taken in now; the next pass is due at once.
         closed: Markers that closed the open frames of a source.
-        failures: Errors that stopped the pass of a source; the next pass tries again.
-        again_at: When something else is due: look again then.
-        polled: Whether files can come to a source without an event, so that only listings find
-            them.
-        new_columns: Files whose columns are to join the schemas of their sources.
+        failures: Errors that stopped the pass of a source; the next pass retries.
+        again_at: When a pass is due for another reason.
+        polled: Whether files can arrive at a source without an event, so that only listings
+            find them.
+        new_columns: Files whose columns are to be added to the schemas of their sources.
     """
 
     accepted: int = 0
@@ -317,7 +317,7 @@ class ScanReport:
 
     @property
     def next_at(self) -> datetime | None:
-        """When to look again though no event has come; `None` if there is no need to."""
+        """When the next pass is due without an event; `None` if none is."""
         return _first(self.settles_at, self.again_at)
 
 
@@ -333,7 +333,7 @@ _SMALL_BYTES = 64 * 1024
 
 
 def scan_incoming(place: SourcePlace) -> Scanned:
-    """Look at every name that waits for a source; raises `OSError`."""
+    """List every waiting name of a source; raises `OSError`."""
     enter = (lambda _folder: None) if place.source.nested else None
     return scan_folder(place.incoming, place.source.unfinished, enter)
 
@@ -360,12 +360,12 @@ def report_folder(
     bucket: dict[str, Any] | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Look at one source's folder; reads names, sizes and times only. Returns JSON values.
+    """Report on one source's folder as JSON values; reads only names, sizes and times.
 
     Args:
-        gone: Files that went away after they were claimed, newest first; likewise.
-        bucket: What is known of its location; `None` if it has none.
-        notes: What else belongs into the warning; an empty one is left out.
+        gone: Files that disappeared after they were claimed, newest first, as JSON values.
+        bucket: Known facts about its location; `None` if it has none.
+        notes: Further sentences of the warning; empty ones are left out.
     """
     scanned, failure = Scanned(), ""
     try:
@@ -404,7 +404,7 @@ def report_folder(
 
 
 def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
-    """Return advice on names that have stayed for long; `""` if there are none."""
+    """Return advice on names that have stayed for a long time; `""` if there are none."""
     old = unclaimed.older_than(now - timedelta(seconds=OLD_SECONDS))
     if not old:
         return ""
@@ -415,7 +415,7 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
 
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
-    """Return advice on many small files; `""` if the source takes many at once."""
+    """Return advice on many small files; `""` if the source takes in many at once."""
     takes_many = place.source.batch_of(files).files > 1
     if files < _MANY_FILES or total > files * _SMALL_BYTES or takes_many:
         return ""

@@ -33,10 +33,10 @@ from controller.ingest.folder.source_place import evidence
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name of a listing. Two of them are equal if nobody wrote to the file in between.
+    """A name in a listing. Two are equal if the file was not written to in between.
 
     Attributes:
-        name: Below `incoming`; with `/` if the file is in a folder there.
+        name: Path below `incoming`; has a `/` if the file is in a folder there.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Candidate:
 
 
 def look_at(path: Path, name: str) -> Candidate | None:
-    """Return the present entry at a path, under its name in a listing; `None` if it is gone."""
+    """Return the present entry at a path, under its name in a listing; `None` if there is none."""
     try:
         return Candidate.of(name, path.lstat())
     except OSError:
@@ -103,14 +103,14 @@ class IncomingWatch:
         self._wake: Callable[[frozenset[str]], None] = lambda dataflows: None
 
     def call(self, dataflow: str) -> None:
-        """Wake the listing of a dataflow: a file was claimed in its name, as by an upload."""
+        """Wake the listing of a dataflow, because a file was claimed, for example by an upload."""
         self._wake(frozenset([dataflow]))
 
     def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
         """Watch a folder from now on; may be called again, also after the folder was recreated.
 
         Args:
-            root: For a folder below an `incoming` folder: that one.
+            root: For a folder below an `incoming` folder: that `incoming` folder.
         """
         with self._lock:
             self._dataflows[folder] = dataflow
@@ -140,24 +140,24 @@ class IncomingWatch:
                 inotify.rm_watch(watch)
 
     def renamed_in(self, folder: Path) -> Collection[Candidate]:
-        """Return the files that were renamed into a folder and were not taken since."""
+        """Return the files that were renamed into a folder and are not taken in yet."""
         with self._lock:
             return frozenset(self._renamed.get(folder, {}).values())
 
     def has_renamed(self, folders: Iterable[Path]) -> bool:
-        """Return whether a file was renamed into one of these folders and was not taken since."""
+        """Return whether a file was renamed into one of these folders and is not taken in yet."""
         with self._lock:
             return any(self._renamed.get(folder) for folder in folders)
 
     def sees(self, folder: Path) -> bool:
-        """Return whether an event comes for each file that comes into an `incoming` folder."""
+        """Return whether there is an event for each file that arrives in an `incoming` folder."""
         with self._lock:
             wanted = {folder} | self._below.get(folder, set())
             watched = wanted.issubset(self._folders.values())
         return watched and has_every_event(folder)
 
     def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
-        """Forget renamed files that a listing did not see any more."""
+        """Forget renamed files that a listing no longer contained."""
         with self._lock:
             renamed = self._renamed.get(folder, {})
             for one in gone:
@@ -178,7 +178,10 @@ class IncomingWatch:
         )
 
     def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Watch until `stop` is set; see `_run`. What ends the watch is kept for `problem`."""
+        """Watch until `stop` is set; see `_run`.
+
+        The error that ends the watch is kept for `problem`.
+        """
         try:
             self._run(stop, wake)
         except Exception as error:
@@ -271,11 +274,11 @@ class IncomingWatch:
 
 
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
-    """Return whether the kernel reports every file that comes into a folder.
+    """Return whether the kernel reports every file that arrives in a folder.
 
-    On a network file system, in a folder that a virtual machine's host shares, or in a file system
-    in user space, others write past the kernel. Nothing is assumed of file systems that are not
-    known to be local, and of other systems than Linux.
+    On a network file system, in a folder shared by a virtual machine's host, or in a file
+    system in user space, others can write without this kernel. The answer is false for file
+    systems that are not known to be local, and on systems other than Linux.
 
     Args:
         folder: The folder; links on the way to it are followed.

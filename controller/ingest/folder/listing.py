@@ -85,7 +85,7 @@ class Unclaimed:
     """One name that stays in `incoming`.
 
     Attributes:
-        why: What it is, and what its producer can do.
+        why: The kind of entry, and what its producer can do.
         since: When it was last changed, aware and in UTC; `None` if it is unknown.
     """
 
@@ -104,7 +104,7 @@ class UnclaimedFiles:
     """All names that stay in one `incoming`.
 
     Attributes:
-        oldest: The oldest of them, at most `SHOWN_MAX`.
+        oldest: The oldest names, at most `SHOWN_MAX`.
     """
 
     count: int = 0
@@ -112,7 +112,7 @@ class UnclaimedFiles:
 
     @classmethod
     def of(cls, files: Iterable[Unclaimed]) -> UnclaimedFiles:
-        """Count all and keep the oldest."""
+        """Count all names and keep the oldest."""
         every = list(files)
         first = datetime.min.replace(tzinfo=UTC)
         oldest = nsmallest(SHOWN_MAX, every, key=lambda one: (one.since or first, one.name))
@@ -131,7 +131,7 @@ class UnclaimedFiles:
 
 
 def why_not_regular(mode: int) -> str:
-    """Return the kind of an entry, by its mode; `""` if it is a regular file."""
+    """Return the kind of an entry, from its mode; `""` if it is a regular file."""
     if stat.S_ISREG(mode):
         return ""
     reasons = (why for is_kind, why in _KINDS if is_kind(mode))
@@ -139,7 +139,7 @@ def why_not_regular(mode: int) -> str:
 
 
 def time_of(ctime: float) -> datetime | None:
-    """Return a time of the file system; `None` if Python has no such time."""
+    """Return a time of the file system; `None` if Python cannot represent it."""
     try:
         return datetime.fromtimestamp(ctime, UTC)
     except (ValueError, OverflowError, OSError):
@@ -163,14 +163,14 @@ class Listed:
     """The result of one listing.
 
     Attributes:
-        eligible: In the order in which they are to be claimed.
+        eligible: Files to claim, in order.
         waiting: Number of files that may become eligible.
-        settles_at: When the first of them has settled, if nobody writes to it.
+        settles_at: When the first of them has settled, if nothing is written to it.
         ignored: Number of names that are not regular files.
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
-        closes: Ids of sealed markers, oldest first; they come before anything eligible.
-        seen: When each file was listed first as it is.
+        closes: Ids of sealed markers, oldest first; they come before all eligible files.
+        seen: When each file was first listed in its present version.
     """
 
     eligible: Sequence[Candidate]
@@ -208,7 +208,8 @@ class Listings:
     """Remembers one folder's listings.
 
     Args:
-        settle_seconds: 0 when producers only ever rename complete files into place.
+        settle_seconds: Time without a write after which a file is complete; 0 if producers only
+            rename complete files into place.
     """
 
     def __init__(
@@ -324,12 +325,12 @@ class Listings:
 def scan_folder(
     folder: Path, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None
 ) -> Scanned:
-    """Look at every name in a folder; opens no file. Raises `OSError`.
+    """List every name in a folder; opens no file. Raises `OSError`.
 
     Args:
-        unfinished: Ends of names that are not whole yet.
-        enter: Called with each folder below it before that is listed, so that a watch misses
-            nothing; `None` if folders below are not listed.
+        unfinished: Endings of names of incomplete files.
+        enter: Called with each nested folder before that is listed, so that a watch misses
+            nothing; `None` if nested folders are not listed.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
@@ -476,8 +477,8 @@ def announced_claims(
 
     Args:
         copies: Ids of the claims whose file is in `claimed`.
-        listed_paths: Names of the files in `incoming`. If a name is there as well, a claimed copy
-            of that name is an older file.
+        listed_paths: Names of the files in `incoming`. If a name is also there, the claimed
+            copy of that name is an older file.
     """
     promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
     return {
@@ -497,8 +498,8 @@ def gather_files(
         claimed: Open claims whose files are in `claimed`, by the file's name.
 
     Returns:
-        Those claims; the files in `incoming` that are to be claimed, in the manifest's order; and
-        the names of those that are nowhere: settled before a crash, or taken away.
+        The claims of its files; the files in `incoming` to claim, in the manifest's order; and
+        the names of missing files, which were settled before a crash, or removed.
     """
     eligible = {one.path: one for one in listed.eligible}
     claims, candidates, missing = list[ClaimRecord](), list[Candidate](), list[str]()

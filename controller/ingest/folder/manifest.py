@@ -41,7 +41,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One file of a manifest; `sha256` is `""` when the producer gave none."""
+    """One file of a manifest; `sha256` is `""` if the producer gave none."""
 
     name: str
     bytes: int
@@ -61,7 +61,7 @@ class Manifest:
 
     @property
     def promises(self) -> dict[str, Promise]:
-        """The files by their names as evidence, in order."""
+        """The files in order, by their names as evidence."""
         return {evidence(file.name): file for file in self.files}
 
 
@@ -79,12 +79,13 @@ def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifes
     """Read a manifest.
 
     Args:
-        unfinished: Ends of names that are never taken in, so that it cannot announce them.
+        unfinished: Endings of names that are never taken in, so that a manifest cannot announce
+            them.
 
     Raises:
         FileRejectedError: `manifest_mismatch`, or a rule of `read_regular`; names the files that
             the manifest seems to name, as far as they can be read.
-        OSError: The file is gone, or the machine has no memory or no file descriptor left.
+        OSError: The file is missing, or the machine has no memory or no file descriptor left.
     """
     data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX)
     try:

@@ -29,8 +29,8 @@ class StoredObject:
 
     Attributes:
         key: Its whole name in the bucket.
-        etag: Changes when the object is rewritten, as a rule; the content decides.
-        modified: When it was written, by the clock of the service; only compared for equality.
+        etag: Usually changes when the object is rewritten, but only the content decides.
+        modified: When it was written, by the clock of the store; only compared for equality.
     """
 
     key: str
@@ -49,13 +49,14 @@ class ObjectStore(Protocol):
         """Yield the objects whose keys begin with a prefix, a page at a time."""
 
     def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
-        """Return `size` bytes of an object; fewer only if the connection was cut.
+        """Return `size` bytes of an object; fewer only if the connection was interrupted.
 
         Args:
             size: 0 for an empty object.
 
         Raises:
-            ObjectGoneError, ObjectChangedError: It is no longer what the listing showed.
+            ObjectGoneError, ObjectChangedError: The object was deleted or rewritten since it
+                was listed.
         """
 
 
@@ -88,7 +89,7 @@ class S3Store:
 
     Args:
         endpoint: Address of the service; `""` means AWS.
-        key: Id of the access key; `None`: botocore looks for one.
+        key: Id of the access key; `None` lets botocore find one.
         page: How many objects a request lists; a service may list fewer.
 
     Raises:

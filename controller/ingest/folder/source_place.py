@@ -70,7 +70,7 @@ def _is_encodable(name: str) -> bool:
 
 
 def kept_name(claim: str, original: str) -> str:
-    """Return a safe name for a file that is kept: the claim's id and part of the original name."""
+    """Return a safe name for a kept file: the claim's id and part of the original name."""
     return f"{claim}-{_UNSAFE.sub('_', original)[:_KEPT_CHARACTERS]}"
 
 
@@ -101,7 +101,7 @@ class SourcePlace:
 
     Attributes:
         root: The source's part of the drop folder.
-        table: For a `delta` source: the folder of its table, once it was found to be allowed.
+        table: For a `delta` source: the folder of its table, once it is known to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
     """
 
@@ -135,7 +135,7 @@ class SourcePlace:
 
     @property
     def adds_columns(self) -> bool:
-        """Whether new columns of its files join the schema without a question."""
+        """Whether new columns of its files are added to the schema automatically."""
         return self.source.options.get("unknown", "").lower() == ADDS_COLUMNS
 
     @property
@@ -145,7 +145,7 @@ class SourcePlace:
 
     @property
     def options(self) -> dict[str, str]:
-        """The source's options, as its readers get them."""
+        """The source's options, in the form that readers need."""
         return {**self.source.options, **({"table": self.table} if self.table else {})}
 
     @property
@@ -181,7 +181,7 @@ class SourcePlace:
     def new_claim(
         self, identity: str, path: str, size: int, status: ClaimStatus, at: datetime, **more: Any
     ) -> ClaimRecord:
-        """Return a claim that is not recorded yet; `more`: other attributes of it."""
+        """Return a claim that is not recorded yet; `more` has its other attributes."""
         return ClaimRecord(identity, self.dataflow, self.name, 0, path, size, status, at, **more)
 
     def claimed_name(self, claim: str, path: str) -> str:
@@ -198,8 +198,8 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     """Move a file durably; both folders are on one device.
 
     Raises:
-        DropFolderError: The target's folder is missing; the file is where it was.
-        OSError: The rename failed; the file is where it was.
+        DropFolderError: The target's folder is missing; the file was not moved.
+        OSError: The rename failed; the file was not moved.
     """
     faults("rename.before")
     try:
@@ -221,11 +221,11 @@ def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -
         faults: Called with `rename.before` for each file, and with `rename.after` once at the end.
 
     Returns:
-        The new paths of the files that were there; a file that is gone is left out.
+        The new paths of the existing files; missing files are left out.
 
     Raises:
         DropFolderError: The target's folder is missing; as for `OSError`.
-        OSError: A rename failed; this file and the later ones are where they were.
+        OSError: A rename failed; this file and the later ones were not moved.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:
@@ -253,7 +253,7 @@ def _require_folder(folder: Path, cause: OSError) -> None:
 def move_to_quarantine(
     path: Path, target: Path, reason: Mapping[str, Any], files: Files, faults: Faults
 ) -> None:
-    """Move a file to quarantine; its reason is durable before."""
+    """Make the reason of a rejection durable, then move the file to quarantine."""
     data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
     files.write_durable(str(reason_path(target)), data)
     with device_errors(str(path)):
@@ -283,5 +283,5 @@ def reason_path(path: Path) -> Path:
 
 
 def decision_path(path: Path) -> Path:
-    """Return the path of the note of a decision on a quarantined file; see `quarantine`."""
+    """Return the path of the note about a decision on a quarantined file; see `quarantine`."""
     return path.with_name(path.name + DECISION_SUFFIX)

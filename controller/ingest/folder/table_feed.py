@@ -72,9 +72,9 @@ class FeedPosition:
     """The newest group of versions.
 
     Attributes:
-        group: Its versions; those before them were taken in.
-        digest: SHA-256 of the log entry of its last version, in hex: another table in the same
-            folder has another one.
+        group: Its versions; all earlier versions were taken in.
+        digest: SHA-256 of the log entry of its last version, in hex; it differs for another
+            table in the same folder.
         claimed: Whether the group was claimed, or has no changes to claim.
     """
 
@@ -92,7 +92,7 @@ def load_position(folder: str, files: Files) -> FeedPosition | None:
     """Return the position of a source, by its folder of increments; `None` before the first group.
 
     Raises:
-        FileDamagedError: It is not what was written.
+        FileDamagedError: The file of the position is damaged.
     """
     try:
         return read_record(files, f"{folder}/{_FILE}", FeedPosition.from_json)
@@ -128,14 +128,14 @@ def table_mistakes(dataflow: Dataflow, allowed: AllowedFolders) -> Iterator[Mist
 
 @dataclass(frozen=True, slots=True)
 class TableFeeds:
-    """Claims versions; the caller makes one call at a time for each source."""
+    """Claims versions of tables; the caller makes one call at a time for each source."""
 
     ports: Ports
     receive: Receive
     allowed: AllowedFolders
 
     def locate(self, place: SourcePlace) -> SourcePlace:
-        """Return the place of a source with the folder of its table; another one unchanged.
+        """Return the place of a `delta` source with its table's folder; other places unchanged.
 
         Raises:
             TablePlaceError: The settings do not allow the folder.
@@ -151,10 +151,10 @@ class TableFeeds:
         """Claim the next versions, if there are any and no others are being taken in.
 
         Returns:
-            Whether versions were claimed, now or before; they are to be taken in now.
+            Whether versions were claimed, now or before, which are to be taken in now.
 
         Raises:
-            OperatingError: One of `errors`, or as `Uploads.receive`.
+            OperatingError: An error of `controller.ingest.errors`, or as `Uploads.receive`.
             FileDamagedError: The position, or an entry of the table's log, cannot be read.
         """
         if self._waits(place):

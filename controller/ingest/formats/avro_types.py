@@ -22,11 +22,11 @@ from controller.values import excerpt
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that begins at `at`, of 64 bits, and where it ends.
+    """Return the 64-bit number that begins at `at`, and the position of its end.
 
     Raises:
-        IndexError: The data ends before it.
-        ValueError: It has more than 64 bits.
+        IndexError: The data ends before the number does.
+        ValueError: The number has more than 64 bits.
     """
     byte = data[at]
     at += 1
@@ -38,7 +38,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         shift += 7
         if value >> 64:
-            message = "a number of more than 64 bits"
+            message = "a number has more than 64 bits"
             raise ValueError(message)
     return (value >> 1) ^ -(value & 1), at
 
@@ -92,14 +92,14 @@ def _null(_data: bytes, at: int) -> tuple[None, int]:
 
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     if data[at] > 1:
-        _wrong(f"{data[at]} for a boolean")
+        _wrong(f"a boolean is {data[at]}, not 0 or 1")
     return data[at] == 1, at + 1
 
 
 def _int(data: bytes, at: int) -> tuple[int, int]:
     value, at = read_long(data, at)
     if not -_INT <= value < _INT:
-        _wrong(f"{value} for an int of 32 bits")
+        _wrong(f"{value} does not fit into an int of 32 bits")
     return value, at
 
 
@@ -117,7 +117,7 @@ def _real(layout: str) -> Decode:
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
     if size < 0:
-        _wrong(f"a size of {size} bytes")
+        _wrong(f"a value has the size {size}")
     if at + size > len(data):
         raise IndexError
     return data[at : at + size], at + size
@@ -155,7 +155,7 @@ _TIMES = {
 
 
 def logical_type(schema: Mapping[str, Any], base: AvroType) -> AvroType:
-    """Return a logical type; one that is unknown or wrong is its base, as Avro demands."""
+    """Return a logical type; as Avro demands, the base type if it is unknown or wrong."""
     logical = schema.get("logicalType")
     if not isinstance(logical, str):
         return base
@@ -181,7 +181,7 @@ def _decimal(base: AvroType, precision: int, scale: int) -> AvroType:
         value, at = base.decode(data, at)
         unscaled = int.from_bytes(value, "big", signed=True)
         if abs(unscaled) >= limit:
-            _wrong(f"a decimal of more than {precision} digits")
+            _wrong(f"a decimal has more than {precision} digits")
         return Decimal(unscaled).scaleb(-scale, context=_EXACT), at
 
     arrow = pa.decimal128(precision, scale) if precision <= _PRECISION_MAX else None
@@ -189,13 +189,13 @@ def _decimal(base: AvroType, precision: int, scale: int) -> AvroType:
 
 
 def union_type(branches: Sequence[AvroType]) -> AvroType:
-    """Return a union; Arrow has it if it is one type, or one and null."""
+    """Return a union; Arrow can hold it if it is one type, or one type and null."""
     decoders = [branch.decode for branch in branches]
 
     def decode(data: bytes, at: int) -> tuple[Any, int]:
         number, at = read_long(data, at)
         if not 0 <= number < len(decoders):
-            _wrong(f"branch {number} of a union of {len(decoders)}")
+            _wrong(f"branch {number} of a union does not exist; it has {len(decoders)}")
         return decoders[number](data, at)
 
     kinds = [branch for branch in branches if branch.name != "null"]
@@ -223,13 +223,13 @@ def _items(decode: Decode, what: str) -> Decode:
                 item, at = decode(data, at)
                 items.append(item)
             if end is not None and end != at:
-                _wrong(f"{what} whose size differs from the size it declares")
+                _wrong(f"the size of {what} differs from the size that it declares")
 
     return decode_all
 
 
 def array_type(items: AvroType) -> AvroType:
-    """Return an array; `items` must have bytes, or any number of them fits into none."""
+    """Return an array; items must take bytes, since otherwise any number would fit into none."""
     arrow = None if items.arrow is None else pa.list_(items.arrow)
     return AvroType(_items(items.decode, "an array"), arrow, 1, "array")
 
@@ -247,7 +247,7 @@ def map_type(values: AvroType) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[list[tuple[str, Any]], int]:
         items, at = pairs(data, at)
         if len({key for key, _ in items}) != len(items):
-            _wrong("a map with a key twice")
+            _wrong("a map has a key twice")
         return items, at
 
     arrow = None if values.arrow is None else pa.map_(pa.string(), values.arrow)
@@ -255,7 +255,7 @@ def map_type(values: AvroType) -> AvroType:
 
 
 def record_type(fields: Sequence[tuple[str, AvroType]]) -> AvroType:
-    """Return a record; Arrow has it if it has each field, under a name of its own."""
+    """Return a record; Arrow can hold it if it can hold each field, and names are unique."""
     decoders = [(name, type_.decode) for name, type_ in fields]
 
     def decode(data: bytes, at: int) -> tuple[dict[str, Any], int]:
@@ -276,7 +276,7 @@ def enum_type(symbols: Sequence[str]) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[str, int]:
         number, at = read_long(data, at)
         if not 0 <= number < len(symbols):
-            _wrong(f"{number} of an enum with {len(symbols)} symbols")
+            _wrong(f"symbol {number} of an enum does not exist; it has {len(symbols)}")
         return symbols[number], at
 
     return AvroType(decode, pa.string(), 1, "enum")

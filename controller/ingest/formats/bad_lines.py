@@ -34,14 +34,14 @@ UNKNOWN = 0
 
 
 class LineMap:
-    """Pairs of a record, from 0, and its line, from 1; the records after it follow line by line."""
+    """Pairs of record number (from 0) and line (from 1); later records follow line by line."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []
         self._records, self._next = 0, UNKNOWN
 
     def add(self, lines: Sequence[int]) -> None:
-        """Take the lines of the next records, ascending."""
+        """Add the lines of the next records, ascending."""
         if not len(lines):
             return
         starts = [0]
@@ -53,7 +53,7 @@ class LineMap:
         self._records, self._next = self._records + len(lines), int(lines[-1]) + 1
 
     def skip(self, records: int) -> None:
-        """Take the next records, which begin on lines that are not known."""
+        """Add the next records, whose lines are unknown."""
         if records and (not self.pairs or self.pairs[-1][1] != UNKNOWN):
             self._begin(self._records, UNKNOWN)
         self._records, self._next = self._records + records, UNKNOWN
@@ -141,11 +141,11 @@ class BadLines:
         return bool(self._lines)
 
     def has(self, line: int) -> bool:
-        """Return whether the record of this line was put aside."""
+        """Return whether the record of this line was rejected."""
         return line in self._rejected
 
     def wants(self, line: int) -> bool:
-        """Return whether a mistake on this line would be among the reported ones."""
+        """Return whether a mistake on this line would be reported."""
         if self.rejects_rows:
             return line not in self._rejected
         if len(self._lines) < LINES_MAX or line < self._lines[-1].line:
@@ -183,10 +183,11 @@ class BadLines:
                 raise self.error(more=True)
 
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
-        """Return the records that were put aside, by line, at the end of the file.
+        """Return the rejected records, by line, at the end of the file.
 
         Raises:
-            FileRejectedError: The mistakes, if any, where they reject the file; `bad_records`.
+            FileRejectedError: There are mistakes, and the source rejects whole files; or
+                `bad_records`.
         """
         if self._lines:
             raise self.error(more=self._dropped)
@@ -207,10 +208,10 @@ class BadLines:
         rows: Sequence[_Row],
         numbers: Sequence[int],
     ) -> pa.RecordBatch | None:
-        """Build a batch of rows; where wrong ones are put aside, of the others.
+        """Build a batch of rows; without wrong rows, if the source rejects single records.
 
         Args:
-            build: Returns a batch; `None` after it noted at least one of the rows.
+            build: Returns a batch; `None` after it has noted a mistake in at least one row.
         """
         while rows:
             if self._rejected:
@@ -224,16 +225,16 @@ class BadLines:
                 self.lines.add(numbers)
                 return None if self.refuses else batch
             if len(self._rejected) == before:
-                message = "no batch was made of rows none of which is wrong"
+                message = "no batch was made, although no row is wrong"
                 raise InvariantError(message)
         return None
 
     def textless(self) -> list[int]:
-        """Return the lines whose records were put aside, and whose texts are not kept yet."""
+        """Return the lines of rejected records whose texts are not kept yet."""
         return sorted(self._rejected.keys() - self._texts.keys())
 
     def keep_text(self, line: int, text: str) -> None:
-        """Keep the text of one record that was put aside, up to `TEXT_MAX` characters."""
+        """Keep the text of one rejected record, up to `TEXT_MAX` characters."""
         if self.rejects_rows:
             self._texts[line] = text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
 
@@ -262,7 +263,7 @@ class BadLines:
         return last
 
     def error(self, *, more: bool) -> FileRejectedError:
-        """Return the error of the earliest line; it lists all the others."""
+        """Return the error of the earliest line; it lists all others."""
         first = self._lines[0]
         return FileRejectedError(
             rule=first.rule,
@@ -277,7 +278,7 @@ class BadLines:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One file while it is read, as each format gets it."""
+    """One file while it is read, in the form that each format gets."""
 
     schema: Schema
     options: ReadOptions

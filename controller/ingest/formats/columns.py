@@ -133,7 +133,7 @@ class ColumnBuilder:
         return self.of_text(pa.array(values, type=pa.string()))
 
     def of_text(self, text: pa.Array) -> pa.Array | None:
-        """Return strings as one array, or `None` if they have to be converted one by one."""
+        """Return strings as one array; `None` if they must be converted one by one."""
         if self._kind == "STRING":
             return text
         if characters := _CHARACTERS.get(self._kind):
@@ -147,7 +147,7 @@ class ColumnBuilder:
         """Return strings as one array.
 
         Raises:
-            pa.ArrowException, ValueError: A value may be wrong; which one, `array` says.
+            pa.ArrowException, ValueError: A value may be wrong; `array` finds out which.
         """
         try:
             array = self.of_text(text)
@@ -159,7 +159,7 @@ class ColumnBuilder:
         return array
 
     def of_numbers(self, numbers: pa.Array) -> pa.Array | None:
-        """Return doubles in this column's type; `None` if one of them is infinite or none."""
+        """Return doubles in this column's type; `None` if one is infinite or not a number."""
         array = numbers.cast(self.type, safe=False)
         return array if _all(pc.is_finite(array)) else None
 
@@ -188,7 +188,7 @@ def _are(text: pa.Array, pattern: str) -> bool:
 
 
 def note_nulls(field: Field, array: pa.Array, lines: Sequence[int], bad: BadLines) -> bool:
-    """Report the nulls of a column that is NOT NULL to `bad`; return whether there are none."""
+    """Report nulls of a NOT NULL column to `bad`; return whether there are none."""
     if field.nullable or not array.null_count:
         return True
     for at in pc.indices_nonzero(array.is_null())[:LINES_MAX].to_pylist():
@@ -214,11 +214,11 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_column(name: str, line: int, reading: Reading) -> None:
-    """Note that the record of a line has a column which the schema lacks.
+    """Note that the record of a line has a column that the schema lacks.
 
     Raises:
-        FileRejectedError: Its source adds such columns, so the record is not put aside for it; or
-            as `BadLines.add`.
+        FileRejectedError: The source adds such columns, so the record is not rejected; or as
+            `BadLines.add`.
     """
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
@@ -251,7 +251,7 @@ class BatchBuilder:
         """Return one batch, or `None` if a row is wrong; `bad` then has the lines.
 
         Args:
-            values: Per column of the schema, in its order.
+            values: The values of each column of the schema, in its order.
         """
         arrays = [
             column.array(column_values, lines, bad)
@@ -263,7 +263,7 @@ class BatchBuilder:
 
 
 class OriginColumns:
-    r"""Columns that say where a record comes from: `file_name` and `line_number` name them.
+    r"""Columns for the origin of a record; the options `file_name` and `line_number` name them.
 
     Args:
         file: Name of the file as it was dropped; bytes that are not UTF-8 become `\xff`.
@@ -289,10 +289,10 @@ class OriginColumns:
         schema: pa.Schema,
         bad: BadLines,
     ) -> pa.RecordBatch | None:
-        """Return a batch of `arrays` by column and of these columns.
+        """Return a batch of `arrays` and of these columns.
 
         Args:
-            arrays: One for each of `others`; `None` where a value is wrong.
+            arrays: One for each of `others`; `None` for a column with a wrong value.
 
         Returns:
             `None` if a row is wrong.
@@ -321,7 +321,7 @@ class ArrowColumns:
         self._target = arrow_schema(reading.schema)
 
     def present(self, actual: pa.Schema) -> list[str]:
-        """Check a file's columns; return the declared ones that it has.
+        """Check a file's columns; return the declared columns that it has.
 
         Raises:
             FileRejectedError: `column_missing`, `column_unknown` or `column_type`.
@@ -333,7 +333,7 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch; `None` if nothing is to be yielded.
+        """Return a batch; `None` if there is nothing to yield.
 
         Wrong rows are reported: `value_range`, `value_missing`, `encoding`.
 

@@ -157,7 +157,7 @@ class ClaimedContent:
         self._file.close()
 
     def beside(self, path: str) -> ClaimedContent:
-        """Return another file that is read for this one: same limits, stop and progress."""
+        """Open another file that belongs to this one, with the same limits, stop and progress."""
         return ClaimedContent(path, self._limits, self._stopping, self._worked)
 
     def go_on(self, decoded: int = 0) -> None:
@@ -209,7 +209,7 @@ class ClaimedContent:
             raise FileRejectedError(rule="file_changed", message=message)
 
     def seekable(self) -> BinaryIO:
-        """Return the file for random access; bytes that are read through it are not hashed."""
+        """Return the file for random access; bytes read through it are not hashed."""
         self._file.seek(0)
         return self._file
 

@@ -49,7 +49,7 @@ class CsvColumns:
     """Parses blocks of one file.
 
     Args:
-        places: Position in the file of each declared column; `None` for one that it lacks.
+        places: Position of each declared column in the file; `None` for a missing column.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class CsvColumns:
         )
 
     def batch(self, text: str) -> pa.RecordBatch | None:
-        """Return the records of some lines; `None` if they are to be read one by one."""
+        """Return the records of some lines; `None` if they must be read one by one."""
         data = f"{text}\n".encode()
         quote = self._options.quote.encode()
         quoted = bool(quote) and quote in data

@@ -90,8 +90,8 @@ class ChangeGroup:
     """The part of a table that is read for one increment.
 
     Attributes:
-        first, last: The versions whose changes are read; both ends included.
-        snapshot: Whether it is all rows of version `last` instead, each as an insert.
+        first, last: The versions whose changes are read, both inclusive.
+        snapshot: Whether to read all rows of version `last` instead, each as an insert.
     """
 
     table: str
@@ -184,8 +184,8 @@ class ChangedRows:
     """Rows of one file.
 
     Attributes:
-        size, rows: Bytes and rows of the file, as the log says; `UNKNOWN` if it does not.
-        change: What became of all the rows; `""` if each row says it.
+        size, rows: Bytes and rows of the file, according to the log; `UNKNOWN` if it has none.
+        change: The type of change of all rows; `""` if each row has its own.
     """
 
     path: str
@@ -214,7 +214,7 @@ class ChangedRows:
         return batch
 
     def check_counts(self, size: int) -> None:
-        """Compare the file, all of which was read, with its entry in the log.
+        """Compare the file, after all of it was read, with its entry in the log.
 
         Raises:
             FileRejectedError: `delta_damaged`.
@@ -335,9 +335,9 @@ def _rejected(table: str) -> Iterator[None]:
 
 
 def gone(table: str, what: str) -> FileRejectedError:
-    """Return the rejection of a gone file; raises `OSError` if the whole table is away."""
+    """Return the rejection of a missing file; raises `OSError` if the whole table is missing."""
     if not os.path.isdir(f"{table}/{LOG}"):
-        raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
+        raise FileNotFoundError(errno.ENOENT, "the table is missing", table)
     message = (
         f"{what}: VACUUM or the clean-up of the table's log removed it before the source read it. "
         "Restore it and readmit this file unchanged. Or discard this file, and read the table "
@@ -361,7 +361,7 @@ def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.Recor
     """Yield the changed rows with the source's schema, in the order of the table's versions.
 
     Raises:
-        FileRejectedError: `format_mismatch`, a `delta_...` rule, or what `read_parquet` raises.
+        FileRejectedError: `format_mismatch`, a `delta_...` rule, or a rule of `read_parquet`.
         OSError: The table cannot be reached now.
     """
     data = content.read(BYTES_MAX)

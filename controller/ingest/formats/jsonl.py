@@ -172,7 +172,7 @@ class JsonColumns:
         self._schema = pa.schema([(c.field.name, _parsed_type(c)) for c in builder.columns])
 
     def batch(self, text: str, count: int) -> pa.RecordBatch | None:
-        """Return the records of some lines; `None` if they are to be parsed one by one."""
+        """Return the records of some lines; `None` if they must be parsed one by one."""
         if not self._parses:
             return None
         if "\r" in text:

@@ -63,7 +63,7 @@ _NANOS_END = ((1 << 63) - 1) // 1_000
 
 
 class Int96Columns:
-    """Judges the columns of a file that hold INT96, in step with its reader."""
+    """Checks the INT96 columns of a file, batch by batch beside its reader."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Int96Columns:
         ]
 
     def checked(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, dict[int, str]]]:
-        """Return the next batch, and the rows whose times are not those of the file, by column.
+        """Return the next batch, and by column the rows whose times Arrow converted wrongly.
 
-        Each with the time that the file has, as text; `"a time"` for one that is nested.
+        Each row has the time in the file, as text; `"a time"` for a nested one.
         """
         if not self._names:
             return batch, {}
@@ -344,8 +344,8 @@ def read_parquet(
     """Hash the file, then yield its records in order, up to the first wrong one.
 
     Args:
-        line: Number of rows before those of this file, from which wrong ones are counted.
-        aside: Columns of the file that are left out, whatever the rules are.
+        line: Number of rows before this file, which is added to the numbers of wrong rows.
+        aside: Columns of the file that are always left out.
 
     Wrong rows go to `bad`: `value_range`, `value_missing`.
 

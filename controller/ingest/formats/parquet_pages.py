@@ -170,7 +170,7 @@ def _footer(handle: int, size: int) -> bytes:
 def encrypted_columns(handle: int, size: int) -> frozenset[int]:
     """Return the numbers of the encrypted columns of a file with a plain footer.
 
-    Arrow ends the process when it is asked for one.
+    Arrow ends the process if such a column is read.
 
     Raises:
         FileRejectedError: `parquet_damaged`.
@@ -239,10 +239,11 @@ def _check_schema(footer: _Compact) -> None:
 
 
 def header_bytes_uncounted(created_by: str | None) -> int:
-    """Return how many bytes the size of a column chunk can lack, by the writer of the file.
+    """Return how many bytes a column chunk of this writer can exceed its declared size by.
 
-    Before 1.2.9 parquet-mr left out the header of the dictionary page, and wrote the place of that
-    page as that of the first data page. Arrow reads up to 100 bytes more of such a file.
+    Before 1.2.9, parquet-mr left out the header of the dictionary page, and wrote the place of
+    that page as the place of the first data page. Arrow reads up to 100 bytes more of such a
+    file.
 
     Source: PARQUET-816; `parquet/file_reader.cc` of Arrow.
     """

@@ -42,11 +42,11 @@ def read_batches(
     """Yield the file's records with the source's schema, in the file's order.
 
     Either every record is yielded, or an error is raised that lists up to 100 wrong lines. After
-    an error the caller must discard the records that were yielded. Where the source puts wrong
-    records aside, the others are yielded; `notes` has those at the end.
+    an error the caller must discard the records that were yielded. If the source rejects single
+    records, the other records are yielded; `notes` has the rejected ones at the end.
 
     Raises:
-        FileRejectedError: The file does not match what the source declares.
+        FileRejectedError: The file does not match the declaration of the source.
         OSError: The device failed.
     """
     options = ReadOptions.parse(source.format, source.options)

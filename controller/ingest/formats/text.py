@@ -36,7 +36,7 @@ class TextBlock:
     """Consecutive whole lines.
 
     Attributes:
-        terminated: Whether the last line had an LF; only the last block's may lack it.
+        terminated: Whether the last line had an LF; only that of the last block may lack it.
     """
 
     first: int
@@ -65,13 +65,13 @@ def text_blocks(
     """Cut decompressed bytes into blocks of lines.
 
     Args:
-        lines_alone: Whether no line changes how others are read; else wrong lines are not put
-            aside.
+        lines_alone: Whether lines are independent of each other; otherwise single lines cannot
+            be rejected.
         bad: Collects the lines that are not text; a blank line replaces each in the block.
 
     Raises:
         FileRejectedError: `line_too_long`; `encoding` or `nul_byte` of the first line, or of
-            any if it cannot be put aside.
+            any line that cannot be rejected alone.
     """
     decode = _Decoder(line_bytes_max, bad, encoding, aside=bad.rejects_rows and lines_alone)
     first, carried, size = 1, [b""], 0
@@ -101,8 +101,8 @@ def line_batches(
     """Yield the records of a block whose lines are parsed one by one.
 
     Args:
-        parse: Returns the records of some lines, and the line of each; from the lines and the
-            number of the first.
+        parse: Takes some lines and the number of the first; returns their records, and the line
+            of each record.
     """
     bad, rows_max = reading.bad, reading.limits.batch_rows
     for start in range(0, block.count, rows_max):

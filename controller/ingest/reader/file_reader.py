@@ -61,12 +61,13 @@ class ClaimedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """Files to read, and where their increment is written; can be sent to a process.
+    """Files to read, and the place of their increment; can be sent to a process.
 
     Attributes:
         files: At least one, in the order of their records.
         seconds: After this time no other file is begun, so that slow files delay no other source.
-        draft: What it writes is compared with an earlier file and removed; see `PartWriter`.
+        draft: Whether its output is only compared with an earlier file and removed; see
+            `PartWriter`.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -90,7 +91,7 @@ class ReadRequest:
 
     @property
     def node(self) -> SourceNode:
-        """The source, as far as a reader needs it."""
+        """The part of the source that a reader needs."""
         return SourceNode(
             self.source,
             self.schema,
@@ -100,7 +101,7 @@ class ReadRequest:
         )
 
     def writer(self, claim: str) -> PartWriter:
-        """Return the writer of the increment's parts, which a claim names."""
+        """Return the writer of the increment's parts, named after a claim."""
         return PartWriter(
             self.folder,
             index=self.index,
@@ -130,7 +131,7 @@ class RefusedFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What was read of the first files.
+    """The result of reading the first files.
 
     Attributes:
         claim: Id of the claim that names the parts; `""` if there are none.

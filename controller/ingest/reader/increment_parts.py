@@ -54,7 +54,7 @@ class PartWriter:
     """Writes the parts of one increment under temporary names.
 
     Args:
-        keys: The keys of which its files have an index.
+        keys: The keys for which its files have an index.
         first: The number of the first part.
         draft: Its parts are read once and removed, so they are neither compressed nor indexed.
     """
@@ -86,7 +86,7 @@ class PartWriter:
         self._write_row_group()
 
     def gather(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write batches once there are enough for a row group, at the latest at `finish`."""
+        """Write batches once they fill a row group, or at `finish`."""
         for batch in batches:
             self._gathered.append(batch)
             self._gathered_bytes += batch.nbytes
@@ -158,7 +158,7 @@ class PartNames:
         The names are durable once the caller has synced the folder.
 
         Raises:
-            OSError: A rename failed; `discard` removes what is there.
+            OSError: A rename failed; `discard` removes the parts.
         """
         for part in (*parts, *gone):
             self._faults("increment_file.before")

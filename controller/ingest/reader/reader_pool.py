@@ -165,7 +165,7 @@ class _Process:
 
 
 class ReaderPool:
-    """The reader processes of a service, a `FileReader`; every calling thread gets one."""
+    """The reader processes of a service; a `FileReader` that gives each calling thread one."""
 
     def __init__(
         self, *, files_max: int = FILES_MAX, seconds: Callable[[], float] = MACHINE.seconds
@@ -184,7 +184,7 @@ class ReaderPool:
             return [process.pid for process in (*self._busy, *self._free)]
 
     def stuck(self) -> list[StuckReader]:
-        """Return the readers that neither computed nor read for some time."""
+        """Return the readers that have neither computed nor read for some time."""
         now = self._seconds()
         with self._lock:
             watches = list(self._watches)
@@ -234,7 +234,7 @@ class ReaderPool:
                 self._watches.discard(watch)
 
     def warm(self) -> None:
-        """Keep a process ready for the next file; a new one is waited for until it can read.
+        """Keep a process ready for the next file; waits until a new process can read.
 
         A service calls it at its start and from time to time.
         """

@@ -46,7 +46,7 @@ PREPARED = (_parquet,)
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """Bytes that were read, and decoded, so far."""
+    """Numbers of bytes read and decoded so far."""
 
     bytes: int
 
@@ -125,7 +125,7 @@ def _too_large(memory_bytes_max: int) -> FileRejectedError:
 
 
 def limit_memory(more: int | None) -> None:
-    """Limit this process to `more` bytes beyond its present memory; None: no limit."""
+    """Limit this process to `more` bytes beyond its present memory; None means no limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     soft = resource.RLIM_INFINITY if more is None else memory_bytes(os.getpid())[0] + more
     if hard != resource.RLIM_INFINITY:

@@ -50,12 +50,12 @@ _TEXT_KINDS = ("BIGINT", "DECIMAL(38,0)", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAM
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column as a sample suggests it.
+    """One column, as suggested by a sample.
 
     Attributes:
         nullable: Whether a record of the sample lacks it.
         zoneless: Whether it has times without a zone.
-        doubts: What the author should look at.
+        doubts: Points that the author should check.
     """
 
     name: str
@@ -205,7 +205,7 @@ class Suggestion:
 
     @property
     def bad_records(self) -> BadRecords:
-        """The policy that takes in the records beside the misfits, with room for twice as many."""
+        """A policy that accepts the other records, and allows twice as many misfits."""
         if not self.misfits:
             return QUARANTINE_FILE
         return BadRecords(COUNT_DEFAULT if self.misfits * 2 <= COUNT_DEFAULT else COUNT_MAX)
@@ -237,9 +237,9 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
 
 
 def suggest_columns(path: Path, source: SourceNode) -> tuple[Column, ...]:
-    """Return the columns that a file suggests and its source's schema lacks, within few records.
+    """Return the columns in the first records of a file that its source's schema lacks.
 
-    None if the file suggests another format than its source has, or cannot be looked at.
+    None if the file suggests another format than its source has, or cannot be read.
     """
     try:
         made = _suggested(path, IngestLimits(), _NEW_COLUMN_RECORDS)
@@ -439,7 +439,8 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
     verb = "is" if len(misfits) == 1 else "are"
     doubt = (
         f"{len(misfits):,} of {format_count(records, 'line')} {verb} not valid {made.format}: the "
-        f"first is line {misfits[0]}; on_bad_records: reject_rows sets such records aside"
+        f"first is line {misfits[0]}; with on_bad_records: reject_rows only such records are "
+        "rejected"
     )
     return replace(made, doubts=(*made.doubts, doubt), misfits=len(misfits))
 

@@ -70,8 +70,7 @@ class Framer:
 
     Attributes:
         seconds_max: Time limit of one output increment; 0 means no limit.
-        origin: Returns from which file, and which line, the record is from that an error's details
-            name; in words.
+        origin: Returns, in words, the file and line of the record that an error's details name.
     """
 
     store: Store
@@ -94,7 +93,7 @@ class Framer:
     # beside the tick
 
     def start(self, stages: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
-        """Begin to frame queued increments of these stages, as far as there are free slots."""
+        """Begin to frame queued increments of these stages, as far as slots are free."""
         asked, rests = self._questions.busy(), self.isolation.resting
         waiting = [one for one in stages if (one[0].name, one[1].name) not in asked]
         waiting = [one for one in waiting if rests(one[0].name, FRAMED_ASIDE) is None]
@@ -124,7 +123,7 @@ class Framer:
         return set(self._questions.busy())
 
     def forget(self, dataflow: str) -> None:
-        """Drop the work of a dataflow that was deleted, or that another instance leads now."""
+        """Drop the work of a dataflow that was deleted, or that another instance now leads."""
         self._quiet(self._questions.drop(lambda key: key[0] == dataflow))
         with self._lock:
             self._turns = {key: turn for key, turn in self._turns.items() if key[0] != dataflow}
@@ -132,7 +131,7 @@ class Framer:
                 del self._idle_since[key]
 
     def begin(self) -> None:
-        """Begin a term: frame again after `stop`, and keep nothing of before."""
+        """Begin a term: accept work again after `stop`, and forget everything from before."""
         self._questions.begin()
         with self._lock:
             self._turns.clear()
@@ -172,7 +171,7 @@ class Framer:
     # one stage
 
     def frame(self, record: DataflowRecord, node: StageNode) -> None:
-        """Frame everything that waits at a stage, in the caller's thread.
+        """Frame all waiting increments of a stage, in the caller's thread.
 
         An author's error, or damaged data, pauses the stage with its reason.
         """
@@ -189,7 +188,7 @@ class Framer:
         """Frame a stage's queued increments step by step, while wanted; raises `CbpError`.
 
         Args:
-            wanted: Asked before each step, and again before the step is recorded.
+            wanted: Called before each step, and again before the step is recorded.
             begins: Called with the input of each step.
         """
         for spec in node.translator.framed:
@@ -311,7 +310,7 @@ class Framer:
     def next_close(
         self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
     ) -> datetime:
-        """Return when idle time will close a frame of a stage, if no more records arrive."""
+        """Return the time at which an idle frame of a stage will be closed, if nothing arrives."""
         ends = [
             idle_at(connector, self._since(record, node, connector), seconds)
             for spec in node.translator.framed

@@ -43,10 +43,10 @@ class PunctuationLog:
         self._folder, self._files = f"{folder}/_punctuations", files
 
     def put(self, punctuation: Punctuation, *, staged: str = "") -> None:
-        """Make a punctuation durable; repeating it for the same one succeeds.
+        """Make a punctuation durable; succeeds again for the same one.
 
         Raises:
-            LogConflictError: If another one is already recorded under this number, or another
+            LogConflictError: If another punctuation already has this number, or another
                 controller leads now.
         """
         path = self._path(punctuation.number)
@@ -143,12 +143,12 @@ class Punctuations:
         return made
 
     def catch_up(self, record: DataflowRecord) -> None:
-        """Bring the store up to the log, if it may lag; the caller holds the lock."""
+        """Bring the store up to date with the log, if needed; the caller holds the lock."""
         if record.name not in self._current:
             self.recover(record)
 
     def recover(self, record: DataflowRecord) -> None:
-        """Bring the store up to the log; idempotent."""
+        """Bring the store up to date with the log; idempotent."""
         with self.lock(record.name):
             self._current.discard(record.name)
             number = self.store.next_punctuation(record.name)
@@ -157,7 +157,7 @@ class Punctuations:
             self._current.add(record.name)
 
     def forget(self, dataflow: str) -> None:
-        """Forget a dataflow that was deleted, or led by another instance since."""
+        """Forget a dataflow that was deleted, or that another instance has led since."""
         with self._guard:
             self._current.discard(dataflow)
 

@@ -112,7 +112,7 @@ class RunnableAnswers:
         self._questions.begin()
 
     def stop(self) -> None:
-        """Drop all pending calls of Runnables, until `begin`; running ones end without effect."""
+        """Drop all pending calls of Runnables, and results of running ones, until `begin`."""
         self._questions.stop()
 
     def _ask(self, view: StageView, life: Life) -> tuple[_Asked, bool]:

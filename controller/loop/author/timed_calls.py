@@ -36,7 +36,7 @@ class TimedCall:
     Attributes:
         function, place: The author's function, and its `file.py:12`.
         seconds_max: Its time limit; 0 means no limit.
-        since: When the call, or its present part, began; set by `TimedCalls`.
+        since: When the present part of the call began; set by `TimedCalls`.
         begun: When the call began; set by `TimedCalls`.
     """
 
@@ -50,7 +50,7 @@ class TimedCall:
 
 
 class TimedCalls:
-    """The open questions; every method may be called from any thread."""
+    """The open calls; every method may be called from any thread."""
 
     def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
         self._threads, self._clock = threads, clock
@@ -59,7 +59,7 @@ class TimedCalls:
         self._stopping = False
 
     def ask(self, question: TimedCall, answer: Callable[[], _T]) -> Future[_T] | None:
-        """Ask a question; return `None` if its stage has an open one, or the service stops."""
+        """Open a call; return `None` if its stage has an open one, or if the service stops."""
         with self._lock:
             if self._stopping or question.key in self._open:
                 return None
@@ -72,22 +72,22 @@ class TimedCalls:
             raise
 
     def wanted(self, question: TimedCall) -> bool:
-        """Return whether a question is still open."""
+        """Return whether a call is still open."""
         with self._lock:
             return self._open.get(question.key) is question
 
     def goes_on(self, question: TimedCall, function: str, place: str) -> None:
-        """Begin the next part of a question; each part has the whole time limit."""
+        """Begin the next part of a call; each part has the whole time limit."""
         with self._lock:
             question.since, question.function, question.place = self._clock(), function, place
 
     def busy(self) -> dict[StageId, datetime | None]:
-        """Return the stages with an open question, and when it was asked."""
+        """Return the stages with an open call, and when it began."""
         with self._lock:
             return {key: question.begun for key, question in self._open.items()}
 
     def give_up_late(self) -> list[tuple[TimedCall, AnswerLateError]]:
-        """Close the questions beyond their time limit, and return them."""
+        """Close the calls beyond their time limit, and return them."""
         now = self._clock()
         with self._lock:
             late = [one for one in self._open.values() if _is_late(one, now)]
@@ -96,7 +96,7 @@ class TimedCalls:
         return [(question, _late(question)) for question in late]
 
     def drop(self, chosen: Callable[[StageId], bool]) -> list[StageId]:
-        """Close the questions of the chosen stages; return the stages that had one."""
+        """Close the calls of the chosen stages; return the stages that had one."""
         with self._lock:
             dropped = [key for key in self._open if chosen(key)]
             for key in dropped:
@@ -104,19 +104,19 @@ class TimedCalls:
         return dropped
 
     def drop_one(self, question: TimedCall) -> None:
-        """Close this question."""
+        """Close this call."""
         with self._lock:
             if self._open.get(question.key) is question:
                 del self._open[question.key]
 
     def begin(self) -> None:
-        """Accept questions again after `stop`."""
+        """Accept calls again after `stop`."""
         with self._lock:
             assert not self._open, f"still asked: {self._open.keys()}"
             self._stopping = False
 
     def stop(self) -> list[StageId]:
-        """Close all questions and accept no more; return the stages that had one."""
+        """Close all calls and accept no more; return the stages that had one."""
         self._stopping = True
         return self.drop(lambda key: True)
 

@@ -12,7 +12,7 @@ is read until the commit point. Its tables stay readable as long as versions do,
 them again in the same way, with what arrived since in the queues.
 
 Files that were replaced or taken back before it began are read as they count now, where they first
-came (`valid_inputs.py`): so it is right also for stages that cannot follow a replacement.
+came (`valid_inputs.py`): so it is right also for stages that cannot apply a replacement.
 
 Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
@@ -38,7 +38,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.replacement import hindrances
+from cbp.model.dataflow.replacement import obstacles
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
@@ -70,9 +70,9 @@ class TableDifference:
 
     Attributes:
         table: Folder relative to the dataflow's.
-        before, after: How many there are now, and would be.
-        added, gone, changed: How many differ; `None` if they are not compared.
-        because: Why they are not compared; `""` if they are.
+        before, after: Number of records in the present table, and in the new one.
+        added, gone, changed: Number of such records; `None` if the tables are not compared.
+        because: Why the tables are not compared; `""` if they are.
     """
 
     table: str
@@ -85,11 +85,11 @@ class TableDifference:
 
 
 class CorrectedMeanwhileError(Exception):
-    """What was built cannot follow a correction of its input: it has to begin anew."""
+    """The built tables cannot apply a correction of their input, so the build must start over."""
 
 
 def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield why the tables of a version cannot be built beside; nothing if they can."""
+    """Yield the reasons why the tables of a version cannot be built beside."""
     for name, node in dataflow.stages.items():
         for spec in node.translator.framed:
             flow = node.wiring[spec.name]
@@ -105,20 +105,20 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
 
 @dataclass
 class Build:
-    """One build; used by one thread at a time. The constructor creates its tables, or goes on.
+    """One build; used by one thread at a time. The constructor creates its tables, or continues.
 
     Attributes:
-        id: Prefix of the ids of its runs, `[a-z0-9]+`; another one for each try.
+        id: Prefix of the ids of its runs, `[a-z0-9]+`; each attempt has another one.
         record: The dataflow as it was when the build began.
         dataflow: The next version, compiled.
         leaders: The leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
         watched: The observer.
-        seeds: What is read in place of increments that are gone.
-        firsts: Each of their sources to the oldest increment that is kept.
-        slots_max: Slots of the engine that its runs take at most; `None`: all.
-        begins: How far an earlier try has come, whose tables are in the folder.
-        checkpoint_seconds: How long it may go on until it keeps how far it has come, by `clock`.
+        seeds: The files that are read instead of removed increments.
+        firsts: Maps each source with a seed to its oldest kept increment.
+        slots_max: Largest number of engine slots of its runs; `None` means all.
+        begins: The progress of an earlier attempt, whose tables are in the folder.
+        checkpoint_seconds: Longest time between two checkpoints, by `clock`.
     """
 
     id: str
@@ -207,12 +207,12 @@ class Build:
 
     @property
     def ends(self) -> dict[str, int]:
-        """Source -> how many of its increments have come."""
+        """Source -> number of its increments that have arrived."""
         return {s: self.store.next_index(self.record.name, s) for s in self._fed}
 
     @property
     def behind(self) -> int:
-        """How many increments that have come are not applied here."""
+        """Number of increments that have arrived, but are not applied here."""
         return sum(end - self._fed[source] for source, end in self.ends.items())
 
     @property
@@ -221,14 +221,14 @@ class Build:
         return f"../../{self.record.folder.rpartition('/')[2]}"
 
     def feed(self) -> None:
-        """Apply what has arrived by now, increment by increment, in the order of arrival.
+        """Apply all arrived increments, one by one, in the order of arrival.
 
-        Frames are closed where they were: between the same two increments of their source.
+        Frames are closed at the same places: between the same two increments of their source.
 
         Raises:
-            InputNotRetainedError: If an increment is gone.
-            CorrectedMeanwhileError: If a file was replaced that it has read, and a stage cannot
-                follow.
+            InputNotRetainedError: If an increment is no longer kept.
+            CorrectedMeanwhileError: If a file that it has read was replaced, and a stage cannot
+                apply that.
             CbpError: As in `RunPreparer.prepare`.
         """
         ends, done = self.ends, sum(self._fed.values())
@@ -266,7 +266,7 @@ class Build:
             self._replay.run_until_idle()
 
     def _origins(self, increments: Iterable[Increment]) -> Origins:
-        """Return from which dropped files increments come, which this build reads."""
+        """Return the dropped files of increments that this build reads."""
         depth = self._depth
         stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
         origins = self.dropped_files.origins(self.record.name, stored)
@@ -274,11 +274,11 @@ class Build:
         return replace(origins, before=before)
 
     def compare(self, before: Dataflow, snapshot: Snapshot) -> list[TableDifference]:
-        """Return how each table differs from a snapshot of what readers see.
+        """Return how each table differs from a snapshot of the present tables.
 
         Args:
             before: The version that readers see.
-            snapshot: The tables as they are.
+            snapshot: The present tables.
         """
         wanted = [
             one
@@ -320,9 +320,9 @@ class Build:
         )
 
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
-        """Apply the rest, and write what the tables are to show; see `version_change.Swap`."""
+        """Apply the rest, and write the new contents of the tables; see `version_change.Swap`."""
         if (record.version, record.generation) != (self.record.version, self.record.generation):
-            message = "another version took over, or a roll-back, while its tables were built"
+            message = "the version changed, or the dataflow was rolled back, during the build"
             raise _refused(record.name, "beside_outdated", f"{message}: begin again")
         if planned.succession.leaders != self.leaders:
             raise _refused(record.name, "beside_outdated", "its stages are fused differently now")
@@ -354,10 +354,10 @@ class Build:
         for input_, connector in self._replay.waiting(name).items():
             flow = unit.leader.wiring[input_]
             if connector.queue and flow not in self.dataflow.sources:
-                why = f"{name}.{input_} still waits for more of what another stage writes"
+                why = f"{name}.{input_} still waits for more output of another stage"
                 raise DataflowBusyError(self.record.name, why)
             if any(is_rewritten(one, "") for one in connector.held):
-                why = f"{name}.{input_} waits for more of {flow!r}, of which files were replaced"
+                why = f"{name}.{input_} waits for more of {flow!r}, whose files were replaced"
                 raise DataflowBusyError(self.record.name, why)
             framed = unit.leader.translator.input(input_).frame_by is not None
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
@@ -391,14 +391,15 @@ class Build:
         return below(self._depth, self._there(one).increment)
 
     def _require_followed(self, source: str, index: int) -> None:
-        """Refuse an increment that takes records back if a stage of the build cannot follow it."""
+        """Refuse an increment that takes records back if a stage of the build cannot apply it."""
         sources, stages = self.dataflow.sources, self.dataflow.stages
-        for one in hindrances(sources[source], sources, stages, taken_back=True):
+        for one in obstacles(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
-                message = f"a file of {source!r} was replaced that it had read, and {one.why}"
+                message = f"a file of {source!r} that was read was replaced, but {one.why}"
                 raise CorrectedMeanwhileError(message)
             message = (
-                f"a file of {source!r} was replaced whose first records are gone, and {one.why}"
+                f"a file of {source!r} was replaced, its first records are no longer kept, and "
+                f"{one.why}"
             )
             raise _refused(self.record.name, "replacement_unfollowed", message, one.reader)
 
@@ -428,11 +429,11 @@ class Build:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """Shows the tables from before a swap again; what arrived since waits for the old version.
+    """Shows the tables from before a swap again; later input waits for the old version.
 
     Attributes:
-        stood: Where the old version stood at the swap.
-        at_ms: When the swap was, in milliseconds since 1970.
+        stood: The position of the old version at the swap.
+        at_ms: Time of the swap, in milliseconds since 1970.
         dataflow: The old version, compiled.
         number: The number of the version that the swap began.
     """

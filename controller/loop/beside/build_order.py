@@ -39,12 +39,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a build has ended.
+    """The outcome of a build.
 
     Attributes:
         status: `swapped`, `cancelled` or `failed`.
-        seconds: How long it took, since it was asked for.
-        by: Who asked for the swap, or cancelled it; `""` if nobody did.
+        seconds: Time since it was requested.
+        by: The person who asked for the swap, or cancelled the build; `""` if there is none.
         tables: How the tables differed, as plain values.
         exact: As in `RebuildJob`.
         error: Why it failed.
@@ -70,7 +70,7 @@ class Outcome:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Outcome:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         error = value["error"]
         changed: dict[str, Any] = {
             "ended_at": datetime.fromisoformat(value["ended_at"]),
@@ -82,20 +82,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOrder:
-    """What is built beside, and why it may go on after a restart.
+    """The order to build a version beside, which lets a build continue after a restart.
 
     Attributes:
-        id: Names the job.
+        id: Id of the job.
         version: The number that the version will have once it is swapped in.
         generation: The dataflow's generation when the build began.
         document: The document of the version.
         shape: The compiled document, with the fingerprints of its code.
-        began_at: When the build was asked for.
-        seeds: Source to the operator's own files that are read in place of input that is gone.
-        swaps: Whether it is swapped in as soon as it is ready, since an operator asked for that.
-        by: Who asked for it.
-        swap_by: Who asked for the swap.
-        outcome: How it has ended; `None`: it has not.
+        began_at: When the build was requested.
+        seeds: Source to the operator's own files that are read instead of removed input.
+        swaps: Whether it is swapped in as soon as it is ready, as an operator has requested.
+        by: The person who asked for it.
+        swap_by: The person who asked for the swap.
+        outcome: Its outcome; `None` while it has not ended.
     """
 
     id: str
@@ -111,11 +111,11 @@ class BuildOrder:
     outcome: Outcome | None = None
 
     def is_for(self, record: DataflowRecord) -> bool:
-        """Return whether neither a version nor a roll-back came after this order."""
+        """Return whether neither a new version nor a roll-back has followed this order."""
         return (record.version + 1, record.generation) == (self.version, self.generation)
 
     def became(self, present: Description) -> bool:
-        """Return whether a description is that of the swap."""
+        """Return whether this order became the described version."""
         begin = present.begin
         swapped = begin is not None and begin.swapped is not None and not begin.back
         return swapped and (present.version, present.document) == (self.version, self.document)
@@ -132,7 +132,7 @@ class BuildOrder:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BuildOrder:
-        """Read what `to_json` wrote."""
+        """Read the output of `to_json`."""
         changed: dict[str, Any] = {
             "shape": DataflowShape.from_json(value["shape"]),
             "began_at": datetime.fromisoformat(value["began_at"]),
@@ -153,7 +153,7 @@ def read_order(files: Files, folder: str) -> BuildOrder | None:
 
 
 def open_order(files: Files, folder: str) -> BuildOrder | None:
-    """Return the order of the dataflow in a folder unless it has ended; as `read_order`."""
+    """Like `read_order`, but return `None` for an order that has ended."""
     order = read_order(files, folder)
     return None if order is None or order.outcome is not None else order
 
@@ -167,7 +167,7 @@ def write_order(files: Files, folder: str, order: BuildOrder) -> None:
 
 
 def end_order(files: Files, folder: str, order: BuildOrder, outcome: Outcome) -> None:
-    """Write how an order has ended, unless another one took its place; durable then."""
+    """Record the outcome of an order, durably, unless another order has replaced it."""
     known = read_order(files, folder)
     if known is not None and known.id == order.id:
         write_order(files, folder, replace(order, outcome=outcome))

@@ -37,9 +37,9 @@ class BuildPlans:
     """Plans builds.
 
     Attributes:
-        compile_: Compiles a document that was registered; its second argument says whether the
-            loaded code is the right one.
-        seed_folders: Where an operator's own files may be.
+        compile_: Compiles a registered document; its second argument returns whether the loaded
+            code is the right one.
+        seed_folders: Folders of an operator's own files.
     """
 
     store: Store
@@ -56,14 +56,14 @@ class BuildPlans:
         choice: Choice | None = None,
         seeds: Mapping[str, str] = MappingProxyType({}),
     ) -> Changed:
-        """Return what a swap to this version would begin with, and why it is refused; reads only.
+        """Return the beginning of a version after a swap, and why it is refused; reads only.
 
         Args:
             document: The document of the version.
             dataflow: The dataflow of the document, checked and compiled.
-            choice: What the author chose for single stages. Those that are replaced have to be
-                named, although all tables are built; `None`: none has to be.
-            seeds: Source to files that are read in place of input that is gone.
+            choice: The author's choices for single stages. Replaced stages must be named,
+                although all tables are built; `None` means that none has to be.
+            seeds: Source to files that are read instead of removed input.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -86,7 +86,7 @@ class BuildPlans:
         return Seeds(paths, self.seed_folders, self.files)
 
     def firsts(self, record: DataflowRecord, seeds: Collection[str]) -> dict[str, int]:
-        """Return the oldest increment that is kept of each source that has a seed."""
+        """Return the oldest kept increment of each source with a seed."""
         firsts = {}
         for source in seeds:
             kept = self.versions.changes.retained(record, source)
@@ -119,8 +119,8 @@ class BuildPlans:
                 if kept:
                     came = self.store.increment(record.name, flow, kept[0].index).created_at
                     since = (
-                        f"Input of {flow!r} is kept since {came:%Y-%m-%d %H:%M} UTC; what came "
-                        f"before can be read from files of yours (cbp rebuild {record.name} "
+                        f"Input of {flow!r} is kept from {came:%Y-%m-%d %H:%M} UTC on; earlier "
+                        f"input can be read from your own files (cbp rebuild {record.name} "
                         f"--seed {flow}=PATH)"
                     )
                     mistake = replace(mistake, message=f"{mistake.message}. {since}")
@@ -129,7 +129,7 @@ class BuildPlans:
     def everything(
         self, record: DataflowRecord, document: Mapping[str, Any], dataflow: Dataflow
     ) -> Changed:
-        """Return what becomes of a dataflow if all stages of a version begin anew."""
+        """Return the change of a dataflow if all stages of a version start over."""
         present = self.catalog.compiled(record).stages.keys()
         choice = Choice(
             rebuild=frozenset(dataflow.stages.keys() & present),
@@ -138,13 +138,14 @@ class BuildPlans:
         return self.versions.changes.plan(record, document, dataflow, choice)
 
     def again(self, name: str, order: BuildOrder) -> Planned:
-        """Check again what an earlier process had begun to build.
+        """Check the build of an earlier process again.
 
         Raises:
-            ChangeRefusedError: If a version or a roll-back came since, or the code differs.
+            ChangeRefusedError: If the version changed, the dataflow was rolled back, or the
+                code differs.
         """
         if not order.is_for(self.store.dataflow(name)):
-            message = "another version took over, or a roll-back, before it was swapped in"
+            message = "the version changed, or the dataflow was rolled back, before the swap"
             mistake = Mistake("beside_outdated", "rebuild", f"{message}: begin again")
             raise ChangeRefusedError(name, [mistake])
         dataflow = self.compile_(order.document, partial(is_code_of, order.shape))
@@ -157,14 +158,15 @@ class BuildPlans:
 
 def _kept(stage: str) -> Mistake:
     message = (
-        "cannot keep its state while others are built beside, since all tables are made anew: "
-        "rebuild those in place (--in-place; REST: without beside), or rebuild it too"
+        "cannot keep its state, since a rebuild beside builds all tables of the dataflow: rebuild "
+        "the other stages in place (--in-place; REST: without beside), or rebuild this stage, "
+        "too"
     )
     return Mistake("beside_keeps", f"stages.{stage}", message)
 
 
 def everything_of(planned: Changed) -> Choice:
-    """Return the choice that lets all stages begin anew."""
+    """Return the choice with which all stages start over."""
     stages = planned.plan.stages
     return Choice(
         rebuild=frozenset(name for name, one in stages.items() if one.state == "rebuilt"),

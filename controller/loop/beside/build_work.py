@@ -44,11 +44,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildWork:
-    """Carries out builds, each in the thread that asks for it.
+    """Carries out builds, each in the caller's thread.
 
     Attributes:
-        checkpoint_seconds: How long a build may go on until it keeps how far it has come.
-        readings_max: How often a comparison waits for the dataflow to come to rest.
+        checkpoint_seconds: Longest time between two checkpoints of a build.
+        readings_max: How often a comparison waits for the dataflow to become idle.
     """
 
     store: Store
@@ -65,7 +65,7 @@ class BuildWork:
     readings_max: int = READINGS_MAX
 
     def build(self, job: Job, planned: Planned) -> None:
-        """Build the tables of a job, and compare them with those that readers see.
+        """Build the tables of a job, and compare them with the present tables.
 
         Raises:
             JobCancelledError: The job is to end.
@@ -91,7 +91,7 @@ class BuildWork:
             except (FileDamagedError, NotFoundError, FileNotFoundError) as error:
                 if checkpoint is None:
                     raise
-                self.begin_anew(job, f"what it had built is damaged ({error})")
+                self.begin_anew(job, f"the tables built so far are damaged ({error})")
             checkpoint = None
 
     def _take_up(self, job: Job) -> None:
@@ -101,7 +101,7 @@ class BuildWork:
         job.show(step="goes on", error=None, again_at=None)
 
     def begin_anew(self, job: Job, why: str) -> None:
-        """Give up what a job has built, and note why."""
+        """Discard the tables that a job has built, and note why."""
         _log.warning("rebuild.begins_anew", dataflow=job.shown.dataflow, job=job.shown.id, why=why)
         job.show(step="begins anew", anew=why)
         if job.build is not None:

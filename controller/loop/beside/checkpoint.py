@@ -48,15 +48,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """How far a build has come; a value of plain data.
+    """The progress of a build, as plain data.
 
     Attributes:
         fed: Source to the number of its next increment.
-        closed: Number of the next close of a frame that it has not seen.
-        closes: Numbers of closes that it has seen and not applied.
-        seeds: What it read in place of increments that are gone.
-        valid_to: Source to the first increment that it reads as it came: what was replaced before
-            is read as it counts.
+        closed: Number of the next close that it has not read.
+        closes: Numbers of closes that it has read, but not applied.
+        seeds: The increments that it read instead of removed ones.
+        valid_to: Source to the first increment that it reads unchanged; of earlier ones it
+            reads only the records that still count.
         replay: The stages.
     """
 
@@ -69,7 +69,7 @@ class Checkpoint:
 
     @property
     def done(self) -> int:
-        """How many increments it has applied."""
+        """Number of applied increments."""
         return sum(self.fed.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -117,26 +117,26 @@ def read_checkpoint(files: Files, scratch: str) -> tuple[Checkpoint | None, str]
     try:
         return read_record(files, _path_of(scratch), Checkpoint.from_json), ""
     except NotFoundError:
-        return None, "it had built nothing yet"
+        return None, "nothing had been built yet"
     except FileDamagedError as error:
         _log.warning("build_checkpoint.damaged", error=error.as_dict())
-        return None, "what it had built is damaged"
+        return None, "the tables built so far are damaged"
     except InvariantError as error:
         _log.warning("build_checkpoint.unreadable", error=error.as_dict())
-        return None, "another release had built it"
+        return None, "another release built the tables"
 
 
 def folder_of(root: str, rebuild: str, number: int) -> str:
-    """Return the folder in which a try of a build works."""
+    """Return the folder of an attempt of a build."""
     return scratch_folder(root, f"{rebuild}t{number}")
 
 
 def take_over(files: Files, root: str, rebuild: str, *, faults: Faults) -> tuple[str, int]:
-    """Rename the folder of a build's last try, so that no former leader finds it.
+    """Rename the folder of a build's last attempt, so that no former leader finds it.
 
     Returns:
-        The path that it had, `""` if there is none or it cannot be renamed, and the number of the
-        try that goes on (`folder_of`).
+        The old path (`""` if there is no folder, or if it cannot be renamed), and the number of
+        the attempt that continues (`folder_of`).
     """
     name = re.compile(re.escape(folder_of("", rebuild, 0).lstrip("/")[:-1]) + r"(\d+)", re.ASCII)
     tries = [int(match[1]) for match in map(name.fullmatch, files.list_names(root)) if match]

@@ -63,9 +63,9 @@ class Pace:
     """The pace of one build; used by one thread at a time.
 
     Attributes:
-        share: The share of the time in which it works, above 0; 1: it never rests.
-        busy: Returns whether a run is under way that it gives way to.
-        rested: How long it has rested, in seconds.
+        share: The share of time in which it works, above 0; 1 means that it never pauses.
+        busy: Returns whether a run to which it gives way is under way.
+        rested: Seconds of its pauses so far.
     """
 
     share: float = 1.0
@@ -77,16 +77,16 @@ class Pace:
     _seen_busy: float = field(init=False, default=-math.inf)
 
     def begin(self) -> None:
-        """Begin to count: what was before is no work."""
+        """Begin to measure work; time before this call does not count."""
         self._since = self.clock.seconds()
 
     def slots_of(self, slots: int) -> int | None:
-        """Return how many slots of an engine its runs take at most; `None`: all of them."""
+        """Return the largest number of engine slots for its runs; `None` means all."""
         return None if self.share >= 1 else max(1, int(slots * self.share))
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Do not rest: the dataflow runs nothing until this is done."""
+        """Suspend pauses in the block, since the dataflow runs nothing meanwhile."""
         self._hurries = True
         try:
             yield
@@ -95,7 +95,7 @@ class Pace:
             self.begin()
 
     def rest(self, check: Callable[[], object]) -> None:
-        """Rest after a unit; `check` is called meanwhile, and may raise."""
+        """Pause after a unit; `check` is called meanwhile, and may raise."""
         began = self.clock.seconds()
         worked = began - self._since
         if self._hurries or self.share >= 1 or worked < UNIT_SECONDS_MIN:
@@ -128,22 +128,22 @@ class RebuildJob:
     """One rebuild, under way or ended.
 
     Attributes:
-        version: The version that it is to become.
-        step: What it does now, in words.
-        done, total, unit: How much of the step is done, of how much, and what is counted.
-        behind: Increments that have come and are not in the new tables; a swap applies them first.
+        version: Number of the version after the swap.
+        step: The current step, in words.
+        done, total, unit: Progress of the step, its size, and what is counted.
+        behind: Number of arrived increments that are not in the new tables; a swap applies them
+            first.
         tables: How the new tables differ from the present ones; empty until it is ready.
-        exact: Whether both were compared after the same input. Otherwise the dataflow did not come
-            to rest, and some differences are increments that only one side has applied.
-        share: The share of the time in which it works, and of the engine's slots that it takes.
-        rested: How long it has rested in between, in seconds.
-        error: Why it failed, why its last swap did, or why it waits.
-        again_at: When it tries again, while it waits for a fault of the environment to pass.
-        by: Who asked for it.
-        ended_by: Who asked for the swap, or cancelled it.
+        exact: Whether both were compared after the same input. Otherwise the dataflow did not
+            become idle, and some differences are increments that only one side has applied.
+        share: The share of time in which it works, and of the engine's slots that it takes.
+        rested: Seconds of its pauses so far.
+        error: Why it or its last swap failed, or why it waits.
+        again_at: Time of the next attempt, after a fault of the environment.
+        by: The person who asked for it.
+        ended_by: The person who asked for the swap, or cancelled it.
         ended_at: When it ended.
-        anew: Why it did not go on with what had been built before a restart or a fault; `""` if it
-            did.
+        anew: Why it started over after a restart or a fault; `""` if it did not.
     """
 
     id: str
@@ -188,7 +188,7 @@ class RebuildJob:
         )
 
     def outcome(self, status: Ended, at: datetime, by: str) -> Outcome:
-        """Return what is kept of it when it ends."""
+        """Return the outcome to keep when it ends."""
         return Outcome(
             status=status,
             ended_at=at,
@@ -201,7 +201,7 @@ class RebuildJob:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens."""
+        """Whether the job has ended."""
         return self.status in ("swapped", "cancelled", "failed")
 
 
@@ -220,22 +220,22 @@ class JobCancelledError(Exception):
 
 @dataclass
 class Job:
-    """One job; what is shown of it is replaced as a whole.
+    """One job; its public view is replaced as a whole.
 
     Attributes:
-        order: What was asked for; kept in the dataflow's folder until the job has ended.
-        settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
-        pace: How much of the time it works.
-        planned: What is built, once it was checked.
+        order: The order; kept in the dataflow's folder until the job has ended.
+        settle_seconds: How long it waits before it checks again whether the dataflow is idle.
+        pace: Divides time between work and pauses.
+        planned: The version to build, once it is checked.
         stop: Set when the job is to end.
-        kept: Whether its order outlives it: the service stops, and the next leader goes on.
+        kept: Whether its order stays, because the service stops and the next leader continues.
         busy: Held by the thread that builds or swaps.
-        scratch: The folder of its tables, and what else it writes before a swap; an earlier process
-            may have left it.
-        tries: The number of the try that works in it.
+        scratch: The folder of its tables and of its other files before a swap; it may come from
+            an earlier process.
+        tries: Number of the attempt that works in it.
         run: The run under way.
-        failures: How often in a row it met a fault of the environment.
-        rest: How long it waits after the last one; `None`: it met none.
+        failures: Number of faults of the environment in a row.
+        rest: The pause after the last fault; `None` if there was none.
     """
 
     shown: RebuildJob
@@ -256,19 +256,19 @@ class Job:
     rest: Rest | None = None
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Show the progress, and rest; see `Watched`."""
+        """Show the progress, and pause; see `Watched`."""
         self.show(step=step, done=done, total=total, unit=unit)
         self.check()
         self.pace.rest(self.check)
 
     def began(self, run: str) -> None:
-        """Rest, and note the run that starts next; see `Watched`."""
+        """Pause, and note the run that starts next; see `Watched`."""
         self.pace.rest(self.check)
         self.run = run  # first: whatever cancels the job either sees the run, or is seen below
         self.check()
 
     def wait_after(self, error: CbpError, rest: Rest) -> None:
-        """Note a fault of the environment, and how long it waits; what it built stays on disk."""
+        """Note a fault of the environment and the pause after it; built tables stay on disk."""
         self.failures, self.rest = self.failures + 1, rest
         if self.build is not None:
             self.build.close()
@@ -277,7 +277,7 @@ class Job:
         self.show(again_at=rest.end, done=0, total=0, unit="")
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether it waits no more: its pause is over, or it is to end."""
+        """Return whether its pause is over, or whether it is to end."""
         return self.rest is None or not self.rest.lasts(now) or self.stop.is_set()
 
     def check(self) -> None:
@@ -286,14 +286,15 @@ class Job:
             raise JobCancelledError
 
     def wait(self, busy: Mapping[str, str]) -> None:
-        """Wait a moment for the dataflow to come to rest."""
-        self.show(step="waits until the dataflow has applied what came", done=0, total=0, unit="")
+        """Wait a moment for the dataflow to become idle."""
+        step = "waits until the dataflow has applied its new input"
+        self.show(step=step, done=0, total=0, unit="")
         if self.stop.wait(self.settle_seconds):
             raise JobCancelledError
         self.pace.begin()
 
     def show(self, **changed: Any) -> None:
-        """Change what is shown, unless the job has ended."""
+        """Change the public view, unless the job has ended."""
         if not self.shown.ended:
             seconds = (self.clock() - self.shown.began_at).total_seconds()
             rested = self.pace.rested
@@ -309,5 +310,5 @@ def error_of(cause: Exception) -> CbpError:
 
 
 def passes(error: CbpError) -> bool:
-    """Return whether an error is a fault of the environment that a job waits for, as runs do."""
+    """Return whether an error is a fault of the environment, after which a job is retried."""
     return lasts(error) and not isinstance(error, RunCancelledError | DataflowBusyError)

@@ -95,15 +95,15 @@ class RebuildJobs:
 
     Args:
         executor: Carries out builds.
-        building: Receives the dataflows that are built beside: their inputs are kept.
-        holds: Which dataflows start nothing; no build begins again meanwhile.
-        build_plans: Says what can be built.
-        build_work: Builds it.
-        retention: How long the tables before a swap stay.
-        compile_: Compiles a document by the code that is on disk now.
-        settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
-        rebuild_share: The share of the time in which a build works; see `Pace`.
-        in_flight: Knows the runs that a build gives way to.
+        building: Receives the dataflows that are built beside, whose inputs are kept.
+        holds: The dataflows that start nothing; no build of theirs begins or continues.
+        build_plans: Plans builds.
+        build_work: Carries out builds.
+        retention: How long the tables from before a swap stay.
+        compile_: Compiles a document with the code that is on disk now.
+        settle_seconds: How long a job waits before it checks again whether the dataflow is idle.
+        rebuild_share: The share of time in which a build works; see `Pace`.
+        in_flight: The runs under way, to which a build gives way.
         retry: How long a job waits after a fault of the environment.
         draw: Returns a random number from 0 to 1 that shortens pauses.
     """
@@ -150,7 +150,7 @@ class RebuildJobs:
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
     ) -> Changed:
-        """Return what a swap would begin with, and why it is refused; see `BuildPlans.plan`."""
+        """Return the plan of a version, and why it is refused; see `BuildPlans.plan`."""
         return self._plans.plan(document, dataflow, choice)
 
     def start(
@@ -164,16 +164,17 @@ class RebuildJobs:
         swaps: bool = False,
         by: str = "",
     ) -> RebuildJob:
-        """Begin to build all tables of a version beside; durable once this returns, at once.
+        """Begin to build all tables of a version beside; durable on return, which is at once.
 
         Args:
-            document: The document of the version; the present one builds the same tables again.
+            document: The document of the version; with the present one, the same tables are
+                rebuilt.
             dataflow: The dataflow of the document, checked and compiled.
             choice: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
             seeds: As in `plan`.
             swaps: Swap the tables in as soon as they are ready.
-            by: Who asks for it.
+            by: Name of the person who asks for it.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -214,7 +215,7 @@ class RebuildJobs:
     def start_present(
         self, name: str, seeds: Mapping[str, str] = MappingProxyType({}), *, by: str = ""
     ) -> RebuildJob:
-        """Begin to build the present version anew, by the code that it was registered with.
+        """Begin to rebuild the present version, with the code with which it was registered.
 
         Args:
             name: Name of the dataflow.
@@ -222,8 +223,8 @@ class RebuildJobs:
             by: As in `start`.
 
         Raises:
-            CodeDriftedError: If that code is not loaded: what is on disk is registered first.
-            Otherwise as `start`.
+            CodeDriftedError: If that code is not loaded; register the code on disk first.
+                Otherwise as `start`.
         """
         record = self._store.dataflow(name)
         self._catalog.require_same(record)
@@ -234,13 +235,13 @@ class RebuildJobs:
         return self.start(record.document, dataflow, seeds=seeds, by=by)
 
     def begin(self) -> list[str]:
-        """Find the builds that an earlier process had begun: `go_on` carries them out.
+        """Find the builds that an earlier process had begun; `go_on` continues them.
 
-        Called once this instance leads, before anything else changes a dataflow. What this process
-        built in an earlier term is taken over too.
+        Called once this instance leads, before anything else changes a dataflow. Builds of this
+        process in an earlier term are taken over, too.
 
         Returns:
-            The paths that folders of builds had before they were taken over.
+            The earlier paths of the folders of builds that were taken over.
         """
         self.stop()
         taken = []
@@ -254,12 +255,12 @@ class RebuildJobs:
                 self._left.append(job)
             job.scratch, job.tries = folder_of(self._root, order.id, number), number
             taken += [was] if was else []
-            job.show(step="goes on, since the service was restarted")
+            job.show(step="continues after a restart of the service")
             _log.info("rebuild.goes_on", dataflow=record.name, rebuild=order.id, tries=number)
         return taken
 
     def go_on(self) -> None:
-        """Carry out what `begin` found, as far as its dataflows are recovered, and what has waited.
+        """Continue the builds that `begin` found, for recovered dataflows, and waiting builds.
 
         Returns at once.
         """
@@ -292,7 +293,7 @@ class RebuildJobs:
         return job
 
     def show(self, name: str, id_: str) -> RebuildJob:
-        """Return one job; raises `NotFoundError`, also if a later one followed and a restart."""
+        """Return one job; raises `NotFoundError`, also for an older job after a restart."""
         known = next((one for one in self.all(name) if one.id == id_), None)
         if known is None:
             raise NotFoundError(kind="rebuild", name=id_)
@@ -301,7 +302,7 @@ class RebuildJobs:
     def all(self, name: str) -> list[RebuildJob]:
         """Return the jobs of a dataflow, newest first; raises `NotFoundError`.
 
-        They are those of this process, and the last one that ended before.
+        These are the jobs of this process, and the last one that ended before it.
         """
         record = self._store.dataflow(name)
         with self._lock:
@@ -317,7 +318,7 @@ class RebuildJobs:
         Args:
             name: The dataflow.
             id_: The job.
-            by: Who cancels it.
+            by: Name of the person who cancels it.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -346,7 +347,7 @@ class RebuildJobs:
             job.order = replace(job.order, outcome=outcome)
 
     def stop(self) -> None:
-        """Stop the job under way, since the service stops; the next leader goes on with it."""
+        """Stop the job under way, since the service stops; the next leader continues it."""
         with self._lock:
             jobs = list(self._jobs.values())
             self._left.clear()
@@ -366,12 +367,13 @@ class RebuildJobs:
                 job.busy.release()
 
     def swap(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
-        """Begin to show the new tables in place of the old ones, all at one time; returns at once.
+        """Begin to show the new tables instead of the old ones, all at one time; returns at once.
 
-        What came meanwhile is applied first. No run of the dataflow starts while the rest of it is
-        applied, and while the new tables are copied beside the old files. The job fails if another
-        version took over, or a roll-back; it is ready again, with an error, if runs did not end in
-        time. Durable once this returns: the next leader swaps if this one is killed.
+        Input that arrived meanwhile is applied first. No run of the dataflow starts while the
+        last of it is applied, and while the new tables are copied beside the old files. The job
+        fails if the version changed or the dataflow was rolled back. It is ready again, with an
+        error, if runs did not end in time. Durable once this returns: the next leader swaps if
+        this one is killed.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -441,12 +443,13 @@ class RebuildJobs:
         job.show(status="ready", step="is ready", done=0, total=0, unit="")
 
     def back(self, name: str) -> Changed:
-        """Show the tables from before the last swap again; what came since waits for the old code.
+        """Show the tables from before the last swap again; later input waits for the old code.
 
         Raises:
-            NotFoundError: If there is no such dataflow, or a file of the old tables is gone.
-            ChangeRefusedError: If the present version began by no swap, or the old code is not
-                loaded.
+            NotFoundError: If there is no such dataflow, or a file of the old tables no longer
+                exists.
+            ChangeRefusedError: If the present version did not begin with a swap, or the old
+                code is not loaded.
             DataflowBusyError: As `Versions.change`.
         """
         record = self._store.dataflow(name)
@@ -485,7 +488,7 @@ class RebuildJobs:
         )
 
     def back_until(self, record: DataflowRecord) -> datetime | None:
-        """Return until when the tables before the last swap stay; `None` if there was none."""
+        """Return until when the last swap can be undone; `None` if there was none."""
         begin = self._descriptions.of(record).begin
         if begin is None or begin.swapped is None or begin.back:
             return None

@@ -41,8 +41,8 @@ class Seeds:
     """The seeds of one build.
 
     Attributes:
-        paths: Source to the path that the operator names.
-        allowed: Folders below which it has to be.
+        paths: Source to the path given by the operator.
+        allowed: Folders below which the paths must be.
         files: Access to them.
     """
 
@@ -51,11 +51,11 @@ class Seeds:
     files: Files
 
     def mistakes(self, dataflow: Dataflow, firsts: Mapping[str, int]) -> Iterator[Mistake]:
-        """Yield what is wrong with them; reads no records.
+        """Yield the mistakes in the seeds; reads no records.
 
         Args:
             dataflow: The version that is built.
-            firsts: Source to the oldest increment that is kept.
+            firsts: Source to its oldest kept increment.
         """
         for source, path in self.paths.items():
             if source not in dataflow.sources:
@@ -97,11 +97,11 @@ class Seeds:
         Args:
             dataflow: The version that is built.
             folder: The folder of the build.
-            first: The oldest increment that is kept; the seed comes before it.
-            each: Called after some records each; may raise.
+            first: The oldest kept increment; the seed comes before it.
+            each: Called after each batch of records; may raise.
 
         Raises:
-            ChangeRefusedError: If they do not fit.
+            ChangeRefusedError: If the records do not fit the source.
         """
         schema, path = dataflow.sources[source].schema, self.paths[source]
         name = f"seeds/{source}.parquet"

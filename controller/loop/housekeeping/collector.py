@@ -59,9 +59,9 @@ class Garbage:
     """The result of a collection of one dataflow: removed and kept files, with reasons.
 
     Attributes:
-        tables: Table folder -> what is removed from it and what stays.
-        inputs: Source -> which of its increments are removed, and why the first other one stays.
-        outputs: Flow -> the same for the files of outputs that are not kept for good; a run of
+        tables: Table folder -> its removed and kept files.
+        inputs: Source -> its removed increments, and why the first remaining one stays.
+        outputs: Flow -> the same for the files of outputs that are not kept forever; a run of
             their stage removes them, not this collection.
     """
 
@@ -86,10 +86,10 @@ class Collector:
 
     Attributes:
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
-        rebuilding: Knows since when stages are rebuilt: the tables before stay readable as well, up
-            to the retention's number of versions.
-        every: Epochs of a dataflow between two collections, over all its stages.
-        records_kept: Records of a stage that are kept, although a position replaces them.
+        rebuilding: Finds rebuilds under way: the tables from before a rebuild also stay
+            readable, up to the retention's number of versions.
+        every: Number of epochs of a dataflow, over all stages, between two collections.
+        records_kept: Number of records of a stage that are kept, although a position replaces them.
     """
 
     store: Store

@@ -35,12 +35,12 @@ INCREMENTS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long the past is kept, except of tables (see `garbage_collection.Retention`).
+    """How long inputs and runs are kept; for tables see `garbage_collection.Retention`.
 
     Attributes:
-        inputs: Increments of sources that everything has read; a source's own declaration in
-            the dataflow takes precedence.
-        runs: Rows in the store of a stage's runs, and of increments of its flows.
+        inputs: For increments of sources that all readers have read; a declaration of the
+            source takes precedence.
+        runs: For rows in the store: of a stage's runs, and of increments of its flows.
     """
 
     inputs: FlowRetention
@@ -73,7 +73,7 @@ class Inputs:
         """Return the removed increments by source; reads only.
 
         Args:
-            needed: Files that connectors and positions name, relative to its folder.
+            needed: Files that connectors and positions name, relative to the dataflow's folder.
         """
         log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)
         oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
@@ -113,7 +113,7 @@ class Inputs:
             self.store.forget_increments(record.name, source, below=plan.gone[-1].index + 1)
 
     def forget(self, record: DataflowRecord, position: Position) -> int:
-        """Forget rows of old runs, and of old increments of stages; return how many."""
+        """Remove rows of old runs and of old increments of stages; return their number."""
         forgotten = 0
         for leader, unit in self.catalog.units(record).items():
             if leader not in position.stages:

@@ -52,12 +52,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Progress:
-    """How far the round is with one dataflow.
+    """The progress of a round in one dataflow.
 
     Attributes:
         began_at: When this round began to read it; `None` if it has not begun yet.
         ended_at: When a round last finished reading all of it.
-        damages: By path; those of the last round until this round has read everything.
+        damages: Damages by path; those of the last round until this round has read everything.
     """
 
     began_at: datetime | None = None
@@ -70,11 +70,11 @@ class Progress:
 
 @dataclass(kw_only=True, eq=False)
 class Scrubbing:
-    """Reads on at each step; `step` is called by one thread, other methods by any.
+    """Reads some files at each step; `step` is called by one thread, other methods by any.
 
     Attributes:
         round_seconds: Time within which a round ends; 0 means that nothing is read.
-        executor: Carries out the reading; a step begins when the one before has ended.
+        executor: Carries out the reading; a step begins when the previous one has ended.
     """
 
     files: Files
@@ -97,7 +97,7 @@ class Scrubbing:
         self._taking = threading.Lock()
 
     def step(self) -> None:
-        """Start to read as much as is due by now, in another thread; returns at once."""
+        """Start to read the files that are due, in another thread; returns at once."""
         if self._round and (self._step is None or self._step.done()):
             try:
                 self._step = self.executor.submit(self._read)
@@ -208,10 +208,10 @@ class Scrubbing:
         return len(there), sum(there)
 
     def note(self, error: FileDamagedError) -> None:
-        """Add the damage that a read met to the findings of its dataflow.
+        """Add damage that a read has found to the findings of its dataflow.
 
-        Does nothing if it is known, if no dataflow has the file, or if a file that was missing is
-        there by now.
+        Does nothing if it is known, if no dataflow has the file, or if a missing file exists
+        again.
         """
         damage = Damage.of(error, "")
         owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]
@@ -233,7 +233,7 @@ class Scrubbing:
 
         Args:
             damages: The findings, by path.
-            since: When it began: what reads met after that stays.
+            since: When it began; findings of reads after that stay.
         """
         with self._taking:
             progress = self.progress(name)
@@ -295,7 +295,7 @@ class Scrub:
     Attributes:
         status: `never`: no complete reading was ever noted for this dataflow.
         began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
-        files_total, bytes_total: How much there was when it began; 0 if it is not known.
+        files_total, bytes_total: Files and bytes when it began; 0 if unknown.
     """
 
     dataflow: str
@@ -330,7 +330,7 @@ class Scrubs:
         self._asked: JobTable[Scrub] = JobTable(most=None)
 
     def note(self, error: FileDamagedError) -> None:
-        """Add the damage that a read met to the findings; a failure is logged."""
+        """Add damage that a read has found to the findings; a failure is logged."""
         try:
             self.scrubbing.note(error)
         except CbpError as failure:

@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 def boot_seconds() -> float:
-    """Return the seconds since this machine started; sleep of the machine counts."""
+    """Return the seconds since this machine started, including sleep."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -104,7 +104,7 @@ class LeaseKeeper:
             raise LeaseLostError(self.epoch or None, self.reason(role))
 
     def reason(self, role: Role) -> str:
-        """Return in words why this instance starts nothing."""
+        """Return the reason for which this instance starts no work, in words."""
         standing = self.standing()
         if role is Role.RETIRES:
             return self._retiring
@@ -118,7 +118,7 @@ class LeaseKeeper:
         return "no controller is known to lead at the moment"
 
     def keep(self) -> None:
-        """Do due work on the lease; after an error of the database, the next call retries."""
+        """Take or renew the lease if due; after an error of the database, the next call retries."""
         try:
             self._keep()
         except CbpError as error:
@@ -205,9 +205,9 @@ class LeaseKeeper:
 class Fence:
     """Checks before every durable effect, by its failpoint, that this instance leads.
 
-    A process that stalls between the check and its effect may go on with that effect too late. Then
-    the store refuses it by its epoch, and the logs by `put_if_absent`
-    (`controller.loop.leadership.terms`). What keeps foreign writers out of tables is another fence:
+    A process that stalls between the check and its effect may continue too late. The store then
+    refuses the effect by its epoch, and the logs refuse it by `put_if_absent`
+    (`controller.loop.leadership.terms`). Another fence keeps foreign writers out of tables:
     `cbp.engine.delta.foreign_writer_fence`.
 
     In another process, such as a Spark worker, it does not check: tasks write files that no

@@ -51,9 +51,10 @@ class Terms:
     """Begins the terms of one instance; see the header.
 
     Attributes:
-        folder: Where puts of this term are staged; `""` before the first term: no other instance
-            can lead.
-        epoch, address: Those of the lease of the last term; 0 and `""` before the first.
+        folder: Folder in which puts of this term are staged; `""` before the first term, when
+            no other instance can lead.
+        epoch, address: Epoch and address in the lease of the last term; 0 and `""` before the
+            first term.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Terms:
 
         Raises:
             LeaseLostError: If another instance has taken the lease meanwhile.
-            OperatingError: If a folder cannot be made or removed; to be tried again.
+            OperatingError: If a folder cannot be made or removed; retry.
         """
         self.folder = f"{self._root}/{_NONE}"
         number = max(map(_number_of, self._files.list_names(self._root)), default=0) + 1
@@ -148,12 +149,12 @@ class CurrentTerm:
         self.deposed, self.leader_epoch = "", leader_epoch
 
     def depose(self, reason: str) -> None:
-        """Start nothing from now on: another controller leads."""
+        """Start nothing from now on, since another controller leads."""
         self.deposed = reason
         _log.error("controller.deposed", reason=reason)
 
     def follow(self, reason: str) -> None:
-        """Start nothing: another controller leads, and that is not an error."""
+        """Start nothing, since another controller leads; this is not an error."""
         self.deposed = reason
 
     @contextmanager

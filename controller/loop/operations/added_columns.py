@@ -37,12 +37,12 @@ def add_columns(
 
     Args:
         record: The dataflow, as it was when the file was read.
-        columns: As a schema spells them, such as `device STRING`; new ones.
+        columns: Declarations of new columns, such as `device STRING`.
 
     Raises:
         ChangeRefusedError: The version would change a stage, or is refused; nothing changed.
         DataflowInvalidError: The document is wrong with these columns.
-        OperatingError: The dataflow cannot be changed now; to be tried again.
+        OperatingError: The dataflow cannot be changed now; retry.
     """
     document = with_columns(record.document, source, columns)
     planned = changing.change(document, expected_version=record.version, dry_run=True)
@@ -67,11 +67,11 @@ def with_columns(
 
 
 def with_added_columns(registered: Mapping[str, Any], document: Any) -> Any:
-    """Return a new version's document with the columns that joined its sources before.
+    """Return a new version's document with columns that were added to its sources before.
 
     Args:
         registered: The version that it replaces.
-        document: As it was sent, so it may be wrong in any way.
+        document: The document as sent, which may be wrong in any way.
     """
     sources = document.get("sources") if isinstance(document, Mapping) else None
     if not isinstance(sources, Mapping):

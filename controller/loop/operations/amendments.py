@@ -77,24 +77,24 @@ class Amendments:
         request: str = "",
         tell: Tell = untold,
     ) -> Generation:
-        """Take a dataflow back to an earlier point of its past, and let it run on from there.
+        """Take a dataflow back to an earlier point, and let it continue from there.
 
         Args:
             to: See `cbp.model.version.rollback_point`.
-            drop_later: Do not queue again what arrived at sources since then, and do not repeat
-                closes made since then.
+            drop_later: Do not queue later arrivals at sources again, and do not repeat later
+                closes.
             without: Files, or increments, that are left out; see
                 `controller.loop.recovery.undone_inputs`.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
         Returns:
-            The generation that begins: its position, and who undid what, and why.
+            The generation that begins, with its position, person, reason and undone epochs.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage.
             DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
-            RollbackImpossibleError: If something that it needs is no longer kept; nothing changed.
+            RollbackImpossibleError: If needed data is no longer kept; nothing changed.
             DataflowBusyError: If a run does not end, or another amendment is under way.
             OperatingError: If the roll-back was begun and cannot be finished; the dataflow then
                 waits for `resume` or a restart.
@@ -170,9 +170,9 @@ class Amendments:
         why: str,
         request: str = "",
     ) -> Corrected:
-        """Correct records of a state, as an epoch of its own; published once this returns.
+        """Correct records of a state, in a separate epoch, which is published on return.
 
-        Runs under way are waited for. The stage may be paused; a correction does not start it.
+        Waits for runs under way. The stage may be paused; a correction does not start it.
 
         Args:
             corrections: The new records of each corrected key.
@@ -184,7 +184,7 @@ class Amendments:
             DefinitionError: Rule `correction_invalid`.
             DataflowBusyError: If a run does not end, or an earlier amendment is unfinished;
                 nothing changed.
-            CorrectionUnfinishedError: If the correction is prepared, and is finished later.
+            CorrectionUnfinishedError: If the correction is recorded, and is completed later.
             OperatingError: If the correction cannot be prepared; nothing changed.
         """
         self._corrections.check(name, stage, state, corrections)
@@ -212,9 +212,9 @@ class Amendments:
         request: str = "",
         tell: Tell = untold,
     ) -> GivenBack:
-        """Give back the records that a stage set aside, in order, in an epoch of their own.
+        """Give back the records that a stage set aside, in order, in a separate epoch.
 
-        What fails again stays set aside. Runs under way are waited for.
+        Records that fail again stay set aside. Waits for runs under way.
 
         Args:
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
@@ -263,7 +263,7 @@ class Amendments:
         return self._corrections.of(self._store.dataflow(name))
 
     def finish(self, name: str) -> None:
-        """Finish a roll-back that was begun and could not be finished, if there is one."""
+        """Finish the unfinished roll-back of a dataflow, if there is one."""
         with self._exclusion.hold(name, "is resumed"):
             if self._holds.held.get(name) == UNFINISHED:
                 self._rollbacks.finish(self._store.dataflow(name))

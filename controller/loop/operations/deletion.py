@@ -60,7 +60,7 @@ class Deletion:
         """Cancel the runs of a dataflow, wait for them, publish, and delete it.
 
         Args:
-            purge: Remove its folder too, and publish nothing.
+            purge: Also remove its folder, and publish nothing.
 
         Raises:
             NotFoundError: If there is no such dataflow.

@@ -51,8 +51,8 @@ class Job(Generic[R]):
     """One job, under way or ended.
 
     Attributes:
-        stage: The stage that it is about; `""` if it is about the whole dataflow.
-        done, total: How much of the step is done, and of how much; 0 if it is not known.
+        stage: The stage that it concerns; `""` if it concerns the whole dataflow.
+        done, total: Progress of the step, and its size; 0 if unknown.
         unit: What `done` and `total` count.
     """
 
@@ -71,7 +71,7 @@ class Job(Generic[R]):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens."""
+        """Whether the job has ended."""
         return self.status != "running"
 
 
@@ -104,8 +104,8 @@ class Jobs(ABC, Generic[R]):
         """Return one job.
 
         Raises:
-            NotFoundError: If there is no such dataflow, or job; also for a job that did not end
-                before this process began, and whose work was not done.
+            NotFoundError: If there is no such dataflow or job; also for an earlier process's
+                job that did not complete its work.
         """
         if (known := self._find(name, id_)) is not None:
             return known
@@ -159,7 +159,7 @@ class Jobs(ABC, Generic[R]):
 
 
 def id_of(request: str) -> str:
-    """Return the id of the job of a request, which is not in order for a path."""
+    """Return the id of the job of a request whose id cannot be used in a path."""
     if _ID.match(request):
         return request
     return f"b{hashlib.sha256(request.encode()).hexdigest()[:12]}"
@@ -187,12 +187,12 @@ class RollbackJobs(Jobs[Generation]):
     ) -> RollbackJob:
         """Begin to roll a dataflow back; returns at once. Arguments: see `Amendments.roll_back`.
 
-        Whatever needs the past to be read is found by the job, which then fails.
+        Errors that only appear in old records make the job fail.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            DefinitionError: Rule `rollback_target_invalid`, if `to` is not a name of a point.
-            DataflowBusyError: If it is held, or is rolled back already.
+            DefinitionError: Rule `rollback_target_invalid`, if `to` does not name a point.
+            DataflowBusyError: If the dataflow is held, or is being rolled back.
         """
         parse_point(to)
 
@@ -201,7 +201,7 @@ class RollbackJobs(Jobs[Generation]):
         return self._begin(name, request, roll_back)
 
     def recorded(self, name: str, id_: str) -> RollbackJob | None:
-        """Return a roll-back that was done before, by the record of its generation."""
+        """Return an earlier roll-back, from the record of its generation."""
         for one in self._amendments.rollbacks(name):
             if one.request and id_of(one.request) == id_:
                 return RollbackJob(
@@ -219,7 +219,7 @@ GiveBackJob = Job[GivenBack]
 
 
 class GiveBackJobs(Jobs[GivenBack]):
-    """Starts to give back, and reports the progress; safe to use from several threads."""
+    """Starts give-backs and reports their progress; safe to use from several threads."""
 
     kind, busy = "give-back", "gets back records that were set aside"
 
@@ -231,7 +231,7 @@ class GiveBackJobs(Jobs[GivenBack]):
         Raises:
             NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
             CodeDriftedError: If the loaded code is not the registered one.
-            DataflowBusyError: If the dataflow is held, or gets something back already.
+            DataflowBusyError: If the dataflow is held, or another give-back is under way.
         """
         if not request or self._find(name, id_of(request)) is None:
             self._amendments.check_give_back(name, stage)
@@ -248,7 +248,7 @@ class GiveBackJobs(Jobs[GivenBack]):
         return self._begin(name, "", carry_out, stage)
 
     def recorded(self, name: str, id_: str) -> GiveBackJob | None:
-        """Return a job that was done before, by the record of its run."""
+        """Return an earlier job, from the record of its run."""
         for one in self._amendments.corrections(name):
             if one.note.gives_back and one.note.request and id_of(one.note.request) == id_:
                 return GiveBackJob(

@@ -75,7 +75,7 @@ class Priorities:
     holds: Holds
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
-        """Set the priority of a stage, and of those that run with it; durable, idempotent."""
+        """Set the priority of a stage and of those that run with it; durable, idempotent."""
         with self.holds.lock:
             leader = self.catalog.leader(dataflow, stage)
             record = self.store.dataflow(dataflow)
@@ -89,7 +89,7 @@ class Priorities:
         _log.info("stage.prioritized", dataflow=dataflow, stage=leader, priority=priority)
 
     def bring(self, record: DataflowRecord) -> None:
-        """Give the store the priorities that lie beside the tables; idempotent.
+        """Copy the priorities beside the tables into the store; idempotent.
 
         The caller holds the lock of `holds`.
         """

@@ -83,10 +83,10 @@ class Changed:
 
 
 class Swap(Protocol):
-    """Finds the part of its tables that a version shows.
+    """Finds the table contents that a version shows.
 
     Attributes:
-        back: Whether it is what they showed before an earlier swap.
+        back: Whether these are the contents from before an earlier swap.
     """
 
     @property
@@ -109,7 +109,7 @@ class Swap(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Changes:
-    """Plans, carries out and finishes changes; the caller keeps the dataflow still."""
+    """Plans, carries out and finishes changes; the caller keeps the dataflow idle."""
 
     store: Store
     tables: TableAdministration
@@ -198,7 +198,7 @@ class Changes:
 
         Raises:
             ChangeRefusedError: With every reason; nothing changed.
-            DataflowBusyError: If what is recorded cannot be finished now; nothing changed.
+            DataflowBusyError: If recorded runs cannot be finished now; nothing changed.
             LogConflictError: If another controller changed the dataflow, or leads now.
             OperatingError: If the change is committed and could not be finished: see `finish`.
         """
@@ -252,18 +252,18 @@ class Changes:
     def cut_short(self, record: DataflowRecord) -> bool:
         """Return whether the store has the newest version's document, but not its start position.
 
-        This is so after a registration died while it took over a folder.
+        This happens if a process dies while a registration takes over a folder.
         """
         newest = self._ahead(record)
         return newest is not None and dict(newest.document) == dict(record.document)
 
     def finish(self, record: DataflowRecord) -> DataflowRecord:
-        """Bring the tables and the store to the newest version; does nothing if they are there.
+        """Bring the tables and the store to the newest version; does nothing if they are.
 
         Raises:
-            CodeDriftedError: If the installed code declares other tables than the new version was
-                planned with.
-            CbpError: Anything else that prevents it; to be tried again.
+            CodeDriftedError: If the installed code declares other tables than in the plan of
+                the version.
+            CbpError: Any other obstacle; retry.
         """
         newest = self._ahead(record)
         if newest is None or newest.begin is None:
@@ -312,9 +312,9 @@ class Changes:
     def bring_store(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
     ) -> None:
-        """Give the store the position at which a version began, if it followed another one.
+        """Set the store to the start position of a version, if it followed another one.
 
-        Idempotent. The priorities are those of the folder.
+        Idempotent. The priorities are read from the folder.
         """
         if description.begin is not None:
             self.store.change(
@@ -329,7 +329,7 @@ class Changes:
     def retained(self, record: DataflowRecord, flow: str) -> tuple[Increment, ...]:
         """Return the newest increments of a flow that can be read, without a gap.
 
-        Where the files of an increment were merged or removed, the records are located in the
+        If the files of an increment were merged or removed, its records are located in the
         table of its stage.
         """
         increments: list[Increment] = []
@@ -449,6 +449,6 @@ def stage_wiring(
 
 
 def stage_leaders(dataflow: Dataflow, leaders: tuple[str, ...] | None) -> dict[str, str]:
-    """Return stage -> the stage that leads it; `None`: each leads itself."""
+    """Return stage -> the stage that leads it; for `None` each leads itself."""
     units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
     return {name: leader for leader, unit in units.items() for name in unit.names}

@@ -63,7 +63,7 @@ from controller.store.base import DataflowRecord, Store
 ARRIVALS = "brought up to date with arrived input"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 
-UNFINISHED = "a new version is not finished; the log shows why"
+UNFINISHED = "the change to a new version is not complete; the log shows why"
 
 _log = structlog.get_logger(__name__)
 
@@ -76,9 +76,9 @@ class Arrivals(Protocol):
         ...
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> object:
-        """Finish arrivals that a crash interrupted; bring back those that the store lost.
+        """Finish arrivals that a crash interrupted, and restore those that the store lost.
 
-        Prepares each source as well; what fails at one source does not affect the others.
+        Also prepares each source; a failure at one source does not affect the others.
         """
         ...
 
@@ -88,7 +88,7 @@ class Versions:
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
-        most: Dataflows that may be registered; requests at the same time may pass it by a few.
+        most: Largest number of registered dataflows; concurrent requests may exceed it slightly.
     """
 
     store: Store
@@ -117,7 +117,7 @@ class Versions:
         *,
         on_redo: Callable[[Intention], object] = ignore,
     ) -> DataflowRecord:
-        """Register a dataflow, or take its folder over with its contents.
+        """Register a dataflow; take over its folder with the contents, if there is one.
 
         Raises:
             AlreadyExistsError: If the name is taken.
@@ -186,7 +186,7 @@ class Versions:
             NotFoundError: If no dataflow of this name is registered.
             ChangeRefusedError: With every reason; nothing changed.
             DataflowBusyError: If the runs do not end in time, or another change is under way.
-            OperatingError: If the change could not be finished: every tick tries again.
+            OperatingError: If the change could not be finished; every tick retries it.
         """
         name = dataflow.name
         record = self.expected(name, expected_version)
@@ -320,7 +320,7 @@ def rebuild_missing(
 
     Raises:
         NotFoundError: If no folder describes one of `only`.
-        RebuildIncompleteError: At the end, if some could not be brought back.
+        RebuildIncompleteError: At the end, if some could not be restored.
     """
     known = {record.name for record in store.dataflows()}
     descriptions_by_name = described(files, tables_root)

@@ -84,7 +84,7 @@ class Explaining:
         """Return up to `limit` versions with numbers below `below`, newest first.
 
         Args:
-            since, until: Only those that took over at or after, and before, these times.
+            since, until: Range of the time at which versions became current; `until` is exclusive.
         """
         record = self.store.dataflow(name)
         every = read_versions(self.descriptions, record, below=below)
@@ -93,9 +93,9 @@ class Explaining:
         return list(islice(wanted, limit))
 
     def left(self, name: str, waits: Mapping[str, Wait] | None = None) -> dict[str, str]:
-        """Return the stages that can still do something without new arrivals, and what it is.
+        """Return the stages that still have work without new arrivals, and that work.
 
-        With the `waits` of the last tick no function of an author is called.
+        Given the `waits` of the last tick, no function of an author is called.
         """
         units = self.catalog.units(self.store.dataflow(name))
         running = {stage for dataflow, stage in self.in_flight.busy() if dataflow == name and stage}
@@ -230,9 +230,9 @@ class VersionEntry:
     """One version.
 
     Attributes:
-        at: When it took over; aware, in UTC.
-        previous: The document before it; `None` if it is the first.
-        anew: Stages that it changed, or whose state it let start again.
+        at: When it became current; aware, in UTC.
+        previous: The document of the previous version; `None` if it is the first.
+        anew: Stages that it changed, or whose state it started over.
     """
 
     version: int
@@ -245,7 +245,7 @@ class VersionEntry:
 def read_versions(
     descriptions: Descriptions, record: DataflowRecord, *, below: int
 ) -> Iterator[VersionEntry]:
-    """Yield the versions with numbers below `below`, newest first; each is read when asked for."""
+    """Yield the versions with numbers below `below`, newest first; each is read on demand."""
     newest = min(below - 1, record.version)
     later: Description | None = None
     for version in range(newest, 0, -1):

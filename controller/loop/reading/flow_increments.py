@@ -36,7 +36,7 @@ class FlowIncrements:
         self._store, self._increments = store, increments
 
     def bounds(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> range:
-        """Return the indexes of a flow's increments that retention has left.
+        """Return the range of a flow's increments that retention has left.
 
         Raises:
             NotFoundError: If there is no such flow.
@@ -51,7 +51,7 @@ class FlowIncrements:
         return range(first, self._store.next_index(record.name, flow))
 
     def get(self, record: DataflowRecord, flow: str, index: int) -> Increment:
-        """Return an increment; recall it from its table if a restored store does not know it."""
+        """Return an increment, if necessary from its table, since a restored store may lack it."""
         try:
             return self._store.increment(record.name, flow, index).increment
         except NotFoundError:
@@ -65,14 +65,14 @@ class FlowIncrements:
         offset: int,
         limit: int,
     ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
-        """Return at most `limit` records of increments, and where those after them begin.
+        """Return at most `limit` records of increments, and the place of the next record.
 
         Args:
             indexes: The increments, in the order in which they are read.
-            offset: Number of records of the first one that are left out.
+            offset: Number of records to skip in the first increment.
 
         Returns:
-            The records; the next increment and offset, `None` if none of these is left.
+            The records; and the next increment and offset, `None` if no record is left.
         """
         page = list[dict[str, Any]]()
         for index in indexes:
@@ -113,11 +113,11 @@ _NUMERIC = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE",
 
 @dataclass(frozen=True, slots=True)
 class IncrementFigures:
-    """One increment of a flow, and a column's figures over the records that were read of it.
+    """One increment of a flow, and figures of a column over its records that were read.
 
     Attributes:
         index: The increment; for the flow of a stage, the epoch.
-        read: How many of its records the figures are of.
+        read: Number of records that the figures cover.
         nulls: Records without a finite number in the column.
         least, most, mean, total: `None` if there is no number.
     """

@@ -19,10 +19,10 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, slots=True)
 class SourceReach:
-    """What is kept of a source.
+    """The kept input of a source.
 
     Attributes:
-        first_at: When that arrived; `None` if nothing has come.
+        first_at: Arrival of the oldest kept increment; `None` if nothing has arrived.
     """
 
     source: str
@@ -38,11 +38,12 @@ class SourceReach:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far back one can go in a dataflow.
+    """How far back operations on a dataflow can go.
 
     Attributes:
-        oldest_position: A roll-back goes no further back: the oldest position that is kept, or at
-            which the present version began. `None`: the start of the first version.
+        oldest_position: The oldest position to which a roll-back can go: the oldest kept one,
+            or the one at which the present version began. `None` means the start of the first
+            version.
     """
 
     sources: Sequence[SourceReach]
@@ -50,7 +51,7 @@ class Reach:
 
     @property
     def incomplete(self) -> list[SourceReach]:
-        """The sources that keep a rebuild from reaching back to the first increment."""
+        """The sources whose first increment is no longer kept, which prevents a full rebuild."""
         return [one for one in self.sources if not one.complete]
 
 
@@ -60,7 +61,7 @@ def reach_of(
     catalog: Catalog,
     open_log: Callable[[str], IntentionLog],
 ) -> Reach:
-    """Find how far back one can go; reads two rows of each source."""
+    """Return how far back operations can go; reads two rows of each source."""
     sources = []
     for source in catalog.compiled(record).sources:
         oldest = store.oldest_increments(record.name, source, limit=1)

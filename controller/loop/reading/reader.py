@@ -89,7 +89,8 @@ class Reader:
         Raises:
             NotFoundError: If there is no such flow, or snapshot.
             IncrementCollectedError: If retention removed the increment that the cursor names.
-            VersionGoneError: If the requested snapshot, or that of the first page, is gone.
+            VersionGoneError: If the snapshot of the request, or of the first page, is no longer
+                kept.
             DefinitionError: Rule `cursor_invalid`, or `source_unversioned`.
         """
         record, compiled = self._catalog.find(dataflow)
@@ -117,7 +118,7 @@ class Reader:
     def read_increment(
         self, dataflow: str, flow: str, index: int, offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return at most `limit` records of one increment, and where the next page begins.
+        """Return at most `limit` records of one increment, and the offset of the next page.
 
         Raises:
             NotFoundError: If there is no such flow or increment.
@@ -147,7 +148,7 @@ class Reader:
 
         Raises:
             NotFoundError: If there is no such dataflow, stage, state or snapshot.
-            VersionGoneError: If the snapshot's files are gone.
+            VersionGoneError: If the snapshot's files are no longer kept.
             VersionUnreadableError: If the stage was changed since the snapshot.
             CodeDriftedError: If the installed code has other key columns for it.
             DefinitionError: Rule `key_invalid`, naming the key's columns.
@@ -176,7 +177,7 @@ class Reader:
 
         Args:
             dataflow, stage, state, key, as_of: As for `look_up`.
-            among: Values of further columns; only the key's records that have them count.
+            among: Values of further columns; only records of the key with these values count.
 
         Raises:
             As `look_up`; also DefinitionError of rule `cursor_invalid`.
@@ -204,8 +205,8 @@ class Reader:
     ) -> tuple[KeyChanges, str | None]:
         """Return the epochs that changed the records of one key, newest first, and a cursor.
 
-        Reaches back as far as versions of the table are kept. With `among`, only the records count
-        that have these values in further columns.
+        Reaches back as far as versions of the table are kept. With `among`, only records with
+        these values in further columns count.
 
         Raises:
             As `look_up`; also DefinitionError of rule `cursor_invalid`.

@@ -29,12 +29,13 @@ class Rebuild:
     """A rebuild of a stage that is under way.
 
     Attributes:
-        since_ms: When its version took over, in milliseconds since 1970.
-        queued: Increments that the version queued again for it; 0 if it reads another one.
-        left: How many of them it has not read.
-        behind: Stages that it reads, and that are rebuilt too and not done.
-        as_it_was_ms: A time as of which a snapshot shows the tables before; `None` if there is no
-            readable one.
+        since_ms: When its version became current, in milliseconds since 1970.
+        queued: Number of increments that the version queued again for it; 0 if it reads another
+            rebuilt stage.
+        left: Number of these increments that it has not read.
+        behind: Stages that it reads, and whose rebuild is not complete.
+        as_it_was_ms: A time as of which a snapshot shows the earlier tables; `None` if no such
+            snapshot is readable.
     """
 
     since_ms: int
@@ -45,7 +46,7 @@ class Rebuild:
 
     @property
     def percent(self) -> int:
-        """How much is read, from 0 to 99."""
+        """Share of the queued increments that are read, from 0 to 99."""
         return 100 * (self.queued - self.left) // self.queued if self.queued else 0
 
 
@@ -72,7 +73,7 @@ class Rebuilding:
 
         Raises:
             DataflowInvalidError: If the document names a translator that is not installed.
-            FileLostError: If the description of a version is gone.
+            FileLostError: If the description of a version is missing.
         """
         rebuilds = self._under_way(record, connectors)
         return {name: self._with_past(record, one) for name, one in rebuilds.items()}
@@ -80,12 +81,15 @@ class Rebuilding:
     def since_ms(
         self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> int | None:
-        """Return when the oldest rebuild that is under way began; `None` if none is. As `of`."""
+        """Return when the oldest rebuild under way began; `None` if there is none.
+
+        Raises as `of`.
+        """
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
 
     def swapped_ms(self, record: DataflowRecord) -> int | None:
-        """Return when the present version took the place of other tables; `None` if it did not."""
+        """Return when the present version was swapped in; `None` if it was not."""
         begin = self._descriptions.of(record).begin
         return None if begin is None or begin.swapped is None else begin.at_ms
 

@@ -38,8 +38,9 @@ class OpenIntention:
     """One record that readers of the tables do not see yet.
 
     Attributes:
-        waits_for: `publication`: nothing is wrong; `finish`: finishing it failed, see `because`.
-        because: Why finishing it failed, and when it is tried again; `""` if it did not fail.
+        waits_for: `publication` if nothing is wrong; `finish` if finishing it failed, see
+            `because`.
+        because: Why finishing it failed, and when it is retried; `""` if it did not fail.
     """
 
     intention: Intention

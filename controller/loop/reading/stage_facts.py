@@ -41,12 +41,12 @@ class StageCode:
     """The code of a stage.
 
     Attributes:
-        registered: Fingerprint with which this version was registered; empty if it is not known.
+        registered: Fingerprint with which this version was registered; empty if unknown.
         loaded: Fingerprint of the code that this process has loaded.
         drift: How the loaded code differs, in words; empty if it may run.
         place: `file.py:line` of the translator.
-        newer_files: Files of the code that are on disk otherwise than this process has loaded
-            them. Runs go on with the loaded code.
+        newer_files: Files of the code that have changed on disk since this process loaded them.
+            Runs continue with the loaded code.
     """
 
     version: int
@@ -112,9 +112,9 @@ class StageFacts:
     def moments(self, dataflow: str, stage: str) -> dict[str, LookedUpTable]:
         """Return, by look-up, the moment as of which the last recorded run read its table.
 
-        Corrections look nothing up, so the records before them are read too, up to
-        `RECORDS_EXAMINED`. Empty if none of these looked anything up, or if a record is damaged;
-        recovery says so. Raises `NotFoundError`.
+        Corrections have no look-ups, so the records before them are read, too, up to
+        `RECORDS_EXAMINED`. Empty if none of these has look-ups, or if a record is damaged,
+        which recovery reports. Raises `NotFoundError`.
         """
         record, node = self.catalog.stage(dataflow, stage)
         if not node.translator.lookups:
@@ -135,7 +135,7 @@ class StageFacts:
         return {}
 
     def limits(self, dataflow: str, stage: str) -> Mapping[str, FlowLimit]:
-        """Return, by input, how much can wait there before the stage that writes it is held.
+        """Return, by input, how much can wait there before the stage that writes it must wait.
 
         Inputs that never hold a stage are left out: those that read a source, and those inside
         the stage's own cycle.
@@ -161,8 +161,8 @@ RECORDS_LEAST = 16
 def read_compactions(log: IntentionLog, stages: Sequence[StageRecord]) -> list[Compaction]:
     """Return the newest compaction of each table of a dataflow, by table.
 
-    A table that was not compacted in the records that are looked at is left out. Damaged records
-    are, too: a part that needs them names the damage.
+    Tables without a compaction in the examined records are left out. Damaged records are
+    skipped; the part that needs them reports the damage.
     """
     if not stages:
         return []
@@ -199,7 +199,7 @@ class SetAsideCounts:
     ) -> dict[str, int]:
         """Return how many records are set aside now, by stage; a stage without any is left out.
 
-        A stage whose table cannot be read is left out too, and logged: `cbp doctor` names it.
+        A stage whose table cannot be read is also left out, and logged; `cbp doctor` names it.
 
         Args:
             revisions: Revisions of all dataflows (`Store.revisions`), if they are read already.

@@ -106,13 +106,13 @@ class Catalog:
     def first_position(self, record: DataflowRecord) -> int:
         """Return the number of the position at which the record's version began; 0 for the first.
 
-        A roll-back goes no further back: what ran before is of other code.
+        A roll-back cannot go further back, since earlier runs used other code.
         """
         begins, _ = self._descriptions.begins(record)
         return sum(begins.values())
 
     def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
-        """Return the stages that wait for themselves; only earlier versions registered such."""
+        """Return the stages that wait for themselves; only earlier releases registered them."""
         self.compiled(record)
         with self._lock:
             return self._never_run.get(record.name, {})
@@ -144,7 +144,7 @@ class Catalog:
     def drifted(self, record: DataflowRecord) -> Mapping[str, CodeDriftedError]:
         """Return the leading stages that may not run, since they or fused stages have drifted.
 
-        The other stages go on: each is unchanged, and reads the same columns as before.
+        The other stages continue: they are unchanged, and read the same columns as before.
 
         Raises:
             CodeDriftedError: If tables, keys or inputs differ. Then all stages stop, since the
@@ -176,7 +176,7 @@ class Catalog:
         return tuple(self._registry.newer_files(self.compiled(record), stage))
 
     def newer_files_of_run(self, name: str, leader: str) -> tuple[str, ...]:
-        """Return the same for all stages that run together; empty if they are not known."""
+        """Return the changed files of all stages that run together; empty if unknown."""
         try:
             record = self._store.dataflow(name)
             names = self.units(record)[leader].names
@@ -185,7 +185,7 @@ class Catalog:
             return ()
 
     def with_older_code(self, but: str) -> tuple[str, ...]:
-        """Return the names of all dataflows but one that run older code than is on disk."""
+        """Return the names of all other dataflows that run older code than that on disk."""
         with self._lock:
             compiled = [(n, dataflow) for n, (_, dataflow) in self._compiled.items() if n != but]
         return tuple(

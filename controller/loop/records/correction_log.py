@@ -47,7 +47,7 @@ def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
 
 
 def put_note(files: Files, folder: str, intention: Intention) -> None:
-    """Make the note of a correction durable; part of redo; does nothing for other runs."""
+    """Make the note of a correction durable, as a part of redo; ignores other runs."""
     if intention.correction is None:
         return
     one = corrected_by(intention)

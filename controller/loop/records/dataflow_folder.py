@@ -45,7 +45,7 @@ class Claimed:
     """A folder that belongs to a dataflow.
 
     Attributes:
-        before: Whether it was described before; then it may hold tables of an earlier life.
+        before: Whether it had a description already, so that it may hold earlier tables.
     """
 
     before: bool
@@ -53,11 +53,11 @@ class Claimed:
 
 
 def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
-    """Claim a folder for a dataflow; repeating it for the same document succeeds.
+    """Claim a folder for a dataflow; succeeds again for the same document.
 
     Args:
-        first: Its description if it has none. The description of an older folder is kept, since
-            its epochs and intentions depend on it.
+        first: Description for a folder without one. An existing description is kept, since
+            epochs and intentions depend on it.
 
     Raises:
         TableForeignError: If the folder holds anything else.
@@ -104,8 +104,7 @@ def described(files: Files, tables_root: str) -> dict[str, Any]:
 def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
     """Rename a folder at once and durably; `remove_purged` then removes it.
 
-    So a crash never leaves half of a dataflow under its name; `left_aside` finds what it
-    left.
+    So a crash never leaves half of a dataflow under its name; `left_aside` finds the rest.
 
     Returns:
         The new path of the folder; `""` if there is no folder.
@@ -126,7 +125,7 @@ def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
 
 
 def remove_purged(path: str) -> None:
-    """Remove a folder that was set aside, with everything in it; repeatable, may take long."""
+    """Remove a renamed folder with everything in it; repeatable, may take a long time."""
     try:
         shutil.rmtree(path)
     except FileNotFoundError:
@@ -136,7 +135,7 @@ def remove_purged(path: str) -> None:
 
 
 def scratch_folder(tables_root: str, name: str) -> str:
-    """Return a folder beside those of the dataflows; no start takes it for a dataflow's."""
+    """Return a scratch folder beside those of the dataflows, which no start confuses with them."""
     return f"{tables_root}/{_SCRATCH}{name}"
 
 
@@ -149,7 +148,7 @@ def remove_scratch(files: Files, folder: str, *, faults: Faults) -> None:
 
 
 def left_aside(files: Files, tables_root: str) -> list[str]:
-    """Return purged and scratch folders that crashes left; call it while none is in use."""
+    """Return purged and scratch folders left by crashes; call it while none is in use."""
     return [
         local_path(f"{tables_root}/{name}")
         for name in files.list_names(tables_root)
@@ -165,8 +164,7 @@ def _not_removed(path: str, error: OSError) -> OperatingError:
 def warn_of_other_places(records: Iterable[DataflowRecord], tables: str) -> None:
     """Log a warning for each dataflow whose folder is not below the folder of the tables.
 
-    A database that was copied with a service names the folders of the first place: the copy would
-    work there.
+    A copied database still names the original folders, so the copy would change these.
     """
     for record in records:
         if not record.folder.startswith(f"{tables}/"):

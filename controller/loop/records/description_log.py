@@ -44,11 +44,11 @@ class Begin:
         at_ms: Milliseconds since 1970; later than every earlier record.
         tables: Stage -> how its tables change.
         fresh: Leading stages whose code, input or settings changed; their failures are forgotten.
-        anew: All stages that changed, or that build their state again.
-        emptied: The stages that begin with nothing: they are added or rebuilt.
-        swapped: Where the version before stood, if this one shows other tables in place of all of
-            them: tables that were built beside, or those from before such a swap.
-        back: Whether it shows those from before a swap.
+        anew: All stages that changed, or that rebuild their state.
+        emptied: The stages that begin with nothing, since they are added or rebuilt.
+        swapped: The position of the previous version, if this one replaces all tables: by
+            tables that were built beside, or by those from before such a swap.
+        back: Whether it shows the tables from before a swap.
     """
 
     at_ms: int
@@ -99,12 +99,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """A swap that was taken back, for one leading stage.
+    """A swap that was undone, for one leading stage.
 
     Attributes:
-        epochs: The epochs that the stage ran meanwhile. No table has them, and those before and
-            after them follow each other.
-        at_ms: When the swap was, in milliseconds since 1970.
+        epochs: The epochs that the stage ran in between. No table has them; the epochs before
+            and after them are adjacent.
+        at_ms: Time of the swap, in milliseconds since 1970.
     """
 
     epochs: range
@@ -116,9 +116,10 @@ class Description:
     """One version of a dataflow.
 
     Attributes:
-        leaders: The stages that lead others; `None` (old descriptions): each leads itself.
+        leaders: The stages that lead others; `None`, in old descriptions, means that each leads
+            itself.
         shape: The compiled dataflow; `None` in old descriptions.
-        begin: Where it began; every version but the first has one.
+        begin: Where it began; every version except the first has one.
     """
 
     version: int
@@ -190,7 +191,7 @@ class Descriptions:
         return cached[1]
 
     def adopt(self, record: DataflowRecord, loaded: DataflowShape, *, staged: str = "") -> None:
-        """Record the codes that run now, for a version which an earlier release registered.
+        """Record the present codes for a version that an earlier release registered.
 
         A version is adopted once; later code is compared with the adopted codes.
         """
@@ -240,8 +241,8 @@ class Descriptions:
     def begins_that_count(self, record: DataflowRecord) -> Iterator[Begin]:
         """Yield how the versions after the first began, newest first; raises as `of`.
 
-        A swap that was taken back is left out, and so is the version that took it back: after both,
-        tables and code are what they were.
+        An undone swap is left out, and so is the version that undid it, since both together
+        change neither tables nor code.
         """
         version = record.version
         while version > 1:
@@ -253,21 +254,21 @@ class Descriptions:
             version -= 1
 
     def anew(self, record: DataflowRecord, *, every: bool = False) -> frozenset[str]:
-        """Return the stages that any version but the first changed, or let start again.
+        """Return the stages that later versions changed or started over.
 
         Args:
             record: The dataflow.
-            every: Also those of swaps that were taken back.
+            every: Whether to include undone swaps.
         """
         versions = (one.begin for one in [*self.before(record), self.of(record)][1:])
         begins = versions if every else self.begins_that_count(record)
         return frozenset(name for begin in begins if begin is not None for name in begin.anew)
 
     def since_built(self, record: DataflowRecord) -> tuple[Begin, frozenset[str]] | None:
-        """Return how the tables were last swapped in, and which stages changed since; or `None`.
+        """Return the last swap of tables, and the stages changed since then; or `None`.
 
-        A swap shows what all input gives by the code of its version, so that what was before it no
-        longer counts, unless the swap was taken back.
+        A swap shows the result of all input with the code of its version. Earlier changes no
+        longer matter, unless the swap was undone.
         """
         changed: set[str] = set()
         for begin in self.begins_that_count(record):
@@ -277,7 +278,7 @@ class Descriptions:
         return None
 
     def taken_back(self, record: DataflowRecord) -> dict[str, tuple[TakenBack, ...]]:
-        """Return the swaps that were taken back, oldest first, by leading stage; raises as `of`."""
+        """Return the undone swaps, oldest first, by leading stage; raises as `of`."""
         found: dict[str, tuple[TakenBack, ...]] = {}
         begins = [one.begin for one in [*self.before(record), self.of(record)]]
         for swap, back in pairwise(begins):
@@ -302,7 +303,7 @@ class Descriptions:
         )
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
-        """Make a new version durable: so that it takes over; raises `LogConflictError`."""
+        """Make a new version durable, which makes it current; raises `LogConflictError`."""
         path = path_of(folder, description.version)
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
         data = digested(text.encode(), path)
@@ -320,7 +321,7 @@ class Descriptions:
 
 
 def adopted_path(folder: str, version: int) -> str:
-    """Return the path of the codes with which a version of an earlier release was adopted."""
+    """Return the path of the adopted codes of a version of an earlier release."""
     return f"{folder}/{ADOPTED}/{version:020d}.json"
 
 

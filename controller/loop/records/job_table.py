@@ -24,15 +24,15 @@ KEPT_MAX = 20
 
 
 class Shown(Protocol):
-    """A job as users see it: a frozen dataclass with a field `seconds`, how long it has taken."""
+    """The public view of a job: a frozen dataclass with its duration as the field `seconds`."""
 
     @property
     def dataflow(self) -> str:
-        """The dataflow that it is about."""
+        """The dataflow that the job concerns."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens."""
+        """Whether the job has ended."""
 
 
 J = TypeVar("J", bound=Shown)
@@ -42,7 +42,7 @@ class JobTable(Generic[J]):
     """The newest jobs of one kind; safe to use from several threads.
 
     Args:
-        most: How many are remembered; `None` means all.
+        most: Number of remembered jobs; `None` means all.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class JobTable(Generic[J]):
     def begin(
         self, id_: str, job: J, refuse: Callable[[str, J], None] = lambda id_, job: None
     ) -> J:
-        """Add a job, in place of an ended one of that id.
+        """Add a job; replaces an ended job of that id.
 
         Args:
-            refuse: Called with the id and the value of each other job under way; raises if the new
-                one has to wait for it.
+            refuse: Called with the id and the value of each other job under way; raises if the
+                new job must wait for that job.
         """
         with self._lock:
             if id_ in self._jobs and not self._jobs[id_][0].ended:

@@ -44,9 +44,9 @@ class GivenBack:
     """The outcome for the records that a stage had set aside.
 
     Attributes:
-        records: How many were applied.
-        left: How many failed again, and stay set aside.
-        made: The run, as it is noted; `None` if it was only tried.
+        records: Number of records that were applied.
+        left: Number of records that failed again, and stay set aside.
+        made: The recorded run; `None` for a trial.
     """
 
     records: int
@@ -70,7 +70,7 @@ class Corrections:
     """Makes corrections; the caller makes sure that no run of the dataflow is active.
 
     Attributes:
-        set_aside: Returns what a stage has set aside, as published.
+        set_aside: Returns the published records that a stage has set aside.
         new_id: Returns unique, ascending ids.
     """
 
@@ -109,7 +109,7 @@ class Corrections:
         """Raise an error if nothing can be given back to a stage.
 
         Args:
-            published: Whether its table shows all that is recorded.
+            published: Whether its table shows all recorded runs.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
@@ -131,7 +131,7 @@ class Corrections:
 
         Raises:
             DataflowBusyError: If an earlier epoch cannot be finished now; nothing changed.
-            CorrectionUnfinishedError: If the correction is prepared, and is finished later.
+            CorrectionUnfinishedError: If the correction is recorded, and is completed later.
             CbpError: If it cannot be prepared; nothing changed.
         """
         plan, stage = self._next_epoch(record, note.stage)

@@ -72,10 +72,10 @@ class RecoveryNote:
     Attributes:
         at: When it began; aware, in UTC.
         term: Epoch of the lease; 0 if without a lease.
-        instance: Address of the instance; `""` if it is not known.
-        seconds: How long it took; what joined the note later does not count.
+        instance: Address of the instance; `""` if unknown.
+        seconds: How long it took, without later additions to the note.
         dataflows: The dataflows that were changed; the first `DATAFLOWS_MAX`.
-        removed: Folders that a purge or a verification had left, and that were removed.
+        removed: Removed folders, which a purge or a verification had left.
     """
 
     at: datetime
@@ -131,11 +131,11 @@ class Journal:
         self._add(dataflow, lambda one: replace(one, redone=_with_epoch(one.redone, stage, epoch)))
 
     def restored(self, dataflow: str, position: int) -> None:
-        """Note that a position took the place of records that were gone."""
+        """Note that a position replaced removed records."""
         self._add(dataflow, partial(replace, position=position))
 
     def rolled_back(self, dataflow: str, generation: int) -> None:
-        """Note that a roll-back that was begun is finished."""
+        """Note that an unfinished roll-back was finished."""
         self._add(dataflow, partial(replace, generation=generation))
 
     def interrupted(self, dataflow: str, stage: str, epoch: int) -> None:
@@ -148,7 +148,7 @@ class Journal:
             )
 
     def notes(self) -> list[RecoveryNote]:
-        """Return the last recoveries, newest first; this term's too, even if it did nothing."""
+        """Return the last recoveries, newest first; includes this term's even if it did nothing."""
         with self._lock:
             written, current = self._written(), self._current
         if current is not None:

@@ -51,8 +51,8 @@ from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
 _NOT_WITHOUT = (
-    "in the only position from which it is reached, {}, and came later, at {}; name that time or a "
-    "later one, or do not drop what came later"
+    "that point can only be reached from a position in which {}. This happened later, at {}: "
+    "choose that time or a later one, or do not drop later increments"
 )
 
 Tell = Callable[[str, int, int, str], None]
@@ -103,10 +103,10 @@ class Past:
         Args:
             log: The log of its records.
             point: A point of its newest version.
-            everything: Also queue what arrived after the point, and repeat closes after it.
+            everything: Also queue later arrivals, and repeat later closes.
 
         Raises:
-            RollbackImpossibleError: If something that it needs is no longer kept.
+            RollbackImpossibleError: If needed data is no longer kept.
             CbpError: If an author's FrameBy fails.
         """
         units = self.catalog.units(record)
@@ -390,7 +390,7 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     """Return the records of these epochs.
 
     Raises:
-        RollbackImpossibleError: If one is gone.
+        RollbackImpossibleError: If a record no longer exists.
     """
     intentions = []
     for epoch in range(start, stop):
@@ -475,7 +475,7 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
         return replace(connector, closes=tuple(closes))
     if framing.next:
         at = datetime.fromtimestamp(close.closed_ms / 1000, UTC).isoformat()
-        why = _NOT_WITHOUT.format(f"a close of {close.flow!r} has ended a frame", at)
+        why = _NOT_WITHOUT.format(f"a close of {close.flow!r} has already ended a frame", at)
         raise RollbackImpossibleError(position.dataflow, why, close=close.number, at=at)
     return replace(connector, framing=replace(framing, closed=False))
 

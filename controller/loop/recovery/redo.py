@@ -49,11 +49,11 @@ _log = structlog.get_logger(__name__)
 
 
 def ignore(intention: Intention) -> None:
-    """Do nothing with a record that is about to be redone."""
+    """Do nothing; the default of `on_redo`."""
 
 
 class Recovery:
-    """Redoes recorded runs and settles the others; idempotent, one call at a time."""
+    """Redoes recorded runs, and settles all other runs; idempotent, one call at a time."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Recovery:
             on_redo: Called with each record before it is redone; shows progress.
 
         Raises:
-            FileDamagedError: If a record that decides about all of it is damaged, or gone.
+            FileDamagedError: If a record that affects the whole dataflow is damaged or missing.
         """
         dataflow = self._catalog.compiled(record)
         nodes = dataflow.stages

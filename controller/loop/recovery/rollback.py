@@ -82,16 +82,16 @@ class RollbackPlan:
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.
         point: The roll-back point to which it goes.
-        records_undone: How many records the undone epochs emitted.
-        queued: `stage.input` -> the increments that then wait there, framed or not.
+        records_undone: Number of records that the undone epochs emitted.
+        queued: `stage.input` -> number of increments that wait there afterwards, framed or not.
         closes_again: Closes after the point that are restored.
         tables: Table folder -> what changes.
         queued_before: Only if later arrivals are dropped: source -> its increments that had
-            arrived before the point, were not read then, and so are applied again. An input that
-            is framed counts those that were not framed then.
+            arrived before the point, but had not been read (or framed, for a framed input), and
+            so are applied again.
         undone_inputs: The increments of sources whose effect is undone.
-        comes_back: Source -> increments that an earlier roll-back took away, and that are applied
-            again, since this one goes to before it.
+        comes_back: Source -> increments that an earlier roll-back removed, and that are applied
+            again, since this one goes back further.
     """
 
     generation: Generation
@@ -149,15 +149,15 @@ class Rollbacks:
         Args:
             to: See `cbp.model.version.rollback_point`.
             why: The reason given.
-            drop_later: Do not queue again what arrived at sources after the point, and do not
-                restore closes made after it.
+            drop_later: Do not queue later arrivals at sources again, and do not restore later
+                closes.
             without: Files, or increments, that are not queued again; see `undone_inputs.py`.
             request: The idempotency key of the request.
 
         Raises:
             DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
             NotFoundError: If `to` names a stage that does not exist.
-            RollbackImpossibleError: If something that it needs is no longer kept.
+            RollbackImpossibleError: If needed data is no longer kept.
         """
         log = self._open_log(record.folder)
         point = self._point(record, log, to)
@@ -219,8 +219,8 @@ class Rollbacks:
         Args:
             limit: Maximum number of moments to return; one record of the log is read for each,
                 and for each that is not before `until`.
-            since, until: Only moments at or after, and before, these times. The moment before the
-                first run has no time and is left out then.
+            since, until: Range of time; `until` is exclusive. The moment before the first run
+                has no time, so a range leaves it out.
         """
         since_ms = None if since is None else since.timestamp() * 1000
         until_ms = None if until is None else until.timestamp() * 1000
@@ -247,9 +247,9 @@ class Rollbacks:
         """Carry out a plan; no run of the dataflow is active, and everything is published.
 
         Raises:
-            DataflowBusyError: If what is recorded cannot be finished now; nothing changed.
-            LogConflictError: If another controller changed it meanwhile, or leads now.
-            OperatingError: If it could not be finished: recovery, or `finish`, goes on.
+            DataflowBusyError: If recorded runs cannot be finished now; nothing changed.
+            LogConflictError: If another controller changed the dataflow meanwhile, or leads now.
+            OperatingError: If it could not be finished; recovery, or `finish`, continues.
         """
         with self._publisher.lock(record.name):
             self._finisher.require_finished(record.name)
@@ -261,7 +261,7 @@ class Rollbacks:
         """Finish the newest roll-back if the store lacks it; return whether it did.
 
         Raises:
-            FileDamagedError: If the record of a roll-back is damaged, or gone.
+            FileDamagedError: If the record of a roll-back is damaged or missing.
         """
         log = self._open_log(record.folder)
         log.require_generation(record.generation)

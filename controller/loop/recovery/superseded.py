@@ -26,7 +26,7 @@ from controller.store.base import Store
 def stay_dropped(
     position: Position, generations: Sequence[Generation]
 ) -> dict[str, tuple[int, ...]]:
-    """Return source -> the increments that a position holds and an earlier roll-back took away.
+    """Return source -> the increments of a position that an earlier roll-back removed.
 
     Args:
         position: The position to which a roll-back would go.
@@ -39,7 +39,7 @@ def stay_dropped(
 def coming_back(
     position: Position, generations: Sequence[Generation]
 ) -> dict[str, tuple[int, ...]]:
-    """Return source -> the increments that earlier roll-backs took away, and a position holds.
+    """Return source -> the increments that earlier roll-backs removed and that are applied again.
 
     Args:
         position: The position to which a roll-back would go, without what it leaves out.
@@ -51,7 +51,7 @@ def coming_back(
 def file_names(
     store: Store, dataflow: str, increments: Collection[tuple[str, int]]
 ) -> dict[tuple[str, int], list[str]]:
-    """Return the names of all files of increments, as far as they are known."""
+    """Return the known names of all files of increments."""
     origins = store.origins(dataflow, increments)
     names = {}
     for one in sorted(increments):
@@ -65,7 +65,7 @@ def file_names(
 def superseded_in(
     position: Position, generations: Sequence[Generation], store: Store
 ) -> dict[str, tuple[int, ...]]:
-    """Return source -> the increments that a position holds and must not hold.
+    """Return source -> the increments of a position that would count twice.
 
     Args:
         position: The position to which a roll-back would go.
@@ -73,8 +73,8 @@ def superseded_in(
         store: Only read.
 
     Raises:
-        RollbackImpossibleError: Only some files of an increment came again: with the increment
-            they would count twice, and without it the others would not count.
+        RollbackImpossibleError: Only some files of an increment arrived again: with the
+            increment they would count twice, and without it the other files would not count.
     """
     dropped = increments_dropped(generations)
     back = _held_of(position, dropped)
@@ -106,12 +106,12 @@ def require_chains(position: Position, gone: Mapping[str, Sequence[range]], stor
 
     Args:
         position: The position to which a roll-back would go, without what it leaves out.
-        gone: Source -> increments that this roll-back or an earlier one took away.
+        gone: Source -> increments that this roll-back or an earlier one removed.
         store: Only read.
 
     Raises:
-        RollbackImpossibleError: A replacement stays, and what it replaces does not; or two stay
-            that replace the same file.
+        RollbackImpossibleError: A replacement stays, but the replaced increment does not; or
+            two replacements of the same file stay.
     """
     waiting = {
         (one.flow, one.index)

@@ -48,7 +48,7 @@ def undone_inputs(
 
     Args:
         generation: The generation that the roll-back would begin.
-        now: Stage -> input -> its connector as it is now.
+        now: Stage -> input -> its present connector.
     """
     ends = {one.flow: one.index + 1 for one in generation.position.newest}
     dropped = {
@@ -81,15 +81,15 @@ class Unread:
     """The increments of one source that wait at a position.
 
     Attributes:
-        somewhere: Indexes of those that some input has not read.
-        everywhere: Indexes of those that no input has read.
+        somewhere: Indexes of increments that some input has not read.
+        everywhere: Indexes of increments that no input has read.
     """
 
     somewhere: Set[int]
     everywhere: Set[int]
 
     def last_of(self, chosen: Collection[tuple[str, int]], source: str) -> tuple[int, ...]:
-        """Return those at the end that are chosen, by source and index, and that no input read."""
+        """Return the last increments of the source that are chosen and that no input has read."""
         waiting = sorted(self.somewhere, reverse=True)
         return tuple(
             takewhile(lambda one: one in self.everywhere and (source, one) in chosen, waiting)
@@ -124,18 +124,18 @@ def left_out(
     *,
     number: int,
 ) -> dict[str, tuple[int, ...]]:
-    """Return source -> the increments that are meant by names.
+    """Return source -> the increments that the given names select.
 
     Args:
-        names: What an operator gave.
-        files: Maps each increment, by source and index, to the names of all its files. Holds those
-            that wait at the position and those that the roll-back drops.
-        unread: What waits at the position.
+        names: The names given by an operator.
+        files: Maps each increment, by source and index, to the names of all its files. Contains
+            increments that wait at the position, and those that the roll-back drops.
+        unread: The increments that wait at the position.
         number: The number of the position, for errors.
 
     Raises:
-        DefinitionError: With code `rollback_file_invalid`: a name means no increment, or several,
-            or only a part of one, or one that a run before the position has read.
+        DefinitionError: With code `rollback_file_invalid`: a name selects no increment,
+            several, only a part of one, or one that a run before the position has read.
     """
     meant: dict[tuple[str, int], set[str]] = {}
     for name in names:

@@ -28,7 +28,7 @@ class DroppedFiles:
     catalog: Catalog
 
     def origins(self, dataflow: str, increments: Iterable[Increment]) -> Origins:
-        """Return where the records of increments of sources come from."""
+        """Return the files and lines from which records of sources come."""
         of_sources = {(one.flow, one.index): one for one in increments if "." not in one.flow}
         if not of_sources:
             return NO_ORIGINS
@@ -52,7 +52,7 @@ class DroppedFiles:
             return None
 
     def words(self, run: RunRecord, details: Mapping[str, Any]) -> str:
-        """Return where the records are from on which a run failed; `""` if that is not known."""
+        """Return the origin of the records on which a run failed, in words; `""` if unknown."""
         if _of_sources(details):
             return self.words_of(run.dataflow, details)
         keys = set(self._read(run))
@@ -60,7 +60,7 @@ class DroppedFiles:
         return _named({name for one in known.values() for name in one.get("files", ())})
 
     def words_of(self, dataflow: str, details: Mapping[str, Any]) -> str:
-        """Return where the `records` of an error are from; `""` if that is not known."""
+        """Return the origin of the `records` of an error, in words; `""` if unknown."""
         records = _of_sources(details)
         keys = {(one["flow"], one["increment"]) for one in records}
         known = self.store.origins(dataflow, keys) if keys else {}

@@ -70,8 +70,8 @@ class RetryPolicy:
     """How failed attempts are repeated.
 
     Attributes:
-        failures_max: Tries of one run before its stage stops; operating failures do not count.
-        delays_seconds: Pause after the first, second... failed try; the last one repeats.
+        failures_max: Attempts of one run before its stage stops; operating failures do not count.
+        delays_seconds: Pause after the first, second... failed attempt; the last value repeats.
         seconds_max: Limit up to which the pause doubles for operating failures.
     """
 
@@ -98,7 +98,7 @@ class RetryPolicy:
 
         Args:
             end: The stored end, if there is a pause.
-            failures: All failed tries in a row, whether they count or not.
+            failures: Number of failed attempts in a row, including operating failures.
             now: Aware, in UTC.
         """
         if end is not None and now < self._backoff.rest_until(failures, end).begin:
@@ -129,13 +129,13 @@ def counted(tries: Sequence[RunRecord]) -> int:
 
 
 def lasted(tries: Sequence[RunRecord]) -> int:
-    """Return how many of the newest failed attempts were operating failures, newest first."""
+    """Return the number of operating failures in a row, from the newest attempt back."""
     codes = set(_lasting_codes()) - _NO_FAULT
     return sum(1 for _ in takewhile(lambda run: code_of(run) in codes, tries))
 
 
 def deaths(tries: Sequence[RunRecord]) -> int:
-    """Return in how many of the newest failed attempts the service died, newest first."""
+    """Return the number of deaths of the service in a row, from the newest attempt back."""
     return sum(1 for _ in takewhile(_died, tries))
 
 
@@ -194,7 +194,7 @@ class Failures:
         self._stopping = True
 
     def settle(self, run: RunRecord, stage: StageRecord, work: Work, error: Exception) -> None:
-        """Record a run that failed or was cancelled; pause its stage if another try is hopeless."""
+        """Record a run that failed or was cancelled; stop its stage if a retry is pointless."""
         now = self.clock()
         if work.late and isinstance(error, RunCancelledError):
             error = TimeLimitError(
@@ -263,7 +263,7 @@ class Failures:
         return self.retry.not_before(stage.retry_at, stage.failures, self.clock())
 
     def because(self, stage: StageRecord) -> str:
-        """Return why the last try of a stage's next run failed; `""` if none did."""
+        """Return why the last attempt of a stage's next run failed; `""` if it did not."""
         failed = self._failed_tries(stage)
         error = (failed[0].error if failed else None) or {}
         return shortened(str(error.get("message", "")).partition("\n")[0], _REASON_CHARACTERS)

@@ -74,7 +74,7 @@ class Finisher:
     seconds: Callable[[], float] = MACHINE.seconds
 
     def begin(self) -> None:
-        """Begin a term as leader: drop everything kept of an earlier term."""
+        """Begin a term as leader: forget everything from an earlier term."""
         self.in_flight.begin()
         self.parked.clear()
         self.publisher.forget_all()
@@ -134,7 +134,7 @@ class Finisher:
         return True
 
     def finish_all(self, record: DataflowRecord) -> None:
-        """Try now to finish and publish everything recorded of a dataflow that starts nothing."""
+        """Try now to finish and publish all recorded runs of a dataflow that starts nothing."""
         for (name, _), parked in self.parked.all().items():
             if name == record.name:
                 self.finish(parked.run)
@@ -153,9 +153,9 @@ class Finisher:
             )
 
     def require_redone(self, name: str, stage: StageRecord) -> None:
-        """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
+        """Raise if the next epoch of a stage is recorded, but unknown to the store.
 
-        A recovery that an error broke off leaves records after the one that is parked.
+        A recovery that fails leaves such records after the parked one.
         """
         log = self.open_log(self.store.dataflow(name).folder)
         if log.read(stage.stage, stage.epoch) is not None:
@@ -244,12 +244,12 @@ class ParkedRuns:
             return dict(self._parked)
 
     def put(self, parked: ParkedRun) -> None:
-        """Keep a run that is to be finished later."""
+        """Keep a run to finish later."""
         with self._lock:
             self._parked[parked.run.id] = parked
 
     def remove(self, stage: StageId) -> None:
-        """Drop the parked run of a stage, if there is one: it is finished."""
+        """Drop the parked run of a stage, if any, since it is finished."""
         with self._lock:
             self._parked.pop(stage, None)
 
@@ -260,6 +260,6 @@ class ParkedRuns:
                 del self._parked[key]
 
     def clear(self) -> None:
-        """Drop all: another term begins."""
+        """Drop all parked runs, since another term begins."""
         with self._lock:
             self._parked.clear()

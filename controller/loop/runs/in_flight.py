@@ -56,7 +56,7 @@ class Work:
         give_up: Called with the work when it is given up; `None` if it is never given up.
         late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
-        gives_way_to: The dataflow that it was cancelled for; `""` if there is none.
+        gives_way_to: The dataflow for which it was cancelled; `""` if there is none.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
         read_bytes: Size of what its run reads.
@@ -114,7 +114,7 @@ class InFlight:
             return {key: work.run for key, work in self._busy.items()}
 
     def active_runs(self) -> dict[StageId, ActiveRun]:
-        """Return the busy stages, with their work as the scheduler sees it."""
+        """Return the busy stages, with their work in the scheduler's form."""
         with self._lock:
             return {
                 key: ActiveRun(
@@ -263,7 +263,7 @@ class RunPhases:
                 self._runs.popitem(last=False)
 
     def enter(self, run: str, phase: str) -> None:
-        """Note that a run is in another phase now; does nothing for a run that is not known."""
+        """Note that a run is in another phase now; ignores unknown runs."""
         now = self._clock()
         with self._lock:
             if run in self._runs:
@@ -271,13 +271,13 @@ class RunPhases:
                 begins.append((phase, (now - began_at).total_seconds()))
 
     def figures(self, run: str) -> dict[str, float]:
-        """Return when each phase of a run began, as figures; empty for a run that is not known."""
+        """Return when each phase of a run began, as figures; empty for an unknown run."""
         with self._lock:
             return begin_figures(self._runs[run][1]) if run in self._runs else {}
 
 
 class Starving:
-    """Remembers since when each run has no slot; used by the thread that ticks only."""
+    """Remembers since when each run has no slot; used only by the thread that ticks."""
 
     def __init__(
         self, *, control: RunControl, clock: Callable[[], datetime], places: Places
@@ -293,8 +293,8 @@ class Starving:
         """Return the work under way, with the starving runs marked.
 
         Args:
-            asked_to_end: How many pieces of work were asked to end so far. One of them may have
-                ended between two calls and is then missing in `active`.
+            asked_to_end: How many pieces of work were asked to end so far. Work that ended
+                between two calls is missing in `active`.
         """
         now = self._clock()
         going = [work for work in active.values() if work.run and not work.recorded]

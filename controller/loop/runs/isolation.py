@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failure in a dataflow that lasts.
+    """A lasting failure of one step of a dataflow.
 
     Attributes:
         doing: The step that failed, as a participle: `recovered`, `published`...
@@ -58,7 +58,7 @@ class Trouble:
 
     @property
     def retry_at(self) -> datetime:
-        """The earliest time of the next try."""
+        """The earliest time of the next attempt."""
         return self.rest.end
 
     @property
@@ -87,10 +87,10 @@ class Isolation:
         self._troubles: dict[tuple[str, str], Trouble] = {}
 
     def attempt(self, dataflow: str, doing: str, work: Callable[[], _T]) -> _T | None:
-        """Do one step of one dataflow, unless the dataflow rests from a failure of that step.
+        """Do one step of one dataflow, unless that step failed and its pause is not over.
 
         Returns:
-            What `work` returned; `None` if it failed or was not tried.
+            The result of `work`; `None` if it failed or was not tried.
         """
         if self.resting(dataflow, doing) is not None:
             return None
@@ -108,10 +108,11 @@ class Isolation:
     def together(
         self, dataflows: Iterable[str], doing: str, work: Callable[[Collection[str]], _T]
     ) -> _T:
-        """Do a step of several dataflows at once; if it fails, repeat without those at fault.
+        """Do a step for several dataflows at once; if it fails, repeat it without failing ones.
 
         Args:
-            work: Does it to the given names; called with single names to find those at fault.
+            work: Does the step for the given names; called with single names to find failing
+                dataflows.
         """
         awake = [name for name in dict.fromkeys(dataflows) if not self.resting(name, doing)]
         try:
@@ -126,7 +127,7 @@ class Isolation:
         return bool(self.attempt(name, doing, lambda: (work([name]),)))
 
     def resting(self, dataflow: str, doing: str) -> Trouble | None:
-        """Return the trouble of this step that a dataflow still rests from, if any."""
+        """Return the trouble with this step whose pause is not over, if any."""
         with self._lock:
             trouble = self._troubles.get((dataflow, doing))
         return trouble if trouble is not None and trouble.rest.lasts(self._clock()) else None
@@ -158,7 +159,7 @@ class Isolation:
                 del self._troubles[key]
 
     def begin(self) -> None:
-        """Forget all troubles: another term begins."""
+        """Forget all troubles, since another term begins."""
         with self._lock:
             self._troubles.clear()
 

@@ -61,8 +61,8 @@ class OutputRetention:
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:
         """Return the part that must be kept of each output with limited retention.
 
-        Messages that only their own stage reads are no result: they go once they were read, unless
-        their stage declares something else.
+        Messages that only their own stage reads are not results. They are removed after they
+        are read, unless their stage declares a retention.
         """
         dataflow = self.catalog.compiled(record)
         messages = dataflow.own_messages()

@@ -35,15 +35,15 @@ from controller.store.base import DataflowRecord, RunRecord, StageRecord
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run that is to be started.
+    """A run to start.
 
     Attributes:
-        record: The dataflow, in the version that decided.
-        stage: The stage as it was when the run was decided.
-        view: What the decision saw of the stage.
+        record: The dataflow, in the version of the decision.
+        stage: The stage at the time of the decision.
+        view: The view of the stage for the decision.
         start: The decision.
-        run: Its record, as the store has it.
-        plan: What the engine is to do.
+        run: Its record in the store.
+        plan: The plan for the engine.
     """
 
     record: DataflowRecord
@@ -77,7 +77,7 @@ class PlannedRun:
         unpublished_from: int,
         leader_epoch: int,
     ) -> RecordedRun:
-        """Return the run with its record, which is to be put."""
+        """Return the run with its intention, which is to be put."""
         decision, connectors = self.start.decision, self.view.connectors
         intention = Intention(
             dataflow=self.record.name,
@@ -106,7 +106,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run that can only be finished: its record is put, or is put next."""
+    """A run that can only be finished, since its record is put now or already."""
 
     record: DataflowRecord
     node: StageNode
@@ -123,7 +123,7 @@ class ParkedRun:
     """A recorded run that could not be finished yet.
 
     Attributes:
-        rest: The pause before the next try; `None` means not until the stage is resumed.
+        rest: The pause before the next attempt; `None` means not before the stage is resumed.
     """
 
     run: RecordedRun

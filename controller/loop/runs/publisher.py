@@ -57,8 +57,8 @@ class Publisher:
     """Keeps records until they are published; safe to use from several threads.
 
     Attributes:
-        begins: Returns two things: stage -> its first epoch under the record's version, and the
-            time in milliseconds when that version took over.
+        begins: Returns stage -> its first epoch under the record's version, and the time in
+            milliseconds at which that version became current.
     """
 
     tables: TablePublisher
@@ -87,7 +87,7 @@ class Publisher:
         return tuple(one for one in unpublished.waiting[stage] if one.epoch < epoch)
 
     def next_ms(self, dataflow: str, now_ms: int) -> int:
-        """Return the time now, but later than every record of the dataflow: clocks may be set back.
+        """Return the present time, but later than every record, since clocks may be set back.
 
         A compaction is a second table entry, one millisecond later, and a retention a third one.
         With records three milliseconds apart, all tables of a publication have equal timestamps,
@@ -148,8 +148,8 @@ class Publisher:
     def files_needed(self, dataflow: str) -> set[str]:
         """Return the files that unpublished records name, relative to the dataflow's folder.
 
-        The garbage collection must not remove them. Call this after reading the tables: then a file
-        that is published in between is not missed by both.
+        The garbage collection must not remove them. Call this after reading the tables, so that
+        a file published in between is not missed.
         """
         waiting = self.records(dataflow)
         return files_named(one for records in waiting.values() for one in records)
@@ -183,7 +183,7 @@ class Publisher:
             self._waiting_by_dataflow[dataflow] = _Unpublished(last_ms=last_ms)
 
     def forget_all(self) -> None:
-        """Drop all records: another controller may have written newer ones."""
+        """Drop all records, since another controller may have written newer ones."""
         with self._lock:
             self._waiting_by_dataflow.clear()
 

@@ -17,7 +17,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.replacement import hindrances, is_signed
+from cbp.model.dataflow.replacement import is_signed, obstacles
 from cbp.model.flow.generation import home_of, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
@@ -29,7 +29,7 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, slots=True)
 class RetainedInputs:
-    """Finds them in the store and the folder; only reads."""
+    """Finds retained inputs in the store and the folder; only reads."""
 
     store: Store
     files: Files
@@ -38,11 +38,11 @@ class RetainedInputs:
     open_log: Callable[[str], IntentionLog]
 
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
-        """Refuse to replace files of a source if a reader cannot follow.
+        """Refuse to replace files of a source if a reader cannot apply that.
 
         Raises:
             NotFoundError: There is no such dataflow, or source.
-            ReplaceRefusedError: Names each reader, and why it cannot follow.
+            ReplaceRefusedError: Names each reader, and why it cannot apply corrections.
         """
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
@@ -63,7 +63,7 @@ class RetainedInputs:
         """Return the increments that each input of a stage has read and still has, in order.
 
         Raises:
-            ReplacementUnfollowedError: The stage cannot follow.
+            ReplacementUnfollowedError: The stage cannot apply the replacement.
             ReplaceRefusedError: Increments are no longer kept.
         """
         dataflow = self.catalog.compiled(record)
@@ -89,7 +89,7 @@ class RetainedInputs:
     def _unable(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, only: str = ""
     ) -> dict[str, str]:
-        """Return the readers of a source that cannot follow -> why.
+        """Return the readers of a source that cannot apply corrections -> why.
 
         `only`: just this stage, whose run reads what was taken back already.
         """
@@ -98,7 +98,7 @@ class RetainedInputs:
         every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
         return {
             one.reader: one.why
-            for one in (() if node is None else hindrances(node, *every, taken_back=bool(only)))
+            for one in (() if node is None else obstacles(node, *every, taken_back=bool(only)))
             if not only or one.reader == f"stages.{only}"
         }
 
@@ -140,7 +140,7 @@ class RetainedInputs:
 
 
 def _words(readers: Mapping[str, str]) -> str:
-    return "; ".join(f"{reader} cannot follow: {why}" for reader, why in readers.items())
+    return "; ".join(f"{reader} cannot apply corrections: {why}" for reader, why in readers.items())
 
 
 def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[range]]) -> bool:

@@ -70,7 +70,7 @@ class Counts:
         phase_seconds: (dataflow, phase) -> total seconds.
         buckets: Phase -> runs by bucket of seconds; one more than `BUCKETS`, for longer ones.
         waited: (dataflow, stage, kind) -> seconds.
-        lanes: (dataflow, lane) -> its runs; those of deleted dataflows, too.
+        lanes: (dataflow, lane) -> its runs, including those of deleted dataflows.
     """
 
     runs: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class RunCounts:
         """Count a committed run.
 
         Args:
-            finish_seconds: How long its last phase took, which they do not say.
+            finish_seconds: Duration of its last phase, which the figures do not contain.
         """
         begins = [figures[name] for name in figures if is_begin(name)]
         end = max(begins, default=0.0) + finish_seconds
@@ -131,8 +131,8 @@ class RunCounts:
         """Do a tick and count it, with the waits of stages since the last one.
 
         Args:
-            waits: Returns the waits of the dataflows that the tick looked at: those of the others
-                are not counted.
+            waits: Returns the waits of the dataflows that the tick examined; other waits are
+                not counted.
         """
         began = self._monotonic()
         failed = 1

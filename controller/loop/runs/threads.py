@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Threads(Executor):
-    """Starts each piece of work at once, in a thread of its own."""
+    """Starts each piece of work at once, in a separate thread."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
@@ -38,7 +38,7 @@ class Threads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; with `wait`, return when all started work has ended."""
+        """Accept no more work; with `wait`, return when all started work has ended."""
         with self._lock:
             self._stopped, futures = True, list(self._futures)
         for future in futures if wait else ():
@@ -53,7 +53,7 @@ class Here(Executor):
     """Does each piece of work at once, in the caller's thread; for tests that step by hand."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return a future that is done; a `BaseException` that is not an `Exception` is raised."""
+        """Return a completed future; raises a `BaseException` that is not an `Exception`."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

@@ -29,9 +29,9 @@ def changes(
     """Return the events of changes between two ticks, in order.
 
     Args:
-        before: Stage -> the kind of its wait, if that was announced; stages that go on are absent.
-        now: Stage -> the kind of its wait now.
-        degraded_before: Dataflows that failed or had stopped.
+        before: Stage -> the announced kind of its wait; stages that do not wait are absent.
+        now: Stage -> the present kind of its wait.
+        degraded_before: Dataflows that had failed or stopped before.
         degraded_now: Dataflows that have failed or stopped now.
     """
     waits = [
@@ -63,8 +63,8 @@ class Announcements:
         """Announce changes; if the store fails, the next tick announces them.
 
         Args:
-            looked: Dataflow -> the waits of its stages, of those that the tick looked at; the
-                others wait as before.
+            looked: Dataflow -> the waits of its stages, for the dataflows that the tick
+                examined; others are unchanged.
             troubled: Dataflows with an unexpected failure.
         """
         self._looked |= looked

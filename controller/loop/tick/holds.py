@@ -16,7 +16,7 @@ class Holds:
     Attributes:
         lock: Held during a tick; no run starts while it is held.
         deleting: Dataflows that are being deleted and start no more runs.
-        held: Dataflows that start no runs for now, with the reason.
+        held: Dataflows that start no runs at present, with the reason.
     """
 
     def __init__(self) -> None:
@@ -48,6 +48,6 @@ class Holds:
             raise DataflowBusyError(dataflow, f"it {because}")
 
     def release(self, dataflow: str) -> None:
-        """Let a dataflow run again; a tick under way, which saw its old condition, ends first."""
+        """Let a dataflow run again, after a tick under way, which saw its old state, has ended."""
         with self.lock:
             del self.held[dataflow]

@@ -51,7 +51,7 @@ class _Kept:
 
 
 class EveryWait(Mapping[StageId, Wait]):
-    """The waits of all dataflows; a reader in another thread may iterate while a tick goes on."""
+    """The waits of all dataflows; other threads may iterate over them during a tick."""
 
     def __init__(self, waits: Mapping[str, Mapping[StageId, Wait]]) -> None:
         self._waits = waits
@@ -74,7 +74,7 @@ class EveryWait(Mapping[StageId, Wait]):
 
 
 class KeptDataflows:
-    """Used only by the thread that ticks, except `waits`."""
+    """The dataflows between ticks; used only by the thread that ticks, except `waits`."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime], isolation: Isolation) -> None:
         self._store, self._clock, self._isolation = store, clock, isolation
@@ -84,12 +84,12 @@ class KeptDataflows:
         self._turn, self._turned_at, self._looked_at = "", AWAKE, AWAKE
 
     def forget(self) -> None:
-        """Keep nothing: the next tick looks at all dataflows."""
+        """Forget everything, so that the next tick examines all dataflows."""
         self._kept.clear()
         self._waits.clear()
 
     def refresh(self) -> set[str]:
-        """Load new, changed and due dataflows; return names that are gone or were loaded."""
+        """Load new, changed and due dataflows; return the names of loaded and removed ones."""
         revisions = self._store.revisions()
         gone = self._kept.keys() - revisions.keys()
         for name in gone:
@@ -127,10 +127,10 @@ class KeptDataflows:
         return sorted(self._kept)
 
     def awake(self, names: Iterable[str]) -> list[str]:
-        """Return, by name, which dataflows to look at: these, and those that do not rest.
+        """Return, by name, the dataflows to examine: these, and those that do not rest.
 
         Args:
-            names: Have work, trouble, or a hold.
+            names: Dataflows with work, trouble, or a hold.
         """
         now = self._clock()
         if now < self._looked_at:  # the clock was set back: no time that is kept counts
@@ -149,7 +149,7 @@ class KeptDataflows:
         return [kept.loaded for kept in chosen if kept.loaded is not None]
 
     def note(self, name: str, waits: Mapping[StageId, Wait], rests_until: datetime | None) -> None:
-        """Note a tick's result for a dataflow, and until when it is valid; `None`: not at all."""
+        """Note a tick's result for a dataflow, and the end of its validity; `None` means now."""
         self._waits[name] = waits
         self._kept[name].rests_until = AWAKE if rests_until is None else rests_until
 

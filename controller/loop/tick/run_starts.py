@@ -153,7 +153,7 @@ class RunStarts:
     def start(
         self, start: Start, record: DataflowRecord, stage: StageRecord, view: StageView
     ) -> None:
-        """Start a run; one that is recorded already is finished, never done twice."""
+        """Start a run; a run that is already recorded is finished, not repeated."""
         node, *fused = self.catalog.units(record)[stage.stage].members
         recorded = self.recovery.read(record, stage.stage, stage.epoch)
         if recorded is not None:
@@ -237,10 +237,10 @@ _TIME_DIGITS = 12
 
 @dataclass
 class RunIds:
-    """Gives ids, which sort by time, over restarts too; used under the lock of the tick.
+    """Makes ids that sort by time, even across restarts; used under the lock of the tick.
 
     Attributes:
-        random_hex: Returns so many random bytes in hexadecimal.
+        random_hex: Returns a given number of random bytes in hexadecimal.
     """
 
     store: Store
@@ -251,7 +251,7 @@ class RunIds:
     def new_id(self) -> str:
         """Return an id that sorts by time, also within a millisecond.
 
-        It sorts after the ids of the previous process, even if the clock was set back:
+        It sorts after the ids of the previous process, even if the clock was set back, since
         attempts and failures are counted in this order.
         """
         if not self._last_id_ms:

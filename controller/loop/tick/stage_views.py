@@ -45,7 +45,7 @@ class ViewedStage:
 
 
 def stopped_wait(stage: StageRecord, error: CbpError) -> Wait:
-    """Return the wait of a stage that an error keeps from starting."""
+    """Return the wait of a stage that cannot start because of an error."""
     return Wait("stopped", error.message, stage.waiting_since, error=error)
 
 
@@ -85,7 +85,7 @@ class StageViews:
         return views
 
     def never_run(self, views: Mapping[StageId, ViewedStage]) -> dict[StageId, Wait]:
-        """Return the waits of stages that wait for themselves; a correction may have run one."""
+        """Return the waits of stages that wait for themselves; only a correction can run one."""
         records = {viewed.record.name: viewed.record for viewed in views.values()}
         return {
             (name, stage): stopped_wait(views[name, stage].stage, DefinitionError(mistake))

@@ -55,7 +55,7 @@ ASKED = "asked what is due"
 
 @dataclass
 class UnfinishedRuns:
-    """Publishes and finishes, at every tick, beside the runs."""
+    """Publishes and finishes recorded runs at every tick, beside the running ones."""
 
     store: Store
     clock: Callable[[], datetime]
@@ -127,7 +127,7 @@ class InputFraming:
         return {record.name for record, _ in waiting}
 
     def next_close(self, loaded: LoadedDataflow) -> datetime:
-        """Return when idle time will close a frame of a dataflow, if no more records arrive."""
+        """Return when idle time will close a frame of a dataflow, if nothing arrives."""
         units = self.catalog.units(loaded.record)
         return min(
             (
@@ -163,7 +163,7 @@ class InputFraming:
 
 @dataclass
 class Drains:
-    """Ends the drains of dataflows that have nothing left to do."""
+    """Ends the drains of dataflows without remaining work."""
 
     store: Store
     catalog: Catalog
@@ -173,7 +173,7 @@ class Drains:
     wake: Callable[[], object]
 
     def end(self, record: DataflowRecord) -> None:
-        """Note that a draining dataflow is drained, if nothing is left to do; never waits."""
+        """Note that a draining dataflow is drained, if no work is left; never waits."""
         # The listing of its folders has the lock, and reads the record under it.
         with self.exclusion.attempt(record.name, "is drained") as free:
             if not free or self._is_left(record):
@@ -254,8 +254,9 @@ class Ticker:
     """Decides which runs start, and starts them.
 
     Attributes:
-        waits: Stage -> why it did not start when its dataflow was last looked at.
-        looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
+        waits: Stage -> why it did not start when its dataflow was last examined.
+        looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
+            has none.
         epochs: Returns dataflow -> how many epochs it has committed.
         stopping: Whether the service stops; then no more runs start.
     """
@@ -277,11 +278,11 @@ class Ticker:
         self._kept, self.waits, self.epochs = steps.kept, steps.kept.waits, steps.kept.epochs
 
     def begin(self) -> None:
-        """Begin a term as leader: keep nothing of before."""
+        """Begin a term as leader: forget everything from before."""
         self._kept.forget()
 
     def tick(self) -> Schedule:
-        """Look at all queues, start runs that can start, and remember why the others wait."""
+        """Check all queues, start runs that can start, and remember why the others wait."""
         with self._holds.lock:
             self._in_flight.keep_time()
             if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):

@@ -8,7 +8,7 @@ from cbp.errors import OperatingError
 
 
 class InputNotRetainedError(OperatingError):
-    """An increment of a source is gone, so nothing can be recomputed from it."""
+    """An increment of a source is no longer kept, so tables cannot be recomputed."""
 
     code = "input_not_retained"
     retryable = False
@@ -25,7 +25,7 @@ class InputNotRetainedError(OperatingError):
 
 
 class DataflowUnsettledError(OperatingError):
-    """A dataflow whose epochs depend on time did not come to rest in time."""
+    """A dataflow whose epochs depend on time did not become idle in time."""
 
     code = "dataflow_unsettled"
 

@@ -74,7 +74,7 @@ class Watched(Protocol):
         ...
 
     def check(self) -> None:
-        """Do nothing, unless all is to end."""
+        """Return if the recomputation is to continue; raise if it is to end."""
         ...
 
     def wait(self, busy: Mapping[str, str]) -> None:
@@ -107,13 +107,13 @@ class Subject:
     Attributes:
         id: Id of the verification; prefix of the ids of its runs.
         changed: Stages that a version or a correction changed, and all their readers.
-        built: If the tables were swapped in, and are recomputed from scratch all the same: stage ->
-            its first epoch since. Epochs count on from those before, so only tables at rest can be
-            compared.
-        valid_to: For the same tables: source -> the first increment that was not there yet when
-            they were built. What had been replaced by then was read as it counted.
-        taken_back: Leading stage -> swaps that were taken back, oldest first. The tables lack
-            their epochs; those of a recomputation are numbered on.
+        built: If the tables were swapped in, and are nevertheless recomputed from scratch:
+            stage -> its first epoch since the swap. Epoch numbers continue from before, so only
+            idle tables can be compared.
+        valid_to: For the same tables: source -> the first increment that had not arrived when
+            they were built. Of earlier files, only the records that still counted were read.
+        taken_back: Leading stage -> undone swaps, oldest first. The tables lack their epochs; a
+            recomputation continues the numbers without a gap.
     """
 
     id: str
@@ -127,7 +127,7 @@ class Subject:
     taken_back: Mapping[str, Sequence[TakenBack]] = field(default_factory=dict)
 
     def swaps_of(self, stage: str) -> Sequence[TakenBack]:
-        """Return the swaps of a stage that were taken back, oldest first."""
+        """Return the undone swaps of a stage, oldest first."""
         leader = next(name for name, unit in self.units.items() if stage in unit.names)
         return self.taken_back.get(leader, ())
 
@@ -136,7 +136,7 @@ class Subject:
         return [one.epochs for one in self.swaps_of(stage)]
 
     def is_return(self, stage: str, epoch: int) -> bool:
-        """Return whether a stage's first epoch after a swap was taken back is this one."""
+        """Return whether this is a stage's first epoch after an undone swap."""
         return any(epoch == gap.stop for gap in self.gaps(stage))
 
 
@@ -154,7 +154,7 @@ class Recomputation:
     reference_records_max: int
 
     def cut(self, watched: Watched) -> Cut:
-        """Return the snapshot to compare: any if time does not matter, otherwise one at rest."""
+        """Return the snapshot to compare; if results depend on time, one of an idle dataflow."""
         subject, name = self.subject, self.subject.record.name
         waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
@@ -214,15 +214,16 @@ class Recomputation:
         return side
 
     def recompute(self, cut: Cut, folder: str, watched: Watched) -> Side:
-        """Make all tables again, in a scratch folder, and return them.
+        """Recompute all tables, in a scratch folder, and return them.
 
         Args:
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
 
         Raises:
-            InputNotRetainedError: If an increment of a source is gone.
-            VerificationTooLargeError: If it is too much for the reference engine.
-            PunctuationUnplacedError: If frames were closed between other increments.
+            InputNotRetainedError: If an increment of a source is no longer kept.
+            VerificationTooLargeError: If the input is too large for the reference engine.
+            PunctuationUnplacedError: If frames were closed between increments that are split
+                differently.
             CbpError: As in `RunPreparer.prepare`.
         """
         self._require_places(cut.punctuations)
@@ -429,13 +430,14 @@ class Recomputation:
 def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict[str, int]:
     """Return output flow -> the first increment whose records are left in its table.
 
-    A version that took a swap back lets increments begin with it, but its tables have the records
-    from before the swap: what was the first one then is found in the tables of that moment.
+    Under a version that undid a swap, increments begin with that version, but its tables have
+    the records from before the swap. Their first increment is found in the tables of that
+    moment.
 
     Args:
-        subject: What is verified.
+        subject: The subject of the verification.
         engine: Reads the tables.
-        cut: Where to look; by default the newest tables.
+        cut: The tables to read; by default the newest ones.
     """
     record, found = subject.record, dict[str, int]()
     for name, node in subject.dataflow.stages.items():
@@ -464,7 +466,7 @@ def below(depth: str, increment: Increment) -> Increment:
 
 
 def above(depth: str, increment: Increment) -> Increment:
-    """Return an increment or a frame as it was before `below`."""
+    """Undo `below` for an increment or a frame."""
     return _with_paths(increment, lambda path: path.removeprefix(f"{depth}/"))
 
 

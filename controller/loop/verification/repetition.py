@@ -87,7 +87,7 @@ class Repetition:
         """Yield the comparisons; for changed stages they begin at the first repeated epoch.
 
         Args:
-            collected: Output flow -> the first increment of it that is left in the cut.
+            collected: Output flow -> its first increment that still exists in the cut.
         """
         origins: dict[str, _Origin | str] = {}
         for one in every:
@@ -101,7 +101,7 @@ class Repetition:
             if isinstance(origin, str):
                 yield replace(one, left_out=f"{one.left_out}; {origin}")
             elif one.messages:
-                yield replace(one, left_out="messages depend on how a run cut them")
+                yield replace(one, left_out="messages depend on how runs split the input")
             else:
                 self._origins[leader] = origin
                 since, begins = origin.first, origin.first
@@ -291,7 +291,7 @@ class Repetition:
         """Add the records of the epochs that the table did not show when it was looked up."""
         moment, table = one.moment, f"{one.node.name}.{one.state}"
         if moment is None:
-            why = f"its record does not say as of which moment {name!r} was looked up"
+            why = f"its record does not contain the moment at which {name!r} was looked up"
             raise _NotRepeatedError(why)
         shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:

@@ -55,10 +55,10 @@ class ValidInputs:
     """Finds replaced files in the store, and writes their valid records.
 
     Attributes:
-        folder: Where files are written: a scratch folder.
-        prefix: The way to it from the folder that paths of increments are relative to; with a slash
-            at its end unless it is empty.
-        run: Names the files; another one for each time that they are written.
+        folder: The scratch folder for files.
+        prefix: Its path, relative to the folder to which paths of increments are relative; ends
+            with a slash unless it is empty.
+        run: Part of the file names; unique for each time that files are written.
     """
 
     store: Store
@@ -71,15 +71,15 @@ class ValidInputs:
     def of(
         self, record: DataflowRecord, source: SourceNode, end: int, dropped: Sequence[range]
     ) -> dict[int, Increment]:
-        """Return the increments of a source that are read differently from their arrival.
+        """Return the increments of a source with records that no longer count.
 
-        A file whose increment is no longer known, since an operator gives it (`seeds.py`), is left
-        with what its replacements brought.
+        If the increment of a file is no longer known, since an operator supplies its records
+        (`seeds.py`), only its replacements count.
 
         Raises:
-            InputNotRetainedError: An increment is gone.
-            IncrementDamagedError: A file of one is damaged.
-            RecordsAbsentError: Records that are taken back did not come.
+            InputNotRetainedError: An increment is no longer kept.
+            IncrementDamagedError: A file of an increment is damaged.
+            RecordsAbsentError: Records that are taken back had never arrived.
         """
         known = {
             one.increment.index: one

@@ -523,13 +523,13 @@ def _after(seconds: float, call: Callable[..., object], *arguments: object) -> t
 
 
 def as_json(one: Verification) -> dict[str, Any]:
-    """Return a verification that has ended as a JSON value."""
+    """Return an ended verification as a JSON value."""
     began_at = None if one.began_at is None else one.began_at.isoformat()
     return {**asdict(one), "began_at": began_at}
 
 
 def result_of(value: Mapping[str, Any]) -> Verification | None:
-    """Return the verification of a JSON value; `None` if another release wrote other fields."""
+    """Build a verification from a JSON value; `None` if another release wrote other fields."""
     try:
         return _verification(value)
     except (KeyError, TypeError, ValueError) as error:

@@ -29,8 +29,8 @@ class Message:
     """One message.
 
     Attributes:
-        body: What was read of the connection, or counts.
-        connection: The connection; `None` if the message carries none.
+        body: Bytes read from the connection, or counts.
+        connection: The connection; `None` if the message has none.
     """
 
     kind: bytes
@@ -60,14 +60,16 @@ class Channel:
         return self._end.fileno()
 
     def close(self) -> None:
-        """Close this end; the other one sees it."""
+        """Close this end, which the other end notices."""
         self._end.close()
 
     def send(self, kind: Kind, body: bytes = b"", connection: int | None = None) -> bool:
-        """Send a message; return whether it was taken. It is not if the other end is slow or gone.
+        """Send a message; return whether it was accepted.
+
+        It is not if the other end is slow or closed.
 
         Args:
-            body: Of any length; a long one goes by a file without a name.
+            body: Bytes of any length; a long body is sent in a file without a name.
             connection: A descriptor, which stays open here.
         """
         descriptors = [] if connection is None else [connection]

@@ -47,13 +47,13 @@ _PATHS_KEPT, _KEPT_LENGTH_MAX = 1024, 256
 
 
 def head_length(received: bytes) -> int:
-    """Return the length of the head that these bytes begin with; 0 if it is not complete."""
+    """Return the length of the request head at the start of these bytes; 0 if incomplete."""
     found = _END.search(received)
     return 0 if found is None else found.end()
 
 
 class HeadFilter:
-    """Knows which paths a reader serves; `is_served`: returns it for a path."""
+    """Finds out which requests a reader serves; `is_served` returns it for a path."""
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:
         self._is_served, self._known = is_served, lru_cache(_PATHS_KEPT)(is_served)
@@ -138,7 +138,7 @@ class ReaderProtocol(QuickProtocol):
     _is_left = False
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those after a request wait until it is answered."""
+        """Accept bytes; bytes after a request wait until the request is answered."""
         self._pending += data
         self._go_on()
 
@@ -196,7 +196,7 @@ async def adopt(
     connection: socket.socket,
     read: bytes = b"",
 ) -> None:
-    """Continue with a connection of another process; `read`: bytes already read of it."""
+    """Continue with a connection of another process; `read` has the bytes read so far."""
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     try:

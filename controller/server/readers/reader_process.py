@@ -57,7 +57,7 @@ _NOT_FOUND = 404
 
 
 def is_answered(status: int) -> bool:
-    """Return whether a reader answers with this status, and not the service."""
+    """Return whether a reader itself, not the service, sends answers with this status."""
     return status < 400 or status == _NOT_FOUND
 
 
@@ -143,11 +143,11 @@ class _Server(uvicorn.Server):
 
 
 def main(channel: int, alive: int, changes: int, questions: int) -> None:
-    """Serve until the service asks to stop, or is gone.
+    """Serve until the service asks to stop, or ends.
 
     Args:
         channel: Descriptor of the channel's end.
-        alive: A pipe that is closed when the service is gone.
+        alive: A pipe that closes when the service ends.
         changes: Descriptor of the count of ended tokens and sessions.
         questions: A connection to ask for the present state of the service.
     """

@@ -55,11 +55,11 @@ class ReadersLimits:
     """Times of the supervision, in seconds.
 
     Attributes:
-        start_seconds: How long a reader may take until it is ready.
-        silent_seconds: How long a ready reader may say nothing.
-        stop_seconds: How long readers may take to end what they serve.
-        steady_seconds: A reader that lived for longer is started again without a longer pause.
-        again: Pauses before a reader is started again.
+        start_seconds: Longest time until a reader is ready.
+        silent_seconds: Longest time without a message from a ready reader.
+        stop_seconds: Longest time for readers to finish their requests.
+        steady_seconds: A reader that ran for longer than this is restarted without a longer pause.
+        again: Pauses before a reader is restarted.
     """
 
     start_seconds: float = 120.0
@@ -77,7 +77,7 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
         linux: Whether connections can be passed.
 
     Raises:
-        DefinitionError: Rule `readers_without_tls`, if readers and TLS are asked for.
+        DefinitionError: Rule `readers_without_tls`, if the settings have both readers and TLS.
     """
     if settings.tls_cert is not None:
         if settings.readers:
@@ -112,7 +112,7 @@ class ReaderSupervisor:
 
     Args:
         changes: Descriptor of the count of ended tokens and sessions; it stays open.
-        counts: Where the requests that readers served are counted, too.
+        counts: Counts of requests, to which those of readers are added.
         describe: Returns a part of the present state of the service; called in threads.
     """
 
@@ -146,7 +146,7 @@ class ReaderSupervisor:
         """Start all readers, or wait until they are needed.
 
         Args:
-            adopt: Serves a connection that a reader passed back, with what was read of it.
+            adopt: Serves a connection that a reader passed back, with the bytes already read.
         """
         self._loop, self._adopt, self._stopped = asyncio.get_running_loop(), adopt, False
         if not self._waits:

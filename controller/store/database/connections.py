@@ -79,10 +79,10 @@ KEPT_MAX = 10_000
 
 
 class KeptReads:
-    """Values by key; safe to use from several threads.
+    """Caches values by key; safe to use from several threads.
 
     Args:
-        path: The database, which exists; `None` keeps nothing.
+        path: The database, which exists; `None` caches nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -99,11 +99,11 @@ class KeptReads:
             return self._stamp()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the value read under this key if nothing was committed since; else read it.
+        """Return the cached value of this key if nothing was committed since; otherwise read it.
 
         Args:
-            key: Names the value; one key is always read in one way.
-            read: Reads the value, which nobody changes. What it raises is not kept.
+            key: Identifies the value; a key is always read in the same way.
+            read: Reads the value, which must not be modified. Its exceptions are not cached.
         """
         with self._lock:
             stamp = self._stamp()
@@ -120,7 +120,7 @@ class KeptReads:
         return value
 
     def close(self) -> None:
-        """Keep nothing any more."""
+        """Stop caching."""
         with self._lock:
             self._path, self._seen, self._values = None, None, {}
             self._disconnect()
@@ -195,7 +195,7 @@ class Database:
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
-        kept: Values that were read; none on PostgreSQL.
+        kept: Cache of values that were read; not used on PostgreSQL.
 
     Raises `DatabaseUrlError`, `DatabaseDamagedError`, `DatabaseInUseError`.
     """
@@ -255,16 +255,16 @@ class Database:
 
     @contextmanager
     def read_once(self) -> Iterator[Connection]:
-        """Open a connection whose only statement sees one snapshot of the database by itself.
+        """Open a connection for a single statement, which sees one snapshot of the database.
 
-        Most reads are such. It costs half of `read`: no transaction is begun and ended, which takes
-        a round trip each on PostgreSQL.
+        Most reads are of this kind. It costs half of `read`: it neither begins nor ends a
+        transaction, which takes a round trip each on PostgreSQL.
         """
         with self._translated(), self._single.connect() as connection:
             yield connection
 
     def rows(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> list[T]:
-        """Return a statement's result, made from its rows; `values` are its parameters."""
+        """Return the rows of a statement's result; `values` are its parameters."""
         with self.read_once() as connection:
             return [build(row) for row in connection.execute(query, values or None)]
 
@@ -284,13 +284,13 @@ class Database:
 
     @contextmanager
     def write(self, *, fenced: bool = True) -> Iterator[Connection]:
-        """Open a transaction that is committed as a whole, or not at all on an exception.
+        """Open a transaction, which is rolled back on an exception.
 
         Failpoints: `sql_commit.before`, `sql_commit.after`.
 
         Args:
-            fenced: Call `fence` first; `False` only for what every instance writes: the lease
-                itself, and who may do what (`controller.store.access`).
+            fenced: Call `fence` first; `False` only for rows that every instance writes: the
+                lease, and credentials (`controller.store.access`).
         """
         with self._translated(), self._turn, self._writer.begin() as connection:
             if not self._is_sqlite:
@@ -303,7 +303,7 @@ class Database:
 
     @contextmanager
     def write_at_once(self) -> Iterator[Connection]:
-        """Open a connection whose only statement is committed at once, without the fence.
+        """Open a connection for a single statement, which is committed at once, without the fence.
 
         On PostgreSQL this takes two round trips, one of them to check the connection; `write`
         takes five. A wait for another transaction's lock ends after `ANSWER_SECONDS`.
@@ -323,7 +323,8 @@ class Database:
     def write_schema(self) -> Iterator[Connection]:
         """Like `write`, without failpoints: for migrations, before the store is open.
 
-        Migrations may take long, and wait for those of another process: no time limit holds.
+        There is no time limit, since migrations may take long, or wait for those of another
+        process.
         """
         with (
             self._translated(),
@@ -413,10 +414,10 @@ def _engine(url: URL, label: str, answer_seconds: float) -> Engine:
 
 def _limit_patience(engine: Engine, answer_seconds: float) -> None:
     # Imported here: the driver is an optional extra.
-    from controller.store.database.postgres_timeouts import PatientConnection
+    from controller.store.database.postgres_timeouts import TimedConnection
 
-    def connect(_dialect: Any, _record: Any, cargs: Any, cparams: Any) -> PatientConnection:
-        connection = PatientConnection.connect(*cargs, **cparams)
+    def connect(_dialect: Any, _record: Any, cargs: Any, cparams: Any) -> TimedConnection:
+        connection = TimedConnection.connect(*cargs, **cparams)
         connection.answer_seconds = answer_seconds
         return connection
 
@@ -468,10 +469,10 @@ def files_of(path: Path) -> list[Path]:
 
 
 def require_files(path: Path, label: str) -> None:
-    """Refuse a path that is not a file, before SQLite opens it: reading a FIFO would block.
+    """Refuse a path that is not a file, before SQLite opens it, since a FIFO would block.
 
     Raises:
-        DatabaseDamagedError: A folder, a FIFO, a device or a dangling link is there.
+        DatabaseDamagedError: The path is a folder, a FIFO, a device or a dangling link.
     """
     for one in files_of(path):
         if os.path.lexists(one) and not one.is_file():

@@ -35,10 +35,9 @@ def sqlite_path(url: str) -> Path | None:
 def damage_of(path: Path) -> str:
     """Return the damage of a SQLite database, by reading all of it.
 
-    `""` if it is sound or absent, and also if it cannot be read now, since it is locked or the
-    disk fails: opening it raises that error.
-
-    Changes nothing, and makes no journal. A value that changed to another valid one is not seen.
+    `""` if it is undamaged or absent. Also `""` if it cannot be read now, because it is locked
+    or the disk fails; opening it raises that error. Changes nothing, and makes no journal. A
+    value that changed to another valid value is not noticed.
     """
     try:
         require_files(path, str(path))
@@ -75,7 +74,7 @@ def known_dataflows(path: Path) -> frozenset[str]:
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:
     """Rename a damaged database; return its new path, and the damage.
 
-    Returns `None` if it is whole, absent, or not SQLite's.
+    Returns `None` if it is undamaged, absent, or not of SQLite.
     Raises `DatabaseInUseError`, `OperatingError`.
     """
     path = sqlite_path(url)

@@ -26,16 +26,16 @@ CANCEL_SECONDS = 1.0
 
 
 class ServerSilentError(psycopg.OperationalError):
-    """The server said nothing for too long; the statement may have taken effect."""
+    """The server was silent for too long; the statement may have taken effect."""
 
     is_silence = True
 
 
-class PatientConnection(psycopg.Connection[Any]):
+class TimedConnection(psycopg.Connection[Any]):
     """A connection with a time limit for silence.
 
     Attributes:
-        answer_seconds: How long it waits while nothing comes; `None` means forever.
+        answer_seconds: How long it waits while nothing arrives; `None` means forever.
     """
 
     answer_seconds: float | None = None
@@ -67,9 +67,10 @@ def unless_silent(
     """Run `gen` until no data arrived for `seconds`; then give up.
 
     Args:
-        gen: A conversation of the driver: yields what it waits for, is sent what is ready
-            (nothing, several times a second, while nothing is ready), returns the result.
-        seconds: How long nothing may be ready.
+        gen: A generator of the driver: it yields the events that it waits for, is sent the
+            events that are ready (several times a second, even if there are none), and returns
+            the result.
+        seconds: Longest time without a ready event.
         give_up: Called once when that time is over.
         clock: Returns seconds that never go back.
 

@@ -73,7 +73,7 @@ class Arrivals:
     def claims_moved(self, moved: Sequence[ClaimRecord]) -> None:
         """Note the status and size of several (>= 1) claims whose files were moved to `claimed`.
 
-        As `update_claims`, but no index has these columns, so none is written anew.
+        Like `update_claims`, but cheaper, since no index contains these columns.
         """
         self._update(moved, _MOVED)
 
@@ -122,7 +122,7 @@ class Arrivals:
         """List claims, newest first.
 
         Args:
-            since, until: Only those that were made at or after, and before, these times.
+            since, until: Range of the time of the claims; `until` is exclusive.
 
         Raises `CursorInvalidError`.
         """
@@ -154,12 +154,12 @@ class Arrivals:
         path: str | None = None,
         waiting: bool = False,
     ) -> ClaimRecord | None:
-        """Return the first accepted claim by name with this content, if there is one.
+        """Return the first accepted claim, ordered by name, with this content, if there is one.
 
         Args:
             sha256: Hex digest of the content.
             path: The name that the claim must have, too; `None` means any.
-            waiting: Search claims whose file still waits to be taken in, instead.
+            waiting: Search claims whose file still waits to be taken in, instead of accepted ones.
         """
         status = ("claiming", "claimed") if waiting else ("accepted",)
         query = _claims(dataflow, source).where(
@@ -173,7 +173,7 @@ class Arrivals:
     def same_claims(
         self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], ClaimRecord]:
-        """Return, by (SHA-256, name), the accepted claim of both, or the content's first claim."""
+        """Return, by (SHA-256, name), the accepted claim with both, or with that content."""
         mine = _claims(dataflow, source).where(claims.c.status == "accepted")
         mine = mine.where(claims.c.sha256 == bindparam("its_sha256")).limit(1)
         first = mine.order_by(claims.c.path)
@@ -200,7 +200,7 @@ class Arrivals:
     def named_claims(
         self, dataflow: str, source: str, paths: Collection[str]
     ) -> dict[str, ClaimRecord]:
-        """Return, by name, the newest accepted claim of each of these names that has one."""
+        """Return, by name, the newest accepted claim of each of these names, if any."""
         mine = _claims(dataflow, source).where(claims.c.status == "accepted")
         mine = mine.where(claims.c.path == bindparam("its_path")).order_by(claims.c.idx.desc())
         named: dict[str, ClaimRecord] = {}
@@ -214,7 +214,7 @@ class Arrivals:
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
     ) -> ClaimRecord | None:
-        """Return the claim of the upload with this key; a withdrawn one only if that is asked."""
+        """Return the claim of the upload with this key; a withdrawn one only on request."""
         query = _claims(dataflow, source).where(claims.c.request_key == key)
         if not withdrawn:
             query = query.where(claims.c.status != "withdrawn")
@@ -244,8 +244,8 @@ class Arrivals:
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         """Like `accept`, for increments (>= 1) of one source, in order, all or none.
 
-        Those that are already stored are left as they are. An increment of several files comes
-        once with each of their claims.
+        Stored increments are left unchanged. An increment of several files is given once with
+        each of their claims.
 
         Raises `NotFoundError` and `InvariantError`.
         """
@@ -269,8 +269,8 @@ class Arrivals:
         """Mark the claims whose increments roll-backs dropped, and unmark all others.
 
         Args:
-            dropped: Source -> the indexes of all dropped increments, dropped for good or until
-                a later roll-back; see `cbp.model.flow.generation.increments_dropped`.
+            dropped: Source -> the indexes of all dropped increments; see
+                `cbp.model.flow.generation.increments_dropped`.
         """
         with self._database.write() as connection:
             hold(connection, dataflow)
@@ -295,7 +295,7 @@ class Arrivals:
         """List increments that the store knows, the latest arrivals first.
 
         Args:
-            since, until: Only those that arrived at or after, and before, these times.
+            since, until: Range of the time of arrival; `until` is exclusive.
 
         Raises `CursorInvalidError`.
         """
@@ -323,9 +323,9 @@ class Arrivals:
     def arrival_times(
         self, keys: Collection[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], datetime]:
-        """Return when the store was given increments, by (dataflow, flow, index).
+        """Return the times at which increments were stored, by (dataflow, flow, index).
 
-        Increments that it does not know, or no longer, are left out.
+        Unknown and removed increments are left out.
         """
         return self._of_increments(increments.c.created_at, keys)
 
@@ -334,7 +334,7 @@ class Arrivals:
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
         """Return the origins of increments of a dataflow, by (flow, index).
 
-        Increments that it does not know, or no longer, are left out.
+        Unknown and removed increments are left out.
         """
         found = self._of_increments(increments.c.origin, [(dataflow, *key) for key in keys])
         return {(flow, index): origin for (_, flow, index), origin in found.items()}

@@ -117,9 +117,9 @@ class Credentials:
         """Remove credentials that can no longer be used; return how many rows.
 
         Args:
-            now: Codes and sessions that have expired go.
-            before: Tokens that were revoked, or expired, before this time go.
-            seen_before: Sessions that were last seen before this time go.
+            now: Codes and sessions that have expired by now are removed.
+            before: Tokens that were revoked, or expired, before this time are removed.
+            seen_before: Sessions that were last used before this time are removed.
         """
         with self._database.write(fenced=False) as connection:
             return (
@@ -182,7 +182,7 @@ class AuditLog:
         """Remove the oldest entries, at most some thousand; return how many.
 
         Args:
-            rows_max: Only this many of the others stay, the newest.
+            rows_max: Of the other entries, only this many stay: the newest ones.
         """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
         with self._database.write(fenced=False) as connection:

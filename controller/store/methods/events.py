@@ -37,7 +37,7 @@ _AT = select(events.c.at_ms).where(events.c.seq == bindparam("number"))
 
 
 def tell(connection: Connection, *new_events: Event) -> None:
-    """Store events; the last statement of a writing transaction, which then only commits.
+    """Store events; must be the last statement of a writing transaction before its commit.
 
     On PostgreSQL it waits for the commits of other writers of events.
     """
@@ -55,7 +55,7 @@ class Events:
     _database: Database
 
     def announce(self, *new_events: Event) -> None:
-        """Store events of changes that are not in the store; other methods store their own."""
+        """Store events of changes outside the store; other methods store their own events."""
         if new_events:
             with self._database.write() as connection:
                 tell(connection, *new_events)
@@ -77,7 +77,7 @@ class Events:
     ) -> list[EventRecord] | None:
         """Return the oldest events after a cursor, in order.
 
-        An event that is stored later has a larger id than all that were ever returned.
+        An event that is stored later has a larger id than all returned events.
 
         Args:
             cursor: A place in the stream.
@@ -102,8 +102,8 @@ class Events:
         The newest one always stays.
 
         Args:
-            keep: How many stay at most (>= 1).
-            before_ms: Events before this time go; milliseconds since 1970.
+            keep: Largest number of events that stay (>= 1).
+            before_ms: Events before this time are removed; milliseconds since 1970.
         """
         oldest = select(events.c.seq, events.c.at_ms).order_by(events.c.seq).limit(ROWS_MAX)
         with self._database.write() as connection:

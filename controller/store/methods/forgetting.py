@@ -46,7 +46,7 @@ class Forgetting:
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
         """Remove increments of a flow below an index, at most some thousand; return how many.
 
-        Increments that wait in a queue stay. So does the newest one: it gives the next index.
+        Increments in a queue stay. So does the newest one, since it determines the next index.
         """
         mine = and_(increments.c.dataflow == dataflow, increments.c.flow == flow)
         waits = exists().where(

@@ -11,11 +11,9 @@ Invariant: what is framed leaves the queue in the same transaction. So each outp
 framed once, and each punctuation is applied once, after all increments before it
 (tests/conformance/test_frames.py).
 
-Store methods for punctuations.
-
-Each punctuation has a row, and `dataflows.punctuations` counts them. Inputs hold the ones that wait
-to be applied (`frames`). A restored store knows the count, and only the rows of punctuations after
-its position.
+`Punctuations` has the store methods for punctuations. Each punctuation has a row, and
+`dataflows.punctuations` counts them. Inputs hold those that wait to be applied (`frames`). A
+restored store knows the count, and only the rows of punctuations after its position.
 """
 
 from __future__ import annotations
@@ -89,7 +87,8 @@ def keep_frames(
     """Remove one output increment, or one punctuation, and add the frames that end in it.
 
     Raises:
-        InvariantError: If it does not wait there, or is not the first: the framing was stale.
+        InvariantError: If it does not wait there, or is not the first, because the framing was
+            stale.
     """
     here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
     oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
@@ -110,7 +109,7 @@ def keep_frames(
 
 
 def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) -> None:
-    """Queue a punctuation at every framed input that it is for."""
+    """Queue a punctuation at every framed input to which it applies."""
     query = select(wiring.c.stage, wiring.c.input, wiring.c.flow).where(
         wiring.c.dataflow == dataflow, wiring.c.framing.is_not(None)
     )
@@ -142,7 +141,7 @@ class Punctuations:
     _database: Database
 
     def punctuate(self, dataflow: str, punctuation: Punctuation) -> None:
-        """Record a punctuation, and queue it at every framed input that it is for.
+        """Record a punctuation, and queue it at every framed input to which it applies.
 
         Does nothing if this number is already recorded (redo after a crash).
 
@@ -193,7 +192,7 @@ class Punctuations:
         """List punctuations, newest first; raises `CursorInvalidError`.
 
         Args:
-            since, until: Only those that were closed at or after, and before, these times.
+            since, until: Range of the time of the close; `until` is exclusive.
         """
         query = select(punctuations).where(punctuations.c.dataflow == dataflow)
         if since is not None:

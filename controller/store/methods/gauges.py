@@ -30,7 +30,7 @@ class Gauges:
     def gauges(self) -> GaugeRows:
         """Return figures of stages and queues of all dataflows, with a fixed number of statements.
 
-        The cost grows with the increments that wait.
+        The cost grows with the number of waiting increments.
         """
         s, w, q, i = stages.c, wiring.c, queue.c, increments.c
         named = and_(i.dataflow == q.dataflow, i.flow == q.flow, i.idx == q.idx)
@@ -60,12 +60,12 @@ class Gauges:
         )
 
     def queued(self) -> set[str]:
-        """Return the dataflows that have an increment in a queue, framed ones too."""
+        """Return the dataflows that have an increment or a frame in a queue."""
         with self._database.read_once() as connection:
             return set(connection.scalars(select(queue.c.dataflow).distinct()))
 
     def paused_stages(self) -> Mapping[str, Mapping[str, str]]:
-        """Return dataflow -> stage -> why it is paused; reads no other stages."""
+        """Return dataflow -> stage -> why it is paused; reads only paused stages."""
         c = stages.c
         query = select(c.dataflow, c.stage, c.paused_because).where(c.paused_because != "")
         paused: dict[str, dict[str, str]] = {}

@@ -73,7 +73,7 @@ class Leases:
         Waits for writers of the previous epoch to end; later writes of that epoch are refused.
 
         Returns:
-            The lease as it is now, or `None` while another instance holds it.
+            The present lease; `None` while another instance holds it.
         """
         with self._database.write(fenced=False) as connection:
             # The lease's time starts once the row is locked, not when the wait for it began:
@@ -122,8 +122,8 @@ class Leases:
     def fence(self, epoch: int | None) -> None:
         """Let this object write only while `epoch` is the lease's; `None` lifts the fence.
 
-        A fenced write then raises `LeaseLostError` if another instance leads; it has not
-        happened and never will.
+        A fenced write raises `LeaseLostError` if another instance leads; it then has no effect,
+        even later.
         """
         if epoch is None:
             self._database.fence = None
@@ -163,7 +163,7 @@ _NEXT_REVISION = (
 
 
 def hold(connection: Connection, dataflow: str) -> None:
-    """Lock a dataflow against other writers until the transaction ends, and revise it.
+    """Lock a dataflow against other writers until the transaction ends; increase its revision.
 
     Raises `NotFoundError`.
     """
@@ -172,7 +172,7 @@ def hold(connection: Connection, dataflow: str) -> None:
 
 
 def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
-    """Like `hold`; return the stage, which stays as it is until the transaction ends.
+    """Like `hold`; return the stage, which cannot change until the transaction ends.
 
     Raises `NotFoundError`.
     """

@@ -36,7 +36,7 @@ def page(
 
     Args:
         build: Makes an item from a row.
-        of: The dataflow whose items are listed; empty means items of all.
+        of: The dataflow whose items are listed; empty means all dataflows.
 
     Raises `CursorInvalidError`.
     """
@@ -52,8 +52,8 @@ def page(
 def begins_with(column: Column[Any], name: str, value: str) -> ColumnElement[bool]:
     """Return the condition that a JSON object begins with this member.
 
-    Errors and reasons are stored as our own JSON text, and their code comes first. So the
-    condition compares the beginning of the text, which both databases do alike.
+    Errors and reasons are stored as our own JSON text, which begins with the code. So the
+    condition compares the beginning of the text, which works equally on both databases.
     """
     first = json.dumps({name: value}, separators=(",", ":"))[:-1]
     text = type_coerce(column, Text)

@@ -63,11 +63,11 @@ class Positions:
     def restore(self, position: Position, *, at: datetime) -> None:
         """Bring a dataflow forward to a position; later arrivals at sources stay queued.
 
-        For a store that lost what the position knows. Does nothing if no stage is behind the
+        For a store that lost the contents of the position. Does nothing if no stage is behind the
         position.
 
         Args:
-            at: Arrival time for increments that the store does not know.
+            at: Arrival time for increments that are unknown to the store.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -115,14 +115,14 @@ class Positions:
         at: datetime,
         dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
     ) -> None:
-        """Move a dataflow to where a generation began, whether that is behind or ahead.
+        """Move a dataflow, backwards or forwards, to the position at which a generation began.
 
-        Undone increments of stages are forgotten, and so are failures and pauses of stages.
-        What arrived at sources since the position stays queued. Does nothing if this or a later
-        generation is already stored.
+        Undone increments of stages are removed, and failures and pauses of stages are reset.
+        Later arrivals at sources stay queued. Does nothing if this or a later generation is
+        already stored.
 
         Args:
-            at: Arrival time for increments that the store does not know.
+            at: Arrival time for increments that are unknown to the store.
             dropped: As in `withdraw`.
 
         Raises:
@@ -196,8 +196,8 @@ def _forget_undone(
 def close_again(connection: Connection, position: Position) -> None:
     """Queue the closes after the present position of the dataflow.
 
-    After a roll-back: closes that it dropped are in no connector of its position; only their
-    requests stay known.
+    Used after a roll-back. Closes that it dropped are in no connector of its position; only
+    their requests stay known.
     """
     dataflow, number = position.dataflow, punctuations.c.number
     here = punctuations.c.dataflow == dataflow
@@ -257,9 +257,9 @@ def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]
 
 
 def store_increments(connection: Connection, position: Position, at: datetime) -> None:
-    """Insert increments that the store does not know, and update those with other files.
+    """Insert unknown increments, and update increments whose files differ.
 
-    An old increment may have been located elsewhere: its files are gone, its records are not.
+    The records of an old increment may have moved to other files.
     """
     wanted = {increment.name: increment for increment in position.newest}
     for stage in position.stages.values():
@@ -282,7 +282,7 @@ def store_increments(connection: Connection, position: Position, at: datetime) -
 
 
 def standing(connector: Connector) -> list[tuple[Increment, bool]]:
-    """Return the rows of the table `queue`, with its read marks; frames are not there."""
+    """Return the rows of the table `queue`, with its read marks, without frames."""
     if connector.framing is None:
         return [(queued.increment, queued.read) for queued in connector.queue]
     return [(increment, False) for increment in connector.arrived]

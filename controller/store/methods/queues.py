@@ -51,14 +51,14 @@ def append_increments(
     records: Sequence[IncrementRecord],
     skip: Collection[tuple[str, str]] = (),
 ) -> int:
-    """Store increments and enqueue them at every consumer; return how many were not stored yet.
+    """Store increments and enqueue them at every consumer; return how many were new.
 
     Args:
         records: At least one, of one flow, in order and without gaps.
         skip: (stage, input) pairs where they are not enqueued.
 
     Raises:
-        InvariantError: If another increment has such a name, or a previous one is missing.
+        InvariantError: If one is stored with other content, or a previous one is missing.
     """
     dataflow, flow = records[0].dataflow, records[0].increment.flow
     due = next_index(connection, dataflow, flow)
@@ -192,8 +192,9 @@ def connectors(
     """Return stage -> input -> connector; inputs in the order of their registration.
 
     Args:
-        known: By dataflow, what waited at the last call, to be used again; replaced by what waits
-            now. A row with equal values is an equal increment, so nothing in it can be wrong.
+        known: By dataflow, the queued increments of the last call, which are reused, and
+            replaced by the present ones. A row with equal values is an equal increment, so this
+            is safe.
     """
     waiting: dict[tuple[str, str], list[Queued]] = {}
     before = {} if known is None else known.get(dataflow, {})

@@ -85,8 +85,8 @@ class Registrations:
         Args:
             record: The dataflow; its stages begin to wait at `created_at`.
             stages: Stage -> its wiring (input name -> flow name).
-            framed: The (stage, input) pairs that frame their flow; what arrives there waits
-                until `frame` takes it.
+            framed: The (stage, input) pairs that frame their flow; arrivals wait there until
+                `frame` is called.
 
         Raises `AlreadyExistsError`.
         """
@@ -122,10 +122,10 @@ class Registrations:
     def revisions(self) -> dict[str, int]:
         """Return dataflow -> its revision, by name, with one statement.
 
-        A revision is another number after each transaction that changed the dataflow, its stages,
-        queues, claims, sinks or runs, also after one of another instance. What was read after its
-        revision is current while the revision stays. A dataflow that was deleted and registered
-        again has another one, too. What is forgotten because of its age revises nothing.
+        The revision changes with each transaction, of any instance, that changes the dataflow,
+        its stages, queues, claims, sinks or runs. Data read after the revision is current as
+        long as the revision is the same. A dataflow that was deleted and registered again has
+        another revision, too. Removals because of age do not change the revision.
         """
         return dict(self._database.kept.get("revisions", self._read_revisions))
 
@@ -148,7 +148,7 @@ class Registrations:
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
-            instead_of: Change nothing if something else was wanted until now.
+            instead_of: Change nothing unless this was the desired state until now.
 
         Raises `NotFoundError`.
         """
@@ -186,7 +186,7 @@ class Registrations:
                 tell(connection, *events)
 
     def delete(self, name: str) -> None:
-        """Remove a dataflow and all that is known of it, not its tables; raises `NotFoundError`."""
+        """Remove a dataflow and all its rows, but not its tables; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, name)
             for table in reversed(metadata.sorted_tables):
@@ -205,7 +205,7 @@ class Registrations:
     def all_stages(self) -> list[StageRecord]:
         """Return the stages of all dataflows, by dataflow and name, with one statement.
 
-        A row that cannot be read fails all of it; `stages` then names the dataflow that has it.
+        An unreadable row makes the whole call fail; `stages` then finds its dataflow.
         """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
         return self._database.rows(query, rows.stage_of)
@@ -236,7 +236,8 @@ class Registrations:
 
         Raises:
             NotFoundError: If there is no such stage.
-            InvariantError: If it does not wait there, or is not the oldest.
+            InvariantError: If the increment or punctuation does not wait there, or is not the
+                oldest.
         """
         with self._database.write() as connection:
             hold_stage(connection, dataflow, stage)
@@ -304,15 +305,16 @@ class Versions:
     ) -> None:
         """Bring a dataflow to a new version, with exactly these stages, inputs and queues.
 
-        What arrived at sources since the position is queued after it. Increments of removed
+        Later arrivals at sources are queued after the position. Increments of removed
         flows stay known; runs of removed stages do not.
 
         Args:
             record: Carries the new version and document; other fields are ignored.
             position: Where the new version begins; has every stage and input of `stages`.
-            fresh: Stages to resume if an error paused them; one that a user paused stays paused.
-            priorities: Priorities of stages that the store does not know; others keep theirs.
-            at: Time for increments and stages that the store does not know.
+            fresh: Stages to resume if an error paused them; a stage that a user paused stays
+                paused.
+            priorities: Priorities of new stages; others keep theirs.
+            at: Time for new increments and stages.
 
         Raises `NotFoundError`.
         """

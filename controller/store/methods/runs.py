@@ -36,7 +36,7 @@ class Runs:
         Raises:
             NotFoundError: If there is no such stage.
             AlreadyExistsError: If the id is taken.
-            InvariantError: If the stage has another next epoch: the decision was stale.
+            InvariantError: If the stage has another next epoch, because the decision was stale.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, run.dataflow, run.stage)
@@ -52,15 +52,15 @@ class Runs:
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
         All in one transaction. An empty output is not enqueued inside a cycle
-        (`cbp.model.graph.cycles`): it would go round forever. Does nothing if the stage's
+        (`cbp.model.graph.cycles`): it would circulate forever. Does nothing if the stage's
         epoch is already past this intention (redo). The run becomes COMMITTED with the
         intention's figures; a run that the store has lost is inserted.
 
         Raises:
             NotFoundError: If there is no such stage.
             InvariantError: If a previous epoch is missing; if the intention takes an increment
-                that does not wait, or writes one that is stored with other content; or if it
-                is of another generation.
+                that is not queued, or writes one that is stored with other content; or if it
+                belongs to another generation.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, intention.dataflow, intention.stage)
@@ -99,10 +99,10 @@ class Runs:
         pause: str = "",
         figures: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Record a failed try: FAILED, one more failure; pause the stage if `pause` has a reason.
+        """Record a failed attempt: FAILED, one more failure; pause the stage if `pause` is given.
 
-        Does nothing if the run has already failed. Leaves the stage alone if another run
-        committed the epoch. `figures` say how far the try came.
+        Does nothing if the run has already failed. Does not change the stage if another run
+        committed the epoch. `figures` are those of the attempt.
 
         Raises:
             NotFoundError: If there is no such run.
@@ -145,7 +145,7 @@ class Runs:
     ) -> None:
         """Pause a stage, with the reason, and the error that caused it if any.
 
-        A stage that an operator paused (`PAUSED_BY_HAND`) stays so; the error is noted.
+        A stage that an operator paused (`PAUSED_BY_HAND`) stays paused; the error is noted.
 
         Raises `NotFoundError`.
         """
@@ -156,7 +156,7 @@ class Runs:
             tell(connection, _event("stage.stopped" if error else "stage.paused", row, stage))
 
     def retry_stage(self, dataflow: str, stage: str) -> None:
-        """Let a stage that stopped try once more; end the rest after a failed try.
+        """Retry a stopped stage once; end the pause after a failed attempt.
 
         Raises `NotFoundError`, `StagePausedError`.
         """
@@ -167,7 +167,7 @@ class Runs:
             self._let_run(connection, row)
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Let a stage run again, whatever paused it, and reset its failures.
+        """Resume a paused or stopped stage, and reset its failures.
 
         Raises `NotFoundError`.
         """
@@ -203,11 +203,11 @@ class Runs:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[RunRecord]:
-        """List runs, newest first; every filter that is given holds for each of them.
+        """List runs, newest first; they match all given filters.
 
         Args:
-            dataflow, stage, status, epoch: What the runs must have.
-            since, until: They began at this time or later, and before that time; in UTC.
+            dataflow, stage, status, epoch: Values that the runs must have.
+            since, until: Range of the start time, in UTC; `until` is exclusive.
 
         Raises `CursorInvalidError`.
         """

@@ -34,7 +34,7 @@ class Sinks:
         return self._database.rows(query, _record)
 
     def put_sink(self, record: SinkRecord) -> None:
-        """Put a sink, in place of an earlier one of its name. Raises `NotFoundError`."""
+        """Put a sink; replaces an earlier sink of this name. Raises `NotFoundError`."""
         row = rows.row_of(record)
         del row["end"], row["waits_since"]
         with self._database.write() as connection:
@@ -43,9 +43,9 @@ class Sinks:
             connection.execute(insert(sinks), row)
 
     def move_sink(self, record: SinkRecord, *, chosen: str | None = None) -> None:
-        """Store generation, position and standing of a sink; operators' choices stay as they are.
+        """Store generation, position and standing of a sink; operators' choices stay unchanged.
 
-        Does nothing if the sink is gone or has another identity.
+        Does nothing if the sink was removed or has another identity.
 
         Args:
             chosen: A choice that was carried out; cleared unless an operator made another.
@@ -80,7 +80,7 @@ class Sinks:
             return _record(connection.execute(_query().where(*_of(dataflow, sink))).one())
 
     def forget_sinks(self, dataflow: str, *, keep: Collection[str]) -> None:
-        """Remove the sinks of a dataflow that have no name of `keep`; raises `NotFoundError`."""
+        """Remove the sinks of a dataflow that are not in `keep`; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, dataflow)
             gone = sinks.c.sink.not_in(sorted(keep))

@@ -20,10 +20,10 @@ class Verifications:
     _database: Database
 
     def keep_verification(self, record: VerificationRecord, *, most: int) -> None:
-        """Keep the result of a verification, in place of an earlier result of it.
+        """Store the result of a verification; replaces its earlier result.
 
         Args:
-            most: How many of its dataflow are kept (>= 1); the oldest ones go.
+            most: Number of results kept for its dataflow (>= 1); the oldest are removed.
 
         Raises `NotFoundError`.
         """

@@ -35,7 +35,7 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def row_of(record: Any) -> Values:
-    """Return the row of a record; its mappings as plain objects, for JSON."""
+    """Return the row of a record, with mappings as plain dicts for JSON."""
     row = {}
     for name in _names(type(record)):
         value = getattr(record, name)
@@ -44,7 +44,7 @@ def row_of(record: Any) -> Values:
 
 
 def fields_of(kind: type[Any], row: Row[Any]) -> Values:
-    """Return the fields of the record that a row holds; `Row.count` is a method of tuples."""
+    """Return the fields of the record in a row, by name, since `Row.count` is a method."""
     values = row._mapping
     return {name: values[_COLUMNS.get(name, name)] for name in _names(kind)}
 
@@ -96,7 +96,7 @@ def _beside(value: Values) -> Any:
 
 
 def files_beside(column: Any) -> Values:
-    """Return the value that `_beside` put into the column, as a part of the increment's JSON."""
+    """Return the value that `_beside` stored in the column, as a part of the increment's JSON."""
     return column if isinstance(column, dict) else {"bindings": column or ()}
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.alerts.conditions import Alert
-from controller.alerts.notices import AlertLimits, Book, Notice, decide
+from controller.alerts.notices import AlertLimits, Notice, NoticeBook, decide
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIMITS = AlertLimits(lag_seconds=900, hold_seconds=60, repeat_seconds=3600)
@@ -19,7 +19,7 @@ CRITICAL = Alert("stopped:a", "stopped", "critical", "a", "a has stopped", "a bu
 
 def play(*steps: tuple[float, list[Alert]]) -> list[tuple[float, str, str]]:
     """Return (seconds, status, key) of every notice."""
-    book, sent = Book(), list[tuple[float, str, str]]()
+    book, sent = NoticeBook(), list[tuple[float, str, str]]()
     for seconds, alerts in steps:
         book, notices = decide(book, alerts, NOON + timedelta(seconds=seconds), LIMITS)
         sent += [(seconds, notice.status, notice.alert.key) for notice in notices]
@@ -62,7 +62,7 @@ def test_an_alert_that_gets_worse_is_sent_again_and_one_that_gets_better_is_not(
 
 def test_the_time_since_is_that_of_the_first_look():
     """Also in a repetition and in the notice that it is over."""
-    book, first = decide(Book(), [CRITICAL], NOON, LIMITS)
+    book, first = decide(NoticeBook(), [CRITICAL], NOON, LIMITS)
     _, over = decide(book, [], NOON + timedelta(seconds=50), LIMITS)
     assert [notice.since for notice in (*first, *over)] == [NOON, NOON]
 
@@ -70,7 +70,7 @@ def test_the_time_since_is_that_of_the_first_look():
 @given(st.lists(st.tuples(st.integers(1, 2000), st.sets(st.sampled_from("abc"))), max_size=40))
 def test_notices_of_a_key_begin_with_firing_and_end_with_one_resolved(steps):
     """For any history: no resolution without a notice, and none twice."""
-    book, now, firing = Book(), NOON, set[str]()
+    book, now, firing = NoticeBook(), NOON, set[str]()
     for seconds, names in steps:
         now += timedelta(seconds=seconds)
         alerts = [replace(WARNING, key=name) for name in sorted(names)]

@@ -161,7 +161,8 @@ def test_a_promise_that_cannot_be_kept_is_named(developer: Developer) -> None:
     text = (developer.project / "dataflow.yaml").read_text()
     assert "any_order: true" in text
     said = developer.save("dataflow.yaml", f"{text}\n")
-    assert "no file of visits can be replaced or taken back: stages.count cannot follow" in said
+    refused = "no file of visits can be replaced or taken back: stages.count"
+    assert f"{refused} cannot apply corrections" in said
     assert "is routed by a function" in said
     (source,) = developer.client.get("dataflows", NAME)["sources"]
     assert source["uncorrectable"] in said

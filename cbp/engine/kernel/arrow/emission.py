@@ -33,8 +33,8 @@ class Emission:
 
     Args:
         keys: Keys of the groups of the call.
-        copies: Whether emitted records are copied. They must be if an author makes them, since
-            they can share the memory of a NumPy array or a pandas frame that the author changes
+        copies: Whether emitted records are copied. Records made by an author must be copied:
+            they can share memory with a NumPy array or a pandas frame that the author changes
             later. Spark's own records need no copy; their keys are checked where they arrive.
     """
 
@@ -178,7 +178,7 @@ def conformed_copy(flow: str, table: Any, schema: Schema) -> pa.Table:
     """Return an author's emission with the declared columns, sharing no memory with it.
 
     Raises:
-        TypeError: The columns or their types are others.
+        TypeError: The columns or their types differ from the declared ones.
     """
     return _own(_conformed(flow, table, schema))
 

@@ -67,7 +67,7 @@ class CallExpiry:
             emission: What the called groups emitted, by their numbers in this call.
 
         Returns:
-            What becomes of the hidden timers, by name.
+            The changes of the hidden timers, by name.
         """
         hidden = {timers.expires: timers for timers in self._spec.expiries}
         settled: dict[str, Timers] = {}

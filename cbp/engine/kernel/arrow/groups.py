@@ -47,7 +47,7 @@ class Groups:
     Args:
         flows: Input, state or looked-up table to its records and offsets; there is one offset more
             than groups.
-        whole_tables: Tables of which every group is given all records, and kept states.
+        whole_tables: Tables whose records all go to every group, and kept states.
     """
 
     keys: pa.Table
@@ -191,7 +191,7 @@ class Outputs:
 
 
 def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
-    """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there."""
+    """Return the group of each wanted key, as its row in `keys`; -1 for a missing key."""
     wanted = wanted.rename_columns(keys.column_names)
     if wanted.num_rows == keys.num_rows and wanted.equals(keys):
         return np.arange(wanted.num_rows)

@@ -39,7 +39,7 @@ class KeptOperations:
 
     Attributes:
         second: The second keys, one row per record.
-        puts: The records; `None` if those with these keys are deleted.
+        puts: The records; `None` if the records with these keys are deleted.
     """
 
     second: pa.Table
@@ -109,7 +109,7 @@ class KeptCall:
         """Find live records by their keys.
 
         Returns:
-            The rows of `second` whose record exists, ascending, and where these records lie.
+            The rows of `second` whose record exists, ascending, and the places of these records.
         """
         wanted = [column.combine_chunks() for column in second.columns]
         parts = []
@@ -161,7 +161,7 @@ class KeptCall:
 
         Args:
             operations: What was put and deleted, in order; the last one of a key counts.
-            dropped: Groups whose records all go.
+            dropped: Groups that lose all records.
         """
         if (alone := self._only_new(operations)) is not None and not len(dropped):
             nothing = np.empty(0, np.int64)

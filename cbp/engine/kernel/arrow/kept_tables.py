@@ -71,8 +71,8 @@ class KeptTables:
             keys: A table with the columns of the state's key, as `out` takes one.
 
         Raises:
-            TypeError: The columns or their types are others.
-            AuthorMisuse: A key is of no group of this call.
+            TypeError: The columns or their types differ from the declared ones.
+            AuthorMisuse: A key belongs to no group of this call.
         """
         return self._reader.get(keys_of(f"groups.{self._name}.get", keys, self._key))
 
@@ -92,7 +92,7 @@ class ReachedTables:
     """The records of a kept state in a run that reaches all of them; for its author.
 
     Args:
-        many: Number of the columns of the stage's key.
+        many: Number of columns of the stage's key.
     """
 
     __slots__ = ("_key", "_many", "_name", "_reader")
@@ -160,7 +160,7 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     """Refuse keys of groups that are not called.
 
     Args:
-        numbers: The group of each; -1: none.
+        numbers: The group of each key; -1 means none.
 
     Raises:
         AuthorMisuse: With the first such key.

@@ -41,7 +41,7 @@ class OutputKeys:
         """Check records that the groups emitted.
 
         Raises:
-            AuthorMisuse: A key belongs to no group of these, or came before.
+            AuthorMisuse: A key belongs to none of these groups, or was emitted before.
         """
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):

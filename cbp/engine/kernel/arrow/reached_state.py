@@ -69,9 +69,9 @@ class ReachedState:
 
     Attributes:
         hash_mask: The bits of a hash that count.
-        room: Where the records that are read have place.
-        reads: How its author read it: `whole` reads of all records, `keys` that were asked for, and
-            `records` that were given.
+        room: Counts the memory of records that are read.
+        reads: Counts of the author's reads: `whole` reads of all records, requested `keys`, and
+            returned `records`.
     """
 
     spec: StateSpec
@@ -145,8 +145,9 @@ class ReachedState:
     ) -> None:
         """Apply puts and deletions, and write the changes; the last one of a key counts.
 
-        The two halves of many records are settled beside each other. `write_output` is called by
-        the caller's thread alone, half after half; `write_state` by any, for other buckets each.
+        Two halves of many records are settled in parallel. `write_output` is called only by the
+        caller's thread, one half after the other. `write_state` is called by both threads, each
+        for its own buckets.
         """
         operations = [one for one in operations if one.keys.num_rows]
         if not operations:
@@ -344,7 +345,7 @@ def _by_group(
 
 
 def _order_of(groups: Int64s, many: int) -> Int64s:
-    """Return the stable order of some groups out of many; where each is there once, unsorted."""
+    """Return the order that sorts groups stably; cheap if each occurs at most once."""
     if len(groups) <= many <= _FEW * len(groups):
         places = np.full(many, -1)
         places[groups] = np.arange(len(groups))

@@ -45,8 +45,8 @@ class Call:
     Attributes:
         hashes: Hash of every group, ascending.
         origins: Maps each state to the places of its records.
-        called: Numbers of the groups whose author is called, ascending; the others only lose what
-            expired. `None` if no state expires, so that all are called.
+        called: Numbers of the groups whose author is called, ascending; the others only lose
+            expired records. `None` if no state expires, so that all are called.
     """
 
     groups: Groups

@@ -33,7 +33,7 @@ NOTHING: tuple[None, int] = None, 0
 
 
 def version_of(states: Mapping[str, Iterable[BucketState]]) -> Version:
-    """Return which records the states had before the run."""
+    """Return a fingerprint of the records that the states had before the run."""
     return {
         (name, file.path): (file.size, state.dead_rows(at))
         for name, parts in states.items()
@@ -47,7 +47,7 @@ def version_after(
     gone: Iterable[tuple[str, str]],
     new: Iterable[tuple[str, str, int]],
 ) -> Version:
-    """Return which records the states have after the run.
+    """Return a fingerprint of the records that the states have after the run.
 
     Args:
         states: The parts of each state.
@@ -81,7 +81,7 @@ class Remembered:
     """The values of one process, by name; safe to use from several threads.
 
     Attributes:
-        bytes: What all values take, as their authors say.
+        bytes: Size of all values, as stated by their authors.
     """
 
     bytes: int = 0
@@ -89,7 +89,7 @@ class Remembered:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, name: str, version: Callable[[], Version]) -> tuple[Any, int]:
-        """Return a value and its bytes, and forget it; `NOTHING` if there is none of these records.
+        """Return a value and its size, and forget it; `NOTHING` if there is none for these records.
 
         Args:
             version: Returns which records the states have.

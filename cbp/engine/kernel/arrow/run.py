@@ -50,7 +50,7 @@ class CallSettler:
 
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
-        context: What the engine knows of the run; its time is that from which state ages.
+        context: Facts about the run; the age of state is counted from its time.
     """
 
     spec: TranslatorSpec

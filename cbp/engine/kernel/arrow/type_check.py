@@ -44,7 +44,7 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
     """Return a table with exactly the declared columns, in their order and types.
 
     Raises:
-        TypeError: Names the first wrong column, what came, and what is declared.
+        TypeError: Names the first wrong column, its type, and the declared type.
     """
     if table.num_columns != len(schema) or set(table.column_names) != set(schema.names):
         came = ", ".join(table.column_names) or "none"
@@ -69,7 +69,7 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
 def narrow(
     table: pa.Table, schema: pa.Schema, *, bytes_max: int = _BYTES_MAX
 ) -> Iterator[pa.Table]:
-    """Yield the rows in the types of a file, in pieces of this many bytes, less than 2 GB."""
+    """Yield the rows in the types of a file, in pieces of at most this many bytes (below 2 GB)."""
     for piece in halves(table, rows_max=table.num_rows, bytes_max=bytes_max):
         try:
             yield piece.cast(schema)

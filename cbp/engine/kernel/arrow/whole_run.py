@@ -54,13 +54,13 @@ class RunTables:
 
 @dataclass
 class Called:
-    """What an author did in a call.
+    """The results of one call of an author.
 
     Attributes:
-        operations: What was put and deleted, by state.
-        way: The way that the call went.
-        remembered: What is to be kept in memory, and its bytes; `NOTHING` if nothing is.
-        recalled: Whether it was given what was kept.
+        operations: The puts and deletions, by state.
+        way: The algorithm that the call chose.
+        remembered: The value to keep in memory, and its size; `NOTHING` if there is none.
+        recalled: Whether the call received the value of the previous run.
     """
 
     operations: Operations
@@ -69,7 +69,7 @@ class Called:
     recalled: bool = False
 
     def remember(self, value: Any, size: int) -> None:
-        """Keep a value in memory, for `tables.recall` of the next run; it may be lost.
+        """Keep a value in memory for `tables.recall` of the next run; the value may be lost.
 
         Args:
             value: Anything that follows from the records of all states, as this run leaves them.
@@ -83,7 +83,7 @@ class Notes:
     """The progress of a call: notes of an earlier attempt, and the writer of new notes.
 
     Attributes:
-        noted: Tables by name; empty if there is no other try, or it noted nothing.
+        noted: Tables by name; empty if no earlier attempt stored notes.
         take: Takes a function that returns such tables, which is called only if they are written.
     """
 
@@ -150,9 +150,10 @@ def call_once(
     Args:
         inputs: The records of each input, in the types that authors see.
         readers: Find the records of each kept state.
-        room: Where the records that are read and put have place; it has the inputs already.
-        notes: What its author noted, and notes.
-        recall: Returns what the run before remembered of all states as they are, and its bytes.
+        room: Counts the memory of records that are read and put; already includes the inputs.
+        notes: The notes of an earlier attempt, and the writer of new ones.
+        recall: Returns the value remembered by the previous run, and its size, if the states
+            are unchanged since.
 
     Raises:
         AuthorCodeError: The author's code failed.

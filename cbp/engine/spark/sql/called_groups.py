@@ -56,7 +56,7 @@ class CallsFile:
     If the disk is full, no file is made, and no error is raised.
 
     Args:
-        path: Path of the file; other writers of it write the same calls.
+        path: Path of the file; other writers of the same file write the same calls.
         states: Names of the states, in the order in which they are written.
     """
 

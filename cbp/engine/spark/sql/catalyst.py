@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def active(session: Any) -> Iterator[None]:
-    """Make a session the active one, whose settings new plan nodes of this thread use."""
+    """Make a session active: new plan nodes of this thread use its settings."""
     of = session._jvm.org.apache.spark.sql.classic.SparkSession
     before = of.getActiveSession()
     of.setActiveSession(session._jsparkSession)

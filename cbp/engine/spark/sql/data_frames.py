@@ -78,7 +78,7 @@ class Frames:
 
 
 class Results:
-    """Takes the frame of every output and state, checked against its declaration.
+    """Collects the frame of every output and state, checked against its declaration.
 
     Args:
         spec: The translator's spec.
@@ -105,10 +105,10 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return the distinct frames by the first flow that each was given to; states first.
+        """Return each distinct frame under the first flow that received it; states first.
 
         Returns:
-            The frames, and for every flow that was given a frame the flow under which it is listed.
+            The frames, and for every flow with a frame the flow under which the frame is listed.
         """
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}

@@ -31,7 +31,7 @@ _FIXED = "epoch"
 
 
 def is_deterministic(session: SparkSession, analyzed: Any) -> bool:
-    """Return whether an analysed plan has no chance, no clock and no session in it."""
+    """Return whether an analysed plan depends on no random number, clock or session."""
     catalyst = _catalyst(session)
     if not analyzed.deterministic():
         return False
@@ -42,17 +42,18 @@ def is_deterministic(session: SparkSession, analyzed: Any) -> bool:
 
 
 def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
-    """Return the SQL names of parts that give another result when a plan is run again.
+    """Return the SQL names of parts whose result differs when a plan is run again.
 
-    Aggregates that follow the order of records, such as `collect_list`, are not named: what is made
-    of them, such as `sort_array(collect_list(url))`, can be the same in every order.
+    Aggregates that depend on the order of records, such as `collect_list`, are not named: an
+    expression over them, such as `sort_array(collect_list(url))`, can be the same in every
+    order.
     """
     plans = [analyzed, *each(analyzed.subqueriesAll())]
     return tuple(dict.fromkeys(name for plan in plans for name in _differing(session, plan)))
 
 
 def moments(session: SparkSession, queries: Iterable[str]) -> tuple[str, ...]:
-    """Return the literals of queries that name a moment which moves, such as `'now'`."""
+    """Return the literals of queries that depend on the current time, such as `'now'`."""
     texts = [text for query in queries for text in _moments(session, query)]
     return tuple(repr(text) for text in dict.fromkeys(texts) if text and _is_moving(text))
 

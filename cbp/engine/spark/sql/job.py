@@ -103,10 +103,10 @@ _UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
 
 
 def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
-    """Return Spark's settings for batches of flows whose strings `checked` keeps short.
+    """Return Spark's batch settings for flows whose strings are kept short by `checked`.
 
-    `None` if a column is an array, a map or a struct: its width is not known, and Spark must count
-    bytes.
+    `None` if a column is an array, a map or a struct: the width of such a column is unknown, so
+    Spark must count bytes.
     """
     types = [[field.type for field in flow.fields] for flow in flows]
     if any(type_.arguments for row in types for type_ in row):
@@ -124,7 +124,7 @@ def counted_settings(spark: SparkSession) -> Mapping[str, str]:
 
 
 def checked(value: str, type_: DataType) -> str:
-    """Return an expression that gives the value, or fails if it is a text that is too wide."""
+    """Return an expression for the value that fails if the value is a text that is too long."""
     if type_.kind not in _TEXTS:
         return value
     fails = f"CAST(raise_error('{_WIDE}') AS {type_})"
@@ -132,7 +132,7 @@ def checked(value: str, type_: DataType) -> str:
 
 
 def is_wide(exc: BaseException) -> bool:
-    """Return whether a plan failed because a text was too wide."""
+    """Return whether a plan failed because a text was too long."""
     return _WIDE in str(exc)
 
 
@@ -148,11 +148,11 @@ _AUTHORS = (
 
 @dataclass(slots=True)
 class SqlSession:
-    """A session of Spark for one part of one stage, with views of its own.
+    """A Spark session for one part of one stage, with separate views.
 
     Attributes:
         optimised: Whether plans are optimised beyond what Spark does; see the package's README.
-        wide: Whether a plan has had a text that `cbp.engine.spark.sql.job` refuses.
+        wide: Whether a plan has met a text that `cbp.engine.spark.sql.job` refuses.
         kept: The cached plan, which may be run again.
     """
 
@@ -172,7 +172,7 @@ class SqlSession:
 
 
 def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
-    """Return the tasks of a run that have plans of their own; `[None]`: all share one plan."""
+    """Return the tasks of a run that have separate plans; `[None]` if all share one plan."""
     return [*range(task.tasks)] if small else [None]
 
 
@@ -180,7 +180,7 @@ class SqlJob:
     """One run of a translator in SQL; `bodies` executes it.
 
     Args:
-        sessions: One per part; not used by others meanwhile.
+        sessions: One per part, used by this job only.
     """
 
     def __init__(

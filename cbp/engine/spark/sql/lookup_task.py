@@ -57,7 +57,7 @@ class NamedTable:
 
     Attributes:
         own: Columns of the state: those of the key, then those of the second key.
-        theirs: The columns of the input that they are compared with.
+        theirs: The columns of the input with which they are compared.
     """
 
     name: str
@@ -124,11 +124,11 @@ class LookUpTask:
         return cls(with_called_keys(own.plan), own.part, own)
 
     def records(self, state: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a state or a looked-up table, of the groups whose keys arrived."""
+        """Yield the records of a state or a looked-up table for the groups whose keys arrived."""
         yield from self._narrowed(state, self._calls(batches))
 
     def own_records(self, state: str) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a state or a looked-up table, of the groups of this part's keys."""
+        """Yield the records of a state or a looked-up table for the groups of this part's keys."""
         noted = self._read_called()
         calls = self._noted() if noted is None else _in_order(noted)
         yield from self._narrowed(state, calls)

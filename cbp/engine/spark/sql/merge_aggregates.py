@@ -31,7 +31,7 @@ _CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOf
 def combined(frame: DataFrame) -> DataFrame:
     """Return a frame of the same rows whose plan is `combined_plan`.
 
-    The plan is made now, with the current settings; each run of it computes everything again.
+    The plan is made now, with the current settings; each execution computes everything again.
     """
     session: Any = frame.sparkSession
     with active(session):

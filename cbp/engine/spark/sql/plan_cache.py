@@ -60,7 +60,7 @@ class KeptPlan:
 
 
 def runs_again(frame: DataFrame, queries: Iterable[str]) -> bool:
-    """Return whether running the frame's plan again computes everything again."""
+    """Return whether another execution of the frame's plan computes everything again."""
     execution = frame._jdf.queryExecution()
     analyzed = execution.analyzed()
     leaves = {leaf.nodeName() for leaf in each(analyzed.collectLeaves())}

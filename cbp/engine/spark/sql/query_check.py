@@ -33,7 +33,7 @@ _INSTEAD = (
 )
 
 
-class Queries:
+class QueryCheck:
     """Checks the queries of stages; those of one version of a stage only once."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -41,9 +41,9 @@ class Queries:
         self._known: dict[tuple[str, str], tuple[tuple[Any, ...], list[Mistake]]] = {}
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise if a query would not give the same when its run is repeated.
+        """Raise if a query gives another result when its run is repeated.
 
-        A query that Spark does not accept passes: the run says what is wrong.
+        A query that Spark rejects passes this check; the run reports that error.
 
         Raises:
             DataflowInvalidError: Rule `by_sql_invalid`, with each result of such a query.
@@ -88,7 +88,7 @@ class Queries:
 def mistakes_of(
     session: SparkSession, stage: str, spec: TranslatorSpec, results: Results, texts: Sequence[str]
 ) -> list[Mistake]:
-    """Return a mistake for each result that would not be the same when its run is repeated."""
+    """Return a mistake for each result that differs when its run is repeated."""
     by_result = {
         f"out.{name}": differences(session, frame._jdf.queryExecution().analyzed())
         for name, frame in results.frames.items()

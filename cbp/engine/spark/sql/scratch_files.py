@@ -23,7 +23,7 @@ class ScratchFile:
     If the disk is full, no file is made, and no error is raised.
 
     Args:
-        path: The final path; other writers of it write the same tables.
+        path: The final path; other writers of the same file write the same tables.
     """
 
     def __init__(self, path: Path) -> None:

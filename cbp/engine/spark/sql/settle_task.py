@@ -60,8 +60,8 @@ class SettleTask:
 
     Attributes:
         plan: The plan of the run, as `with_results` returns it.
-        given: State or output to the flow that holds its records: its own flow, or that of another
-            one with the same result.
+        given: State or output to the flow that holds its records: its own flow, or the flow of
+            another result that is equal.
         look_up: Finds the called groups of a plan of one task; `None` if keys arrive by the
             shuffle.
     """

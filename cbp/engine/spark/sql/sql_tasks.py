@@ -115,7 +115,7 @@ def named_task(name: str) -> _Task:
 def whole_table_task(plan: TaskPlan | None, name: str) -> _Task:
     """Return the Spark task that reads all records of a looked-up table.
 
-    Without a plan, it is that of its job's part.
+    Without a plan, the plan of the job's part is used.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -132,7 +132,7 @@ def whole_table_task(plan: TaskPlan | None, name: str) -> _Task:
 def run_task(plan: TaskPlan | None) -> _Task:
     """Return the Spark task that gives the facts about a run as one record.
 
-    Without a plan, it is the run of its job's part.
+    Without a plan, the plan of the job's part is used.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -147,7 +147,7 @@ def run_task(plan: TaskPlan | None) -> _Task:
 def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
     """Return the Spark task that settles results.
 
-    With a plan, it settles what arrives as a task of that plan; without one, as its job's part.
+    It settles arriving results as a task of the plan, or without a plan as its job's part.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

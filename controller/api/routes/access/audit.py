@@ -37,7 +37,7 @@ class AuditQuery(PageQuery):
 
 
 class AuditOut(Model):
-    """One request that changed something, or a number of refused ones of the same kind."""
+    """One request that changed something, or a count of refused requests of the same kind."""
 
     number: int
     at: datetime

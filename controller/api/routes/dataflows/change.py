@@ -26,7 +26,7 @@ Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
 
 class ChangeQuery(Model):
-    """The author's choice for stages whose fate the document does not decide."""
+    """The author's choices for stages that the document alone does not decide."""
 
     keep: Names = Field([], description="Replaced stages that keep their tables and their queues.")
     rebuild: Names = Field([], description="Stages whose tables are rebuilt from their input.")
@@ -53,7 +53,9 @@ class NodeOut(Model):
     name: str
     kind: str = Field(description="`kept`, `added`, `removed` or `replaced`.")
     state: str = Field(description="`none`, `kept`, `new` or `rebuilt`.")
-    buckets: list[int] | None = Field(description="Before and after, where records move.")
+    buckets: list[int] | None = Field(
+        description="Number of buckets before and after, if it changes; `null` otherwise."
+    )
     columns: dict[str, list[str]] = Field(
         description="Maps each flow or state to its changed columns."
     )
@@ -68,8 +70,8 @@ class NodeOut(Model):
         "its input again. `empty`: the view stays empty until groups are called."
     )
     emptied: list[str] = Field(
-        description="States and outputs whose tables readers see empty, and then growing, while "
-        "the stage reads its input again."
+        description="States and outputs that are rebuilt in place: readers see their tables empty "
+        "at first, and then growing."
     )
 
 
@@ -136,7 +138,7 @@ def change_out(
     """Return a change as the API shows it.
 
     Args:
-        places: Where the values of the new document stand in its text.
+        places: Positions of the values in the text of the new document.
     """
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:
@@ -165,7 +167,7 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
             made = "keeps what it" if len(node.behind) == 1 else "keep what they"
             yield (
                 f"{name} keeps the results of its earlier code, and {listed(node.behind)} {made} "
-                "made of them: the new code reads only new input."
+                "computed from them: the new code reads only new input."
             )
         if not node.emptied:
             continue
@@ -184,11 +186,12 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
 def _others(older: Sequence[str]) -> Iterator[str]:
     """Yield what becomes of dataflows whose files have changed, too."""
     if older:
-        words = ("runs", "waits", "it is") if len(older) == 1 else ("run", "wait", "they are")
-        run, wait, are = words
+        one = len(older) == 1
+        run = "runs" if one else "run"
+        wait = "it waits until it is" if one else "they wait until they are"
         yield (
-            f"{listed(tuple(older))} {run} older code of files that have changed, and {wait} after "
-            f"the next start of the service until {are} registered again, too."
+            f"{listed(tuple(older))} still {run} the old code of changed files. After the next "
+            f"restart of the service, {wait} registered again, too."
         )
 
 

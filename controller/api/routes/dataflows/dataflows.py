@@ -159,8 +159,8 @@ async def change(
     """Replace a dataflow by a new version; with `dry_run`, show what that would do.
 
     Kept stages keep their state and their queues. Sending the current version again changes
-    nothing. With `beside`, the answer comes at once and names a rebuild, which puts the version to
-    use when it is done.
+    nothing. With `beside`, the answer comes at once and names a rebuild; the version is applied
+    when the rebuild is swapped in.
     """
     body = await read_document_body(request)
     if if_match is not None:
@@ -245,7 +245,7 @@ def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
 @needs(Scope.OPERATOR)
 @any_instance
 def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Resume all stages, whatever paused them, and reset their failure counts. Idempotent."""
+    """Resume all stages, paused or stopped, and reset their failure counts. Idempotent."""
     controller.resume(name)
     return overview.summary_now(name)
 
@@ -293,7 +293,7 @@ def retry(
 ) -> DataflowSummary:
     """Retry a stage that stopped after failures; the next failure stops it again.
 
-    A stage that an operator paused is refused (`stage_paused`): resume it instead.
+    A request for a stage that an operator paused is refused (`stage_paused`): resume it instead.
     """
     controller.retry(name, stage)
     return overview.summary_now(name)

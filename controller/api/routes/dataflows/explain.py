@@ -41,8 +41,8 @@ class AccountOut(Model):
     """Why a run ran, on what, and what it produced.
 
     Attributes:
-        recorded: False once the log no longer holds the run's record: `changes` and `lookups` are
-            unknown.
+        recorded: False if the log no longer has the run's record, so that `changes` and
+            `lookups` are unknown.
         version: Version of the dataflow that ran.
         codes: Maps each stage to the fingerprint of the code that ran.
     """
@@ -60,7 +60,7 @@ class AccountOut(Model):
 
 
 class CauseOut(Model):
-    """Where an increment that a run read came from."""
+    """The origin of an increment that a run read."""
 
     input: str
     flow: str
@@ -72,7 +72,7 @@ class CauseOut(Model):
 
 
 class EffectOut(Model):
-    """What became of an output of a run at one reader."""
+    """What one reader did with an output of a run."""
 
     flow: str
     index: int
@@ -83,7 +83,7 @@ class EffectOut(Model):
 
 
 class LineageOut(Model):
-    """What caused a run, and what it caused."""
+    """The causes and effects of a run."""
 
     causes: list[CauseOut] = Field(description="The newest causes of each input, up to 200 in all.")
     effects: list[EffectOut]

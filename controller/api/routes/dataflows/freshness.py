@@ -37,9 +37,9 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, kw_only=True)
 class FreshnessFigures:
-    """Judges the dataflows of one request; reads once what several of them need.
+    """Judges the dataflows of one request; reads shared facts once.
 
-    Folders are looked at before queues, so that a file which is taken in meanwhile is seen in its
+    Folders are listed before queues, so that a file that is taken in meanwhile is found in its
     queue. A dataflow that has nothing in its queues is judged without reading its position. No
     author's code is called.
     """

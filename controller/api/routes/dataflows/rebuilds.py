@@ -58,7 +58,7 @@ class TableDifferenceOut(Model):
 
 
 class RebuildJobOut(JobOut):
-    """A rebuild beside that is under way, or has ended."""
+    """A rebuild that is under way, or has ended."""
 
     version: int
     status: Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
@@ -93,7 +93,7 @@ class RebuildJobOut(JobOut):
 
 
 class RebuildsOut(Model):
-    """The rebuilds beside of a dataflow since the service started, and the last one before."""
+    """The rebuilds of a dataflow since the service started, and the last one before that."""
 
     items: list[RebuildJobOut]
     back_until: datetime | None = Field(
@@ -145,7 +145,7 @@ async def start(
 def list_rebuilds(
     name: str, store: StoreDep, jobs: RebuildJobsDep, query: Annotated[RangeQuery, Query()]
 ) -> RebuildsOut:
-    """List the rebuilds of a dataflow, newest first, and until when a swap can be undone.
+    """List the rebuilds of a dataflow, newest first, and the time until which a swap can be undone.
 
     The last rebuild is also listed after a restart of the service.
     """

@@ -26,7 +26,7 @@ class LogLineOut(Model):
 
     model_config = ConfigDict(extra="allow")
 
-    time: datetime | None = Field(description="Null: the line does not say.")
+    time: datetime | None = Field(description="`null` if the line has no time.")
     level: str
     event: str
 

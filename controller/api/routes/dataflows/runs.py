@@ -46,7 +46,7 @@ _RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{1,100}$")]
 
 
 class RunQuery(RangePageQuery):
-    """Which runs to list; each filter that is given holds for every run."""
+    """Which runs to list; listed runs match all given filters."""
 
     dataflow: str | None = Field(None, max_length=200)
     stage: str | None = Field(
@@ -101,7 +101,7 @@ def list_runs(
 @routes.post("/runs/cancel", status_code=207)
 @needs(Scope.OPERATOR, any_dataflow=True)
 def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep) -> BulkOut:
-    """Ask runs to stop; the report lists which were asked, and why others were not."""
+    """Ask runs to stop; the answer lists which were asked, and why others were not."""
     return _each(body, lambda run: _cancel(runs.of(run), controller))
 
 

@@ -28,7 +28,7 @@ routes = router("sinks")
 
 
 class SinkOut(Model):
-    """A sink, and how far it is."""
+    """A sink and its progress."""
 
     dataflow: str
     name: str
@@ -73,7 +73,7 @@ class SinksQuery(PageQuery):
 
 
 class ResumeQuery(Model):
-    """What happens to increments that are published and no longer true."""
+    """What happens to published increments that a roll-back undid."""
 
     undone: Literal["rewrite", "keep"] | None = Field(
         None,

@@ -43,7 +43,7 @@ class StageCodeOut(Model):
 
 
 class InputLimitOut(Model):
-    """How much can wait at one input before the stage that writes its flow is held."""
+    """How much can wait at one input before the stage that writes its flow must wait."""
 
     increments: int | None
     records: int | None
@@ -58,7 +58,7 @@ class LookupMomentOut(Model):
 
 
 class SetAsideBrief(Model):
-    """What a stage has set aside, in short."""
+    """The records that a stage has set aside, in short."""
 
     records: int = Field(description="Records that are set aside now.")
     message: str = Field(description="The newest error of the stage's code.")

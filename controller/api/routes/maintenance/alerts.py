@@ -16,7 +16,7 @@ routes = router("alerts")
 
 
 class AlertOut(Model):
-    """An alert that holds."""
+    """An alert that is firing."""
 
     kind: str = Field(
         description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside` or `disk`."
@@ -46,7 +46,7 @@ class DeliveryOut(Model):
 
 
 class AlertsOut(Model):
-    """Alerts, and the ways to people."""
+    """Alerts, and the channels by which they are sent."""
 
     channels: list[str] = Field(
         description="The channels, without secrets; empty if none is configured."
@@ -56,7 +56,7 @@ class AlertsOut(Model):
 
 
 class AlertTestOut(Model):
-    """What became of a test notice, for each channel."""
+    """The result of a test notice, for each channel."""
 
     deliveries: list[DeliveryOut]
 

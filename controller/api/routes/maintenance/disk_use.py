@@ -24,7 +24,7 @@ class PlaceUseOut(Model):
 
 
 class DiskUseOut(Model):
-    """The space that a dataflow takes, all readable versions of its tables included."""
+    """The space that a dataflow takes, including all readable versions of its tables."""
 
     dataflow: str
     at: datetime = Field(description="When it was measured: at most a minute ago.")
@@ -36,7 +36,7 @@ class DiskUseOut(Model):
 @routes.get("/dataflows/{name}/disk", responses=problems(404))
 @needs(Scope.VIEWER)
 def measure(name: str, store: StoreDep, controller: ControllerDep) -> DiskUseOut:
-    """Measure the space that each table of a dataflow takes; once a minute at most."""
+    """Measure the space that each table of a dataflow takes, at most once a minute."""
     use = controller.disk_uses.of(store.dataflow(name))
     return DiskUseOut(
         dataflow=name,

@@ -71,7 +71,7 @@ class GarbageOut(Model):
 
 
 class SourceReachOut(Model):
-    """What is kept of one source."""
+    """The kept input of one source."""
 
     source: str
     first: int = Field(description="The oldest increment that is kept.")
@@ -85,7 +85,7 @@ class SourceReachOut(Model):
 
 
 class ReachOut(Model):
-    """How far back a dataflow can be rolled back with the kept data."""
+    """How far back operations on a dataflow can go with the kept data."""
 
     dataflow: str
     sources: list[SourceReachOut]

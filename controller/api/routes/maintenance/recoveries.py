@@ -31,7 +31,7 @@ class IntentionsQuery(PageQuery):
 
 
 class IntentionOut(Model):
-    """A run that is committed, and that readers of the tables do not see yet."""
+    """A committed run that readers of the tables do not see yet."""
 
     stage: str
     epoch: int

@@ -41,7 +41,7 @@ class ScrubOut(Model):
     ended_at: datetime | None
     files: int
     bytes: int
-    files_total: int = Field(description="How many there were when it began; 0 if it is not known.")
+    files_total: int = Field(description="Number of files when the scrub began; 0 if unknown.")
     bytes_total: int
     damages: list[DamageOut]
     error: dict[str, object] | None

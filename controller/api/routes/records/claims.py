@@ -28,7 +28,7 @@ class ClaimQuery(RefusalPageQuery):
     source: str | None = Field(None, max_length=200)
     status: ClaimStatus | None = None
     increment: int | None = Field(
-        None, ge=0, lt=2**63, description="Only files that this increment of the source holds."
+        None, ge=0, lt=2**63, description="Only files of this increment of the source."
     )
 
 
@@ -58,7 +58,7 @@ def list_claims(
 
 
 def claim_out(claim: ClaimRecord, rejected: int = 0) -> ClaimOut:
-    """Return a claim as the API shows it; only one that was accepted can have rejected records."""
+    """Return a claim as the API shows it; only an accepted file can have rejected records."""
     return ClaimOut.of(
         claim,
         path=json_value(claim.path),

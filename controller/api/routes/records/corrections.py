@@ -86,7 +86,7 @@ class CorrectionOut(Model):
 
 
 class PreviewOut(Model):
-    """What a correction would make of one key now."""
+    """The effect of a correction on one key now."""
 
     key: dict[str, Any]
     before: list[dict[str, Any]]
@@ -94,7 +94,7 @@ class PreviewOut(Model):
 
 
 class PreviewsOut(Model):
-    """What a correction would make of the first keys."""
+    """The effects of a correction on its first keys."""
 
     items: list[PreviewOut]
     keys: int = Field(description="All keys of the correction.")
@@ -128,7 +128,7 @@ async def correct(
     query: Annotated[CorrectionQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> CorrectionOut:
-    """Correct records of a state in an epoch of their own; published when this returns.
+    """Correct records of a state in a separate epoch, which is published when this returns.
 
     A request that repeats an Idempotency-Key gets the first answer and corrects nothing more.
     """

@@ -27,7 +27,7 @@ class UnclaimedOut(Model):
 
 
 class GoneOut(Model):
-    """A file that went away after it was claimed."""
+    """A file that disappeared after it was claimed."""
 
     name: str
     claim: str
@@ -58,7 +58,7 @@ class BucketOut(Model):
 
 
 class SourceFilesOut(Model):
-    """How many files of a source came, and what became of them."""
+    """The numbers of a source's files, by what happened to them."""
 
     arrived: int = Field(description="Files that were claimed.")
     claimed: int = Field(description="Files that are being taken in.")
@@ -86,7 +86,7 @@ class SourceFolderOut(Model):
         "for a day, or until a file of that name is taken in; at most 100, seen by this instance."
     )
     files: SourceFilesOut
-    rejected: int = Field(description="Records of accepted files that were put aside so far.")
+    rejected: int = Field(description="Rejected records of accepted files so far.")
     warning: str = Field(description="What an operator should do; empty if nothing.")
     trouble: SourceTroubleOut | None = Field(
         description="What stopped its intake, as the answering instance knows it."

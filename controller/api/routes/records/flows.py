@@ -64,7 +64,7 @@ class SeriesQuery(Model):
 
 
 class IncrementFiguresOut(Model):
-    """One increment of a flow, and figures of a column over the records that were read of it."""
+    """One increment of a flow, and figures of a column over its records that were read."""
 
     index: int = Field(description="Number of the increment; for the flow of a stage, the epoch.")
     records: int

@@ -83,7 +83,7 @@ class GridStageOut(Model):
 
 
 class GridCellOut(Model):
-    """How far one stage is with an increment, or with the output that came of it."""
+    """The progress of one stage on an increment, or on the output made from it."""
 
     status: CellStatus
     run: str | None = Field(

@@ -84,7 +84,7 @@ class QuarantinedOut(Model):
 
 
 class DecidedOut(Model):
-    """What was decided on a file."""
+    """A decision about a file."""
 
     claim: ClaimOut
     readmitted: ClaimOut | None = Field(

@@ -1,4 +1,4 @@
-"""Records that were put aside while the others of their file were taken in."""
+"""Rejected records of files whose other records were taken in."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ routes = router("sources")
 
 
 class RejectsQuery(RefusalPageQuery):
-    """Which records that were put aside to list."""
+    """Which rejected records to list."""
 
     increment: int | None = Field(
-        None, ge=0, lt=2**63, description="Only records of the files that this increment holds."
+        None, ge=0, lt=2**63, description="Only records of the files of this increment."
     )
 
 
 class RejectedRecordOut(Model):
-    """One record that was put aside."""
+    """One rejected record."""
 
     increment: int = Field(description="Index of the increment that has the file's other records.")
     claim: str = Field(description="Id of the file's claim.")

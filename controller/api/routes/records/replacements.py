@@ -1,6 +1,6 @@
 """Replacements: a file of a source is replaced by another one, or taken back.
 
-Which stages can follow, and how, is decided by `cbp.model.dataflow.replacement`.
+Which stages can apply a correction, and how, is decided by `cbp.model.dataflow.replacement`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ routes = router("sources")
 
 
 class CorrectionQuery(UploadQuery):
-    """The file, and what is to become of stages that cannot follow."""
+    """The file, and what happens to stages that cannot apply the correction."""
 
     rebuild: bool = Field(
         False,
-        description="Accept the file although some stages cannot follow. These stages stop, with "
-        "their tables as they are, until a rebuild beside swaps in tables built from the current "
-        "files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is refused if "
-        "such a rebuild would be refused.",
+        description="Accept the file although some stages cannot apply it. These stages stop, "
+        "with their tables as they are, until a rebuild beside swaps in tables built from the "
+        "current files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is "
+        "refused if such a rebuild would be refused.",
     )
 
 
@@ -86,8 +86,8 @@ async def replace(
     """Receive a file that replaces the file of its name. The body is the new content.
 
     The next pass over the source makes one increment of the differences: added records, and records
-    that are taken back. If a stage cannot follow, the request is refused and nothing changes (409,
-    `replace_refused`), unless `rebuild` lets such stages wait for a rebuild.
+    that are taken back. If a stage cannot apply them, the request is refused and nothing
+    changes (409, `replace_refused`), unless `rebuild` lets such stages wait for a rebuild.
     """
     key = idempotency_key or ""
 

@@ -69,7 +69,7 @@ class GiveBackQuery(Model):
 
 
 class GivenBackOut(Model):
-    """What became of the records that a stage had set aside."""
+    """The result for the records that a stage had set aside."""
 
     stage: str
     records: int = Field(description="Records that were applied.")
@@ -98,7 +98,7 @@ def list_set_aside(
     cursors: CursorsDep,
     query: Annotated[RefusalPageQuery, Query()],
 ) -> Page[SetAsideOut]:
-    """List the records that a stage has set aside, in the order of giving back."""
+    """List the records that a stage has set aside, in the order in which they are given back."""
     if stage not in controller.dataflow(name).stages:
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
@@ -124,7 +124,7 @@ def give_back(
     query: Annotated[GiveBackQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> GiveBackJobOut:
-    """Begin to give back set-aside records of a stage, in order, in an epoch of their own.
+    """Begin to give back set-aside records of a stage, in order, in a separate epoch.
 
     Poll the job until it has ended. Records that fail again stay set aside. A request that repeats
     an Idempotency-Key gets the same job, and gives nothing more back.

@@ -58,7 +58,7 @@ class UploadQuery(Model):
 
 
 class IdentityQuery(UploadQuery):
-    """A file that may come."""
+    """A file that may arrive."""
 
     sha256: str = Field(
         pattern="^[0-9a-f]{64}$", description="SHA-256 of the content, in hexadecimal digits."

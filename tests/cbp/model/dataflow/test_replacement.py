@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder, Input, State, Translate, View
-from cbp.model.dataflow.replacement import hindrances, is_signed
+from cbp.model.dataflow.replacement import is_signed, obstacles
 
 SCHEMA = "k BIGINT, n BIGINT, sign INT"
 
@@ -63,7 +63,7 @@ def why(
     builder.stage("s", translator, rows=rows, any_order=any_order)
     made = builder.build()
     every = made.sources, made.stages, made.sinks
-    found = hindrances(made.sources["rows"], *every, taken_back=taken_back)
+    found = obstacles(made.sources["rows"], *every, taken_back=taken_back)
     return [(one.reader, one.why) for one in found]
 
 
@@ -101,7 +101,7 @@ def test_signs_count_if_all_that_read_them_do() -> None:
     builder.stage("t", Able(), rows=rows, any_order=True)
     both = builder.build()
     assert not is_signed(both.sources["rows"], both.stages)
-    found = hindrances(both.sources["rows"], both.sources, both.stages)
+    found = obstacles(both.sources["rows"], both.sources, both.stages)
     assert [one.reader for one in found] == ["stages.s"]
 
 

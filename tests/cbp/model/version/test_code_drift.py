@@ -123,7 +123,7 @@ def test_another_interpreter_is_told_as_that() -> None:
         (Outer, "grouping of counts: inner -> outer"),
         (Later, "runnable: run_all -> run_all(batch=4)"),
         (Framed, "frame_by of input words: none -> word"),
-        (Echo, "state counts is gone"),
+        (Echo, "state counts no longer exists"),
         (Named, "route_by of state counts: none -> term"),
         (Renamed, "order_by of state counts: none -> n"),
     ],

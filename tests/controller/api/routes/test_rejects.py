@@ -91,7 +91,7 @@ def test_the_command_prints_what_can_be_mended_and_dropped(
         assert not ended.value.code, printed.err + printed.out
         return printed.out
 
-    assert "nothing was put aside" in cbp("rejects", "one", "a")
+    assert "no record was rejected" in cbp("rejects", "one", "a")
     shop.drop("a.jsonl", [SOUND[0], WRONG[0], SOUND[1]])
     assert "value_type" in cbp("rejects", "one", "a")
     assert json.loads(cbp("rejects", "one", "a", "--json")) == shop.get(f"{AT}/rejects", limit=20)

@@ -82,11 +82,11 @@ def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
 
 def test_what_an_earlier_roll_back_left_out_is_said_if_it_comes_back(cbp: Cbp) -> None:
     """In the plan and in the answer, with the names by which it can be left out again."""
-    words = "1 increment of urls that an earlier roll-back left out or dropped: applied again"
+    words = "urls, left out or dropped by an earlier roll-back, will be applied again"
     back = ("rollback", "clicks", "--to", "count:1")
     assert words in cbp(*back, "--dry-run").out
     assert cbp(*back, "--dry-run", "--json").json["comes_back"] == {"urls": [7]}
-    assert "urls/7 (leave files out with --without)" in cbp(*back, "--yes", "--reason", "x").out
+    assert "urls/7 (to leave files out: --without)" in cbp(*back, "--yes", "--reason", "x").out
     assert words not in cbp(*back, "--dry-run", "--without", "urls/7").out
 
 

@@ -79,7 +79,7 @@ def test_a_file_is_replaced_and_taken_back(
     named = ("replace", "shelf", "a", "monday", str(right))
     tried = call(shelf, capsys, *named, "--dry-run")
     assert tried.status == 0, tried.err
-    assert "1 record would come, 1 record would be taken back" in tried.out
+    assert "1 record would be added, 1 record would be taken back" in tried.out
     shelf.take_in()
     shelf.require_right()
     assert call(shelf, capsys, *named).status == 2  # without a reason
@@ -134,7 +134,7 @@ def test_a_stage_that_cannot_follow_waits_for_the_rebuild_that_was_asked_for(
     right.write_text('{"word": "a", "n": 1}\n{"word": "c", "n": 3}\n')
     named = ("replace", "shelf", "a", "monday", str(right), "--then-rebuild")
     tried = call(shelf, capsys, *named, "--dry-run")
-    assert "1 record would come, 1 record would be taken back" in tried.out, tried.err
+    assert "1 record would be added, 1 record would be taken back" in tried.out, tried.err
     done = call(shelf, capsys, *named, "--reason", "a slip")
     assert done.status == 0, done.err
     assert "the rebuild is swapped in" in done.out

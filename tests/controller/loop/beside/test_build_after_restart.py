@@ -241,7 +241,7 @@ def test_a_build_that_a_kill_interrupted_at_once_begins_anew(world: Beside, tmp_
     world.controller.tick()
     (job,) = jobs(world)
     assert (job.status, job.exact) == ("ready", True), job.error
-    assert job.anew == "it had built nothing yet"
+    assert job.anew == "nothing had been built yet"
     assert world.sums()["x"] == 6, "nobody asked for the swap"
     assert world.swap(job).status == "swapped"
     assert world.sums()["x"] == 18
@@ -338,7 +338,7 @@ def test_a_roll_back_ends_a_build_that_was_interrupted(tmp_path: Path) -> None:
     (job,) = jobs(world)
     assert job.status == "failed"
     assert job.error is not None
-    assert "another version took over, or a roll-back" in job.error.message
+    assert "the version changed, or the dataflow was rolled back" in job.error.message
     assert order(world) is None
     world.close()
 

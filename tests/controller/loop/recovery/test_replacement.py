@@ -340,7 +340,7 @@ def test_what_cannot_follow_is_named_before_anything_happens(
     made = Shelf(tmp_path, document)
     made.put("monday", *DAYS["monday"])
     made.take_in()
-    with pytest.raises(ReplaceRefusedError, match=r"stages\.sums cannot follow.*" + why):
+    with pytest.raises(ReplaceRefusedError, match=r"stages\.sums cannot apply.*" + why):
         made.replace("monday", ("a", 1))
     assert made.world.store.next_index("shelf", "a") == 1
     sources = {"a": {**DOCUMENT["sources"]["a"], "same_name": "replace"}}
@@ -395,7 +395,7 @@ def test_a_stage_that_began_later_than_its_input_cannot_follow(shelf: Shelf) -> 
     stages = {**DOCUMENT["stages"], "more": DOCUMENT["stages"]["sums"]}
     shelf.world.controller.change({**DOCUMENT, "stages": stages})
     with pytest.raises(
-        ReplaceRefusedError, match=r"stages\.more cannot follow.* did not read its input from"
+        ReplaceRefusedError, match=r"stages\.more cannot apply.* did not read its input from"
     ):
         shelf.replace("tuesday", *RIGHT)
 

@@ -27,7 +27,7 @@ function long(hours: number | null, bytes: number, increments = 0): string {
     ...(bytes > 0 ? [`up to ${formatBytes(bytes)}`] : []),
     ...(increments > 0 ? [`the newest ${increments}`] : []),
   ];
-  return parts.join(", ") || "for good";
+  return parts.join(", ") || "forever";
 }
 
 /** Return how long everything of a dataflow stays. Pure. */
@@ -69,7 +69,7 @@ function keptOfDataflow(detail: Detail): Kept[] {
         const keep = stage.keep[flow];
         return {
           what: `Increments of ${flow}, once all have read them`,
-          long: keep === undefined ? "for good" : long(keep.hours, keep.bytes),
+          long: keep === undefined ? "forever" : long(keep.hours, keep.bytes),
           by: keep === undefined ? "no keep: of the stage" : "keep: of the stage",
         };
       }),

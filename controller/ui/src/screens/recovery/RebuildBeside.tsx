@@ -89,7 +89,7 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
             {job === undefined && last?.error && <ProblemMessage error={new ProblemError(last.error)} />}
             {until !== null && until !== undefined && (
               <Text size="sm">
-                The tables from before the last swap stay: it can be taken back until <RelativeTime at={until} both />.
+                The tables from before the last swap are still kept, so the swap can be undone until <RelativeTime at={until} both />.
               </Text>
             )}
             {job !== undefined && (
@@ -115,8 +115,7 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
       )}
       {asking === "swap" && job !== undefined && (
         <AskFirst title="Swap the new tables in?" action="Swap" onClose={() => setAsking(undefined)} onConfirm={() => act.mutate({ rebuild: job.id, what: "swap" })}>
-          All tables of {dataflow} change at one time, to version {job.version}. What came meanwhile is applied first. A roll-back does not reach behind the swap, but the swap
-          can be undone while the old tables are kept.
+          All tables of {dataflow} change at one time, to version {job.version}. Input that arrived meanwhile is applied first. A roll-back cannot go back beyond the swap, but the swap can be undone while the old tables are kept.
         </AskFirst>
       )}
       {asking === "back" && (
@@ -181,7 +180,7 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
         <Notice tone={job.exact ? "good" : "warn"} title={`New tables are ready, for version ${job.version}`}>
           {job.exact
             ? "The differences between the present tables and the new ones:"
-            : "The dataflow did not become idle: some differences are input that only one side has applied."}
+            : "The dataflow did not become idle: some differences come from input that only one side has applied."}
         </Notice>
       ) : (
         <>
@@ -191,7 +190,7 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
           {job.share < 1 && (
             <Text size="sm">
               It works {Math.round(100 * job.share)} % of the time (CBP_REBUILD_SHARE), and gives way to runs of {job.dataflow}: {Math.round(job.rested)} s of{" "}
-              {Math.round(job.seconds)} s so far were rests.
+              {Math.round(job.seconds)} s so far were pauses.
             </Text>
           )}
           {job.anew !== "" && <Text size="sm">The rebuild started over: {job.anew}.</Text>}

@@ -67,7 +67,7 @@ export function Confirm({ text, valid, plan, choice, registered, onClose, onDone
         ) : (
           <Text size="sm">
             Runs under way end first; then version {plan?.version} takes over in one step. Other
-            dataflows go on.
+            dataflows continue.
           </Text>
         )}
         <Sentences title="What is lost" lines={lost}>

@@ -86,7 +86,7 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
           )}
           {asked && (rebuild || isUnfollowed(preview.error)) && (
             <Checkbox
-              label="Accept the file anyway: stages that cannot follow stop until new tables are swapped in"
+              label="Accept the file anyway: stages that cannot apply it stop until new tables are swapped in"
               description="Afterwards build new tables of the dataflow in Recovery; they are computed from the current files."
               checked={rebuild}
               onChange={(event) => setRebuild(event.currentTarget.checked)}

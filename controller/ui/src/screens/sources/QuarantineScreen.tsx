@@ -46,7 +46,7 @@ export default function QuarantineScreen() {
         file !== undefined && (
           <Group gap="sm">
             <StateBadge state={known?.state ?? file.claim.status} word={known?.word ?? file.claim.status} />
-            <span>{file.file_bytes === null ? "the file is gone" : formatBytes(file.file_bytes)}</span>
+            <span>{file.file_bytes === null ? "the file no longer exists" : formatBytes(file.file_bytes)}</span>
             <RelativeTime at={file.claim.created_at} both />
           </Group>
         )

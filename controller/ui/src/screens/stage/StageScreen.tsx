@@ -82,7 +82,7 @@ export default function StageScreen() {
       <Section title="State">
         {drifted ? (
           <Text size="sm">
-            Its size is not read while the loaded code is not that of version {shown.code?.version ?? ""}.
+            The size of the state is shown only while the loaded code is that of version {shown.code?.version ?? ""}.
           </Text>
         ) : states.isError ? (
           <ProblemMessage error={states.error} />
