@@ -316,6 +316,11 @@ class ScanReport:
         )
 
     @property
+    def taken_in(self) -> ScanReport:
+        """The part of it that says what became of files."""
+        return ScanReport(self.accepted, self.quarantined, self.duplicates, closed=self.closed)
+
+    @property
     def next_at(self) -> datetime | None:
         """When to look again though no event has come; `None` if there is no need to."""
         return _first(self.settles_at, self.again_at)
