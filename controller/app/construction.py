@@ -212,8 +212,10 @@ def engine_for(
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor
 
+        most = settings.parallel_runs_max + 2  # two for the express places
         workers = WorkerExecutor(
-            free_max=settings.parallel_runs_max + 2,  # two for the express places
+            free_max=most,
+            ready=most,
             memory_bytes_max=settings.worker_memory_bytes_max,
         )
         executor = workers if settings.worker_processes else None

@@ -60,8 +60,8 @@ from controller.settings import Settings
 from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
-WARM_SECONDS = 30.0
-"""How often it is checked that a reader and a worker are ready."""
+WARM_SECONDS = 10.0
+"""How often it is checked that readers and workers are ready; at most one of each starts then."""
 
 ITSELF, ADDED = "service", "columns_add"
 """Actor and action in the audit log of changes that the service makes without a request."""
@@ -284,7 +284,7 @@ class Service:
                 self._duties_lock.release()
 
     def warm(self) -> None:
-        """Until the stop, keep a reader and a worker ready, so that files do not wait for them.
+        """Keep readers and workers ready until the stop, so that files do not wait for them.
 
         Returns at once. A process that ended is replaced within `WARM_SECONDS`.
         """

@@ -26,6 +26,7 @@ from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.formats.content import never
 from controller.ingest.identity import is_asked_for, put_aside_reason
 from controller.ingest.intake import (
     Claimed,
@@ -96,8 +97,15 @@ class Batches:
         place: SourcePlace,
         claimed: Sequence[Claimed],
         stopping: Callable[[], bool],
+        hurried: Callable[[], bool] = never,
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
+
+        Args:
+            place: Their source.
+            claimed: Open claims with their copies, in the order of the claims.
+            stopping: Once it returns true, nothing more is read.
+            hurried: Once it returns true, the batch ends behind the file that is read.
 
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
@@ -108,11 +116,11 @@ class Batches:
         if not claimed:
             return {}
         index = self._store.next_index(place.dataflow, place.name)
-        read = self._read(place, claimed, index, stopping, whole=False)
+        read = self._read(place, claimed, index, stopping, hurried, whole=False)
         judged = self._judge(place, claimed, read, {}, index)
         if judged.replacing is not None:  # a replacement is an increment of its own
             self._discard(place, read, index)
-            return self.take(place, claimed[: judged.replacing], stopping)
+            return self.take(place, claimed[: judged.replacing], stopping, hurried)
         return self._carry_out(place, claimed, read, judged, index, stopping, whole=False)
 
     def take_whole(
@@ -181,6 +189,7 @@ class Batches:
         claimed: Sequence[Claimed],
         index: int,
         stopping: Callable[[], bool],
+        hurried: Callable[[], bool] = never,
         *,
         whole: bool,
     ) -> ReadResult:
@@ -188,7 +197,7 @@ class Batches:
         request = request_of(place, claimed, index, self._limits, seconds=seconds, whole=whole)
         try:
             with device_errors(place.increments):
-                return self._intake.reader(request, stopping)
+                return self._intake.reader(request, stopping, hurried)
         except Exception:
             for claim, _ in claimed:  # a reader that was killed could not say what it wrote
                 self._intake.names(place, index, claim.id).discard()

@@ -38,6 +38,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,7 @@ from controller.ingest.reader.file_reader import (
 )
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.source_log import SourceLog
-from controller.ingest.source_pass import SourcePass, Tally
+from controller.ingest.source_pass import EARLY_SHARE, SourcePass, Tally
 from controller.ingest.uploads import Author, ReplacementRequests, Uploads
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
@@ -99,6 +100,23 @@ Answer = TypeVar("Answer")
 SEVEN_DAYS = FlowRetention(7 * 86_400.0)
 NO_TABLES = AllowedFolders("CBP_SOURCE_ROOTS")
 NO_BUCKETS = Buckets()
+
+
+@dataclass
+class _Turns:
+    """Gives the other sources of a dataflow a turn from time to time."""
+
+    clock: Callable[[], datetime]
+    limits: IngestLimits
+    next_at: datetime | None = None
+
+    def is_next(self) -> bool:
+        """Return whether it is their turn; the next one comes after the share of a pass."""
+        now = self.clock()
+        if self.next_at is not None and now < self.next_at:
+            return False
+        self.next_at = now + timedelta(seconds=self.limits.scan_seconds / EARLY_SHARE)
+        return True
 
 
 class DropFolder:
@@ -451,9 +469,15 @@ class DropFolder:
     ) -> ScanReport:
         report, places = ScanReport(), list(self._places(record, dataflow))
         for place in places:
-            others = [other.incoming for other in places if other is not place]
-            others_wait = partial(self._watch.has_renamed, others)
-            tally = Tally(stopping, claims=record.takes_in, others_wait=others_wait)
+            others = [other for other in places if other is not place]
+            tally = Tally(
+                stopping,
+                claims=record.takes_in,
+                others_wait=partial(self._watch.has_renamed, [one.incoming for one in others]),
+            )
+            if record.takes_in:
+                turns = _Turns(self._clock, self._limits)
+                tally.between = partial(self._let_pass, others, tally, turns)
             resting = self.troubles.resting(place.root) if reading else None
             if resting is not None:
                 report += ScanReport(failures=(resting.error,), again_at=resting.retry_at)
@@ -464,6 +488,19 @@ class DropFolder:
             if reading:
                 report += self._next_look(place)
         return report
+
+    def _let_pass(self, others: Sequence[SourcePlace], tally: Tally, turns: _Turns) -> None:
+        """Pass over sources that files were renamed into, while the folder of another is listed.
+
+        Only what was taken in is reported: their own passes follow, and report the rest.
+        """
+        for other in others if turns.is_next() else ():
+            if self._watch.has_renamed([other.incoming]) and not self.troubles.resting(other.root):
+                own = Tally(tally.stopping)
+                with self._passing.attempt(other.root) as is_free:
+                    if is_free:
+                        self._attempt(other, own, reading=True)
+                tally.report += own.report.taken_in
 
     def _next_look(self, place: SourcePlace) -> ScanReport:
         """Return when a source is due again by itself, and whether events announce its files."""

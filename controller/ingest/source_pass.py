@@ -37,6 +37,7 @@ from controller.ingest.folder.listing import (
     Listed,
     Listings,
     announced_claims,
+    do_nothing,
     gather_files,
     sealed_close_name,
 )
@@ -71,6 +72,7 @@ class Tally:
     """The report of one source while its pass runs.
 
     Attributes:
+        between: Called from time to time while a folder is listed; others can have their turn.
         early: After this time no file is begun while files wait in other sources of the dataflow.
         batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
@@ -84,6 +86,7 @@ class Tally:
         others_wait: Callable[[], bool] = never,
     ) -> None:
         self.claims, self._others_wait = claims, others_wait
+        self.between: Callable[[], object] = do_nothing
         self.report, self.stopping = ScanReport(), stopping
         self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
         self.early, self.batch = self.until, ONE_FILE
@@ -95,8 +98,11 @@ class Tally:
 
     def is_over(self, now: datetime) -> bool:
         """Return whether to begin no more files; a pass takes in at least one."""
-        late = now >= self.until or (now >= self.early and self._others_wait())
-        return bool(self.done) and late
+        return bool(self.done) and (now >= self.until or self.is_hurried(now))
+
+    def is_hurried(self, now: datetime) -> bool:
+        """Return whether files of other sources wait, and the pass has had its share of time."""
+        return now >= self.early and self._others_wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ class SourcePass:
         # Only for a claim whose copy is not in `claimed` is the folder listed again.
         copied = all(claim.id in opened.copies for claim in opened.claims)
         if left is None or not copied or begun >= left.until:
-            listed = self._look(place)
+            listed = self._look(place, tally.between)
             now = self._clock()
             left = _Left(listed, now + LISTING_SHARE * (now - begun))
         listed = left.listed
@@ -189,7 +195,7 @@ class SourcePass:
             tally.report += ScanReport(waiting=listed.waiting + len(listed.eligible))
         self._rejects.publish(place)
 
-    def _look(self, place: SourcePlace) -> Listed:
+    def _look(self, place: SourcePlace, between: Callable[[], object] = do_nothing) -> Listed:
         self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew
         below = list[Path]()
 
@@ -198,7 +204,7 @@ class SourcePass:
             self._watch.follow(folder, place.dataflow, place.incoming)
 
         nested = enter if place.source.nested else None
-        listed = self._settler(place).look(place.source.unfinished, nested)
+        listed = self._settler(place).look(place.source.unfinished, nested, between)
         self._watch.keep_below(place.incoming, below)
         self._warn(place, listed)
         return listed
@@ -287,7 +293,9 @@ class SourcePass:
                 if tally.stopping():
                     raise IntakeStoppedError(str(claimed[0][1]))
                 stamped = [(claim, path, Stamp.of(path)) for claim, path in claimed]
-                outcomes = self._batches.take(place, claimed, tally.stopping)
+                outcomes = self._batches.take(
+                    place, claimed, tally.stopping, lambda: tally.is_hurried(self._clock())
+                )
                 self._put_away(place, stamped[: len(outcomes)], outcomes, tally)
                 tally.done += len(outcomes)
             if not outcomes:
@@ -419,7 +427,7 @@ class SourcePass:
         if full or not batch.seconds or group[0].name == CLOSE_NAME:
             return None
         now = self._clock()
-        due = min(listed.seen.get(one, now) for one in group) + timedelta(seconds=batch.seconds)
+        due = min(listed.seen.get(one.name, now) for one in group) + timedelta(seconds=batch.seconds)
         return due if now < due else None
 
     def _close(self, place: SourcePlace, identity: str, tally: Tally) -> None:
@@ -457,6 +465,7 @@ class SourcePass:
             )
             wanted.append((source, replace(earlier, bytes=candidate.bytes), candidate))
         claimed = self._claims.make_all(place, wanted, {one.id for one in reusable.values()})
+        self._watch.forget(place.incoming, [one for _, _, one in wanted])
         return [(one, folder / place.claimed_name(one.id, one.path)) for one in claimed]
 
     def _warn(self, place: SourcePlace, listed: Listed) -> None:

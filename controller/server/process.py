@@ -5,6 +5,7 @@ Guaranteed: a service that was asked to stop ends, whatever hangs in it (tests/s
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -116,6 +117,9 @@ class _Server(uvicorn.Server):
         if self._readers is not None:
             members = {"pass_on": staticmethod(self._readers.pass_on)}
             self.config.http_protocol_class = type("_Protocol", (ServiceProtocol,), members)
+        # Else each full collection of garbage goes through all that was imported, which stops all
+        # threads for a tenth of a second; with many waiting files there are many collections.
+        gc.freeze()
         await super().startup(sockets)
         if self._readers is not None and self.started:
             self._readers.start(self._adopt)

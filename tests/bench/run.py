@@ -3,7 +3,8 @@
 Guaranteed: results are written after every round, so they exist however the call ends; they are
 printed even if candidates disagree. A document is `complete` if all candidates were compared at
 the end. The temporary folder is removed however the call ends, SIGTERM included
-(tests/bench/test_run.py).
+(tests/bench/test_run.py); of the service, its processes end, too, also after SIGKILL
+(tests/bench/test_clean_up.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from cbp.errors import OperatingError
+from tests.bench.clean_up import CleanUp
 from tests.bench.contest.contest import Contest, steps_of
 from tests.bench.contest.entrant import LocalEntrant, MakeEntrant
 from tests.bench.contest.own_process import OwnProcess
@@ -98,14 +100,15 @@ def run_service_bench(
         found = {**document([], complete=complete), "service": figures.to_json()}
         _write(options.json_file, found)
 
-    with _terminable():
-        folder = _folder(options.root)
-        try:
-            with progress(console, steps_of_service(options)) as step:
-                figures = measure_service(options, folder, step=step, on_figures=write)
-        finally:
-            if options.root is None:
-                shutil.rmtree(folder, ignore_errors=True)
+    folder = _folder(options.root)
+    # Not `_terminable`: what reads in C, such as Polars, would hold a signal up until its end.
+    with (
+        CleanUp(folder if options.root is None else None) as behind,
+        progress(console, steps_of_service(options)) as step,
+    ):
+        figures = measure_service(
+            options, folder, step=step, on_figures=write, on_start=behind.add_session
+        )
     write(figures, complete=True)
     print_service(console, figures)
     return figures

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from tests.bench.clean_up import CleanUp
 from tests.bench.end_to_end.measured_service import NAME, MeasuredService, measured_service
 from tests.bench.end_to_end.options import ServiceBenchOptions
 from tests.bench.errors import BenchFailedError
@@ -78,12 +78,12 @@ def main() -> None:
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="cbp-trickling-", dir=given.folder))
     options = ServiceBenchOptions(state_keys=given.state_keys, engine=given.engine)
-    try:
-        with measured_service(options, folder) as service:
-            figures = measure(service, rate=given.rate, seconds=given.seconds, lines=given.lines)
-        print(json.dumps(figures))
-    finally:
-        shutil.rmtree(folder)
+    with (
+        CleanUp(folder) as behind,
+        measured_service(options, folder, behind.add_session) as service,
+    ):
+        figures = measure(service, rate=given.rate, seconds=given.seconds, lines=given.lines)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ service's own process it would end every dataflow, again after each restart. Her
 The run is tried again as after any error of an author, and its stage is paused after
 `failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
 
-One worker is kept for whichever run comes next, since a new one takes seconds to begin; the others
-end once they were idle for `IDLE_SECONDS` (`warm`, which a service calls from time to time).
+A new worker takes seconds to begin. So one is ready for each run that can go on at a time: `warm`,
+which a service calls from time to time, starts one after the other, also while others work. A
+worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees its memory; the one
+that was used last, and those that have done nothing yet, stay.
 
 Guaranteed (tests/cbp/engine/workers/test_executor.py): a worker does one run at a time and never
 outlives the service; runs of a recomputation share no worker with other runs; a worker begins with
@@ -49,7 +51,7 @@ _CODE = (
     "main({memory}, *map(int, sys.argv[1:]))"
 )
 IDLE_SECONDS = 600.0
-"""Workers that were idle for this long are ended to free their memory, except one."""
+"""Workers that did runs and then were idle for this long are ended to free memory, except one."""
 
 _SERVICE = "CBP_"
 """How the names of the service's own variables begin; an author's code does not get them."""
@@ -69,11 +71,13 @@ class _Idle:
         shared_by: The runs that can take it: those of a folder's recomputation, or those of the
             stages whose code has changed it (`_own`); `""`: any.
         since: When it became idle, in seconds.
+        used: Whether it has done a run.
     """
 
     shared_by: str
     worker: _Worker
     since: float
+    used: bool
 
 
 class _Worker(WorkerProcess):
@@ -105,6 +109,7 @@ class WorkerExecutor(LocalExecutor):
 
     Args:
         free_max: Maximum number of idle workers that are kept.
+        ready: Number of workers, with those that work, which `warm` starts before runs need them.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
     """
 
@@ -112,11 +117,12 @@ class WorkerExecutor(LocalExecutor):
         self,
         *,
         free_max: int = 2,
+        ready: int = 1,
         memory_bytes_max: int = 0,
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         super().__init__()
-        self._free_max, self._seconds = free_max, seconds
+        self._free_max, self._ready, self._seconds = free_max, ready, seconds
         # Author's code that runs in the service, such as a Runnable, may change both later.
         self._start = partial(_Worker, memory_bytes_max, _environment(os.environ), _folder())
         self._lock = threading.Lock()
@@ -159,22 +165,26 @@ class WorkerExecutor(LocalExecutor):
         raise _error(answer)
 
     def warm(self) -> None:
-        """Keep one idle worker that any run can take; end others that were idle for long."""
+        """Start a worker that any run can take, if too few are ready; end those idle for long.
+
+        One at a time, so that the runs under way keep most of the processors.
+        """
         with self._lock:
-            ready = [one for one in self._free if not one.shared_by and not one.worker.ended]
-            kept = ready[-1:]  # the one that was used last
+            idle = [one for one in self._free if not one.shared_by and not one.worker.ended]
+            kept = idle[-1:]  # the one that was used last
             over = [one for one in self._free if one not in kept and self._is_over(one)]
             self._free = [one for one in self._free if one not in over]
             has_room = len(self._free) < self._free_max and not self._closed
-            missing = has_room and not kept and not self._serving
+            ready = len([one for one in idle if one not in over]) + len(self._serving)
         for one in over:
             one.worker.close()
-        if missing:
+        if has_room and ready < self._ready:
             self._replace("")
             _pickled(int)  # imports what sends runs to it
 
     def _is_over(self, one: _Idle) -> bool:
-        return one.worker.ended or self._seconds() - one.since >= IDLE_SECONDS
+        idle_seconds = self._seconds() - one.since
+        return one.worker.ended or (one.used and idle_seconds >= IDLE_SECONDS)
 
     def cancel(self, run: str) -> None:
         """Kill the worker of a run."""
@@ -246,19 +256,21 @@ class WorkerExecutor(LocalExecutor):
             worker.kill()
             worker.close()
         else:
-            self._keep(shared_by, worker)
+            self._keep(shared_by, worker, used=True)
 
     def _replace(self, shared_by: str) -> None:
         """Start a worker before a run needs it, as in place of one that was ended."""
         with suppress(OSError):  # the next run starts one, and reports what is wrong
-            self._keep(shared_by, self._start())
+            self._keep(shared_by, self._start(), used=False)
 
-    def _keep(self, shared_by: str, worker: _Worker) -> None:
+    def _keep(self, shared_by: str, worker: _Worker, *, used: bool) -> None:
         """Keep an idle worker; close the one that was idle for longest if there are too many."""
         surplus = [worker]
         with self._lock:
             if not self._closed:
-                self._free.append(_Idle(shared_by, worker, self._seconds()))
+                # One that has done runs is taken first: it has maps, and what code remembers.
+                place = len(self._free) if used else 0
+                self._free.insert(place, _Idle(shared_by, worker, self._seconds(), used))
                 surplus = [one.worker for one in self._free[: -self._free_max or None]]
                 del self._free[: len(surplus)]
         for one in surplus:

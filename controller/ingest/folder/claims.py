@@ -80,10 +80,23 @@ class PathLocks:
     @contextmanager
     def hold(self, path: Path) -> Iterator[None]:
         """Hold the lock of one folder."""
-        with self._guard:
-            lock = self._locks[path]
-        with lock:
+        with self._lock_of(path):
             yield
+
+    @contextmanager
+    def attempt(self, path: Path) -> Iterator[bool]:
+        """Hold the lock of one folder if it is free; yield whether it was."""
+        lock = self._lock_of(path)
+        is_free = lock.acquire(blocking=False)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                lock.release()
+
+    def _lock_of(self, path: Path) -> threading.Lock:
+        with self._guard:
+            return self._locks[path]
 
 
 @dataclass(slots=True)

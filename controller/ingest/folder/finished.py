@@ -103,9 +103,15 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
+    """A file that passes compare; there are up to `_RECENT_MAX` of a source.
+
+    Attributes:
+        stamp: Hash of its stamp, which takes a tenth of the memory.
+    """
+
     name: str
     at: datetime
-    stamp: Stamp
+    stamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,7 @@ class FinishedFiles:
         self._remember(name, now)
         recent = self._recent.setdefault(place.root, deque(maxlen=_RECENT_MAX))
         self._newest[place.root] = self._clock()
-        recent.append(_Recent(name, self._newest[place.root], now))
+        recent.append(_Recent(name, self._newest[place.root], hash(now)))
         return 0
 
     def look_at_recent(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
@@ -176,9 +182,9 @@ class FinishedFiles:
             one = recent.popleft()
             if one.at < since or (now := Stamp.of(place.finished / one.name)) is None:
                 continue  # too old, or removed
-            if now != one.stamp:
+            if hash(now) != one.stamp:
                 changed.append(one.name)
-            recent.append(replace(one, stamp=now))
+            recent.append(replace(one, stamp=hash(now)))
         return self._settle(place, changed, stopping)
 
     def next_look(self, place: SourcePlace) -> datetime | None:

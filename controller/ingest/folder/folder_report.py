@@ -316,6 +316,11 @@ class ScanReport:
         )
 
     @property
+    def taken_in(self) -> ScanReport:
+        """The part of it that says what became of files."""
+        return ScanReport(self.accepted, self.quarantined, self.duplicates, closed=self.closed)
+
+    @property
     def next_at(self) -> datetime | None:
         """When the next pass is due without an event; `None` if none is."""
         return _first(self.settles_at, self.again_at)

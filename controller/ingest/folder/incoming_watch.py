@@ -142,7 +142,7 @@ class IncomingWatch:
     def renamed_in(self, folder: Path) -> Collection[Candidate]:
         """Return the files that were renamed into a folder and are not taken in yet."""
         with self._lock:
-            return frozenset(self._renamed.get(folder, {}).values())
+            return tuple(self._renamed.get(folder, {}).values())
 
     def has_renamed(self, folders: Iterable[Path]) -> bool:
         """Return whether a file was renamed into one of these folders and is not taken in yet."""
@@ -157,7 +157,7 @@ class IncomingWatch:
         return watched and has_every_event(folder)
 
     def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
-        """Forget renamed files that a listing no longer contained."""
+        """Forget renamed files that were claimed, or that a listing no longer contained."""
         with self._lock:
             renamed = self._renamed.get(folder, {})
             for one in gone:

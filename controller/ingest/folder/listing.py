@@ -62,6 +62,9 @@ SHOWN_MAX = 100
 DEPTH_MAX = 16
 """Levels of folders below `incoming` that are listed."""
 
+LOOKED_AT_TOGETHER = 4096
+"""Names that are looked at between two calls of what a listing lets others do (`between`)."""
+
 _PATH_BYTES_MAX = 1024
 _BELOW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 Enter = Callable[[Path], None]
@@ -130,6 +133,10 @@ class UnclaimedFiles:
         return tuple(one for one in self.oldest if one.since is None or one.since < moment)
 
 
+def do_nothing() -> None:
+    """Do nothing between names: nobody else waits."""
+
+
 def why_not_regular(mode: int) -> str:
     """Return the kind of an entry, from its mode; `""` if it is a regular file."""
     if stat.S_ISREG(mode):
@@ -170,7 +177,7 @@ class Listed:
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
         closes: Ids of sealed markers, oldest first; they come before all eligible files.
-        seen: When each file was first listed in its present version.
+        seen: When each file was first listed in its present version, by its name below `incoming`.
     """
 
     eligible: Sequence[Candidate]
@@ -182,7 +189,7 @@ class Listed:
     closes: tuple[str, ...] = ()
     unclaimed: UnclaimedFiles = field(default_factory=UnclaimedFiles)
     settles_at: datetime | None = None
-    seen: Mapping[Candidate, datetime] = field(default_factory=dict)
+    seen: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -222,19 +229,31 @@ class Listings:
     ) -> None:
         self._folder, self._clock, self._watch = folder, clock, watch
         self._settle = timedelta(seconds=settle_seconds)
-        self._seen: dict[Candidate, datetime] = {}
+        self._last: dict[str, Candidate] = {}
+        self._seen: dict[str, datetime] = {}
         self._read: dict[Candidate, Manifest] = {}
 
-    def look(self, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None) -> Listed:
+    def look(
+        self,
+        unfinished: Sequence[str] = UNFINISHED,
+        enter: Enter | None = None,
+        between: Callable[[], object] = do_nothing,
+    ) -> Listed:
         """List the folder once; arguments as for `scan_folder`. Raises `OSError`."""
         now = self._clock()
-        renamed = self._watch.renamed_in(self._folder)  # before the listing
-        scanned = scan_folder(self._folder, unfinished, enter)
+        renamed = {one.name: one for one in self._watch.renamed_in(self._folder)}  # before it
+        scanned = scan_folder(self._folder, unfinished, enter, between)
         files = scanned.candidates
-        self._watch.forget(self._folder, set(renamed).difference(files))
-        # If the clock was set back, the wait restarts; otherwise a file could wait for long.
-        self._seen = {one: min(self._seen.get(one, now), now) for one in files}
-        ready = {one.name: one for one in files if one in renamed or self._settled(one, now)}
+        by_name = {one.name: one for one in files}  # not by file, since there may be very many
+        gone = [one for name, one in renamed.items() if by_name.get(name) != one]
+        self._watch.forget(self._folder, gone)
+        self._seen = {name: self._first_seen(one, now) for name, one in by_name.items()}
+        self._last = by_name
+        ready = {
+            name: one
+            for name, one in by_name.items()
+            if renamed.get(name) == one or self._settled(one, now)
+        }
         manifests = self._manifests(scanned, ready, unfinished)
         ordered = self._order(files, ready, manifests)
         unready = len(files) - len(ordered) - (manifests.complete is not None)
@@ -251,9 +270,16 @@ class Listings:
             self._seen,
         )
 
+    def _first_seen(self, one: Candidate, now: datetime) -> datetime:
+        """Return when a file was listed first as it is.
+
+        If the clock was set back, the wait restarts; otherwise a file could wait for long.
+        """
+        return min(self._seen[one.name], now) if self._last.get(one.name) == one else now
+
     def _settled(self, one: Candidate, now: datetime) -> bool:
         """Return whether a file stayed unchanged for long enough, over two listings or more."""
-        seen = self._seen[one]
+        seen = self._seen[one.name]
         return not self._settle or (now - seen >= self._settle and seen < now)
 
     def _settles_at(
@@ -261,7 +287,7 @@ class Listings:
     ) -> datetime | None:
         """Return when the first file settles that waits for nothing else."""
         unsettled = [
-            self._seen[one]
+            self._seen[one.name]
             for one in files
             if one.name not in ready and one.name not in manifests.held
         ]
@@ -323,7 +349,10 @@ class Listings:
 
 
 def scan_folder(
-    folder: Path, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None
+    folder: Path,
+    unfinished: Sequence[str] = UNFINISHED,
+    enter: Enter | None = None,
+    between: Callable[[], object] = do_nothing,
 ) -> Scanned:
     """List every name in a folder; opens no file. Raises `OSError`.
 
@@ -331,13 +360,25 @@ def scan_folder(
         unfinished: Endings of names of incomplete files.
         enter: Called with each nested folder before that is listed, so that a watch misses
             nothing; `None` if nested folders are not listed.
+        between: Called after each `LOOKED_AT_TOGETHER` names of the folder itself, since very many
+            take seconds.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
-        below = _scan(entries, "", scanned, unfinished, nested=enter is not None)
+        paused = _with_pauses(entries, between)
+        below = _scan(paused, "", scanned, unfinished, nested=enter is not None)
     if enter is not None:
         _scan_below(folder, below, scanned, unfinished, enter)
     return scanned
+
+
+def _with_pauses(
+    entries: Iterable[os.DirEntry[str]], between: Callable[[], object]
+) -> Iterator[os.DirEntry[str]]:
+    for number, entry in enumerate(entries, 1):
+        yield entry
+        if number % LOOKED_AT_TOGETHER == 0:
+            between()
 
 
 def _scan(

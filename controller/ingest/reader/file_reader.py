@@ -166,8 +166,19 @@ class StuckReader:
 class FileReader(Protocol):
     """Reads files; called by several threads at once."""
 
-    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def __call__(
+        self,
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         """Read the first files, as many as possible; all if they are read `whole`. Blocks.
+
+        Args:
+            request: What to read.
+            stopping: Once it returns true, nothing is read any more.
+            hurried: Once it returns true, no other file is begun, and what was read is returned;
+                not asked for files that are read `whole`.
 
         Raises:
             IntakeStoppedError: `stopping` returned true.
@@ -183,10 +194,10 @@ class _LargeError(Exception):
 def read_files(
     request: ReadRequest,
     stopping: Callable[[], bool] = never,
+    hurried: Callable[[], bool] = never,
     *,
     worked: Callable[[int], object] = ignore_progress,
     begun: Callable[[int], object] = ignore_progress,
-    late: Callable[[], bool] = never,
 ) -> ReadResult:
     """Read files in this thread; `FileReader` lists the errors."""
     if request.whole:
@@ -195,7 +206,7 @@ def read_files(
     writer: PartWriter | None = None
     try:
         for position, file in enumerate(request.files):
-            if position and late():
+            if position and hurried():
                 break
             begun(position)
             try:

@@ -38,6 +38,7 @@ from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.content import never
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
 from controller.ingest.reader.reader_process import (
+    HURRY,
     PLACE_BYTES,
     Failed,
     Worked,
@@ -46,13 +47,13 @@ from controller.ingest.reader.reader_process import (
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 
 FREE_MAX = 2
-"""Idle processes that stay alive, some 90 MB each."""
+"""Idle processes that stay alive, some 90 MB each: one for a backlog, and one for others."""
 
 FILES_MAX = 2_000
 GROWTH_BYTES_MAX = 256 << 20
 """A process is replaced after `FILES_MAX` files, or once it holds this much more than at first."""
 
-QUICK_SECONDS, POLL_SECONDS = 0.02, 0.1
+QUICK_SECONDS, POLL_SECONDS = 0.02, 0.05
 START_SECONDS = 120.0
 STOP_SECONDS = 5.0
 
@@ -117,7 +118,7 @@ class _Process:
 
     def send(self, request: ReadRequest) -> None:
         self.files += 1
-        os.pwrite(self._place.fileno(), bytes(PLACE_BYTES), 0)
+        os.pwrite(self._place.fileno(), bytes(PLACE_BYTES + len(HURRY)), 0)
         try:
             self._link.send_bytes(pickle.dumps(request))
         except OSError as exc:
@@ -139,6 +140,10 @@ class _Process:
     def position(self) -> int:
         """Return the position in its batch of the file that is read, also after its end."""
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
+
+    def hurry(self) -> None:
+        """Let it begin no other file of its batch, and answer."""
+        os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
         """Kill the process at once."""
@@ -190,8 +195,13 @@ class ReaderPool:
             watches = list(self._watches)
         return [one for watch in watches if (one := watch.stuck(now)) is not None]
 
-    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
-        """Read the first files; raises the errors of `FileReader`.
+    def __call__(
+        self,
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
+        """Read the first files; arguments and errors are those of `FileReader`.
 
         A file that ends the process, or takes too long, ends the batch before it. If the files are
         read `whole`, it is read once more; then it is refused, and the others with it.
@@ -201,7 +211,7 @@ class ReaderPool:
             process = self._take(request.path, stopping)
             try:
                 with self._watched(process, request) as watch:
-                    return _answer(process, request, stopping, watch)
+                    return _answer(process, request, stopping, hurried, watch)
             except (_Died, FileRejectedError) as failed:
                 if self._closed:
                     raise IntakeStoppedError(request.path) from failed
@@ -234,19 +244,20 @@ class ReaderPool:
                 self._watches.discard(watch)
 
     def warm(self) -> None:
-        """Keep a process ready for the next file; waits until a new process can read.
+        """Start a process if fewer than `FREE_MAX` are free, and wait until it can read.
 
-        A service calls it at its start and from time to time.
+        A service calls it at its start and from time to time, so that no file waits for a process
+        to start, also not while a backlog of another source is read.
         """
         with self._lock:
             worn = [one for one in self._free if one.worn]
             self._free = [one for one in self._free if one not in worn]
-            is_there = bool(self._free or self._busy)
+            are_there = len(self._free) + len(self._busy) >= FREE_MAX
         for process in worn:
             process.end()
-        if not is_there:
+        if not are_there:
             with suppress(OSError, IntakeStoppedError):  # the next file says what is wrong
-                self._give_back(self._take("", never))
+                self._give_back(self._started("", never))
 
     def close(self) -> None:
         """End all processes; waiting callers get the error that the service is stopping."""
@@ -266,7 +277,11 @@ class ReaderPool:
             if process is not None:
                 self._busy.add(process)
                 return process
-        if stopping():
+        return self._started(path, stopping)
+
+    def _started(self, path: str, stopping: Callable[[], bool]) -> _Process:
+        """Start a process, and wait until it can read."""
+        if stopping() or self._closed:
             raise IntakeStoppedError(path)
         started = _Process(self._files_max)
         with self._lock:
@@ -304,6 +319,7 @@ def _answer(
     process: _Process,
     request: ReadRequest,
     stopping: Callable[[], bool],
+    hurried: Callable[[], bool],
     watch: _Watch,
 ) -> ReadResult:
     """Let a process read; the process is worn unless it answered."""
@@ -312,6 +328,8 @@ def _answer(
     wait = QUICK_SECONDS
     while True:
         message = process.message(wait)
+        if wait > QUICK_SECONDS and hurried():  # not at once: a batch is more than one file
+            process.hurry()
         wait = POLL_SECONDS
         if isinstance(message, Worked):
             watch.worked = message.bytes

@@ -6,7 +6,8 @@ imports nothing from the working directory and holds no secret of the service.
 
     request   a pickled `ReadRequest`
     answers   any number of `Worked`, then one of `ReadResult`, `RefusedFile`, `Failed`
-    place     a file without a name: the position in the request of the file that is read. A message
+    place     a file without a name: the position in the request of the file that is read, and
+              behind it a byte that the parent sets once no other file is to be begun. A message
               for each small file would cost more than the file, since both sides wake up for it
 
 It ends with the service: the kernel signals it when the other end of a pipe is closed, even
@@ -40,6 +41,7 @@ from controller.ingest.rejection import FileRejectedError, unforeseen
 NICENESS = 3
 TELL_SECONDS = 0.2
 PLACE_BYTES = 8
+HURRY = b"\x01"
 COLLECT_SECONDS = 1.0
 PREPARED = (_parquet,)
 
@@ -83,13 +85,17 @@ class _Progress:
     def begin(self, position: int) -> None:
         os.pwrite(self._place, position.to_bytes(PLACE_BYTES, "little"), 0)
 
+    def is_over(self, until: float) -> bool:
+        """Return whether to begin no other file: the time is over, or the parent says so."""
+        return self.seconds() >= until or os.pread(self._place, 1, PLACE_BYTES) == HURRY
+
 
 def answer(request: ReadRequest, progress: _Progress) -> ReadResult | RefusedFile | Failed:
     """Read files; return the result, or the rejection or failure that ended the reading."""
     limit_memory(request.limits.memory_bytes_max)
-    late = partial(_is_past, progress.seconds, progress.seconds() + request.seconds)
+    is_over = partial(progress.is_over, progress.seconds() + request.seconds)
     try:
-        return read_files(request, worked=progress.add, begun=progress.begin, late=late)
+        return read_files(request, hurried=is_over, worked=progress.add, begun=progress.begin)
     except FileRejectedError as error:
         return RefusedFile(error.arguments())
     except MemoryError:
@@ -110,10 +116,6 @@ def _place(error: OSError, request: ReadRequest) -> str:
     if isinstance(error.filename, str):
         return error.filename
     return request.folder if error.errno in _OF_WRITING else request.path
-
-
-def _is_past(seconds: Callable[[], float], until: float) -> bool:
-    return seconds() >= until
 
 
 def _too_large(memory_bytes_max: int) -> FileRejectedError:

@@ -121,7 +121,7 @@ def _peak_memory(process_id: int, peaks: list[int]) -> Iterator[None]:
     """Add the most memory that the service has meanwhile."""
     most = [session_memory_bytes(process_id)]
 
-    def watch(ended: threading.Event) -> None:
+    def watch(ended: threading.Event, _given_up: threading.Event) -> None:
         while not ended.wait(_MEMORY_SECONDS):
             most[0] = max(most[0], session_memory_bytes(process_id))
 
@@ -131,25 +131,35 @@ def _peak_memory(process_id: int, peaks: list[int]) -> Iterator[None]:
 
 
 def _files_beside(
-    other: MeasuredService, lines: int, seconds: list[float], ended: threading.Event
+    other: MeasuredService,
+    lines: int,
+    seconds: list[float],
+    ended: threading.Event,
+    given_up: threading.Event,
 ) -> None:
-    """Rename files into the other source until the event is set; add how long each took."""
+    """Rename files into the other source until the end; add how long each took."""
     while not ended.is_set():
         path, begun = other.write_file(lines), time.perf_counter()
         other.rename_in(path)
-        other.wait_until_readable(_POLL_SECONDS)
+        other.wait_until_readable(_POLL_SECONDS, given_up.is_set)
+        if given_up.is_set():
+            return
         seconds.append(time.perf_counter() - begun)
         ended.wait(_BESIDE_SECONDS)
 
 
 @contextmanager
-def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Work in a thread until the block is left; raise what failed there."""
-    ended, failures = threading.Event(), list[BaseException]()
+def _beside(work: Callable[[threading.Event, threading.Event], None]) -> Iterator[None]:
+    """Work in a thread until the block is left; raise what failed there.
+
+    The work gets two events: one when the block was left, and one when it was left by an error or
+    a signal, so that nobody needs the rest.
+    """
+    ended, given_up, failures = threading.Event(), threading.Event(), list[BaseException]()
 
     def run() -> None:
         try:
-            work(ended)
+            work(ended, given_up)
         except BaseException as error:
             failures.append(error)
 
@@ -157,6 +167,9 @@ def _beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     thread.start()
     try:
         yield
+    except BaseException:
+        given_up.set()
+        raise
     finally:
         ended.set()
         thread.join()

@@ -22,6 +22,7 @@ def measure_service(
     *,
     step: Callable[[str], None],
     on_figures: Callable[[ServiceFigures], None],
+    on_start: Callable[[int], object],
 ) -> ServiceFigures:
     """Start a service, and measure what the options ask for.
 
@@ -30,6 +31,7 @@ def measure_service(
         folder: A working folder, which is empty.
         step: Called with the name of each step.
         on_figures: Called with all figures so far, behind each part.
+        on_start: Called with the id of the service's process, which leads a session.
 
     Raises:
         ServiceFailedError: If the service does not come up, or ends.
@@ -38,7 +40,7 @@ def measure_service(
     """
     figures = ServiceFigures(options.state_keys, options.lines, options.engine)
     step(f"the service starts, and gets {options.state_keys:,} keys")
-    with measured_service(options, folder) as service:
+    with measured_service(options, folder, on_start) as service:
         if options.files:
             figures.delays = measure_delays(
                 service,

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,15 +152,19 @@ class MeasuredService:
         path.rename(self._incoming / path.name)
         self._dropped += 1
 
-    def wait_until_readable(self, poll_seconds: float = POLL_SECONDS) -> None:
+    def wait_until_readable(
+        self, poll_seconds: float = POLL_SECONDS, given_up: Callable[[], bool] = lambda: False
+    ) -> None:
         """Return once a look-up over REST shows the result of all files that were renamed in.
+
+        Returns before that if `given_up` returns true.
 
         Raises:
             BenchFailedError: If the service ends, refuses a file, or takes minutes.
             BenchDisagreesError: If it counts more than came.
         """
         until, before = time.monotonic() + _PATIENCE_SECONDS, 0
-        while (counted := self.counted()) < self._dropped:
+        while (counted := self.counted()) < self._dropped and not given_up():
             self._check_alive()
             if counted > before:
                 until, before = time.monotonic() + _PATIENCE_SECONDS, counted
@@ -241,8 +245,17 @@ def _wait_for_readers(count: int, log: Path, check_alive: Callable[[], None]) ->
 
 
 @contextmanager
-def measured_service(options: ServiceBenchOptions, folder: Path) -> Iterator[MeasuredService]:
+def measured_service(
+    options: ServiceBenchOptions, folder: Path, on_start: Callable[[int], object]
+) -> Iterator[MeasuredService]:
     """Start a service in a folder, register its dataflow, and stop the service in the end.
+
+    A service that was not measured to the end is killed: nobody needs what it has.
+
+    Args:
+        options: What is measured.
+        folder: A working folder.
+        on_start: Called with the id of its process, which leads a session.
 
     Raises:
         ServiceFailedError: If the service does not come up.
@@ -258,6 +271,7 @@ def measured_service(options: ServiceBenchOptions, folder: Path) -> Iterator[Mea
     )
     process = ServiceProcess(settings, log=folder / "service.log")
     try:
+        on_start(process.pid)
         process.wait_until_ready()
         _wait_for_readers(options.readers or 0, folder / "service.log", process.check_alive)
         with ServiceClient(settings) as client:
@@ -271,5 +285,8 @@ def measured_service(options: ServiceBenchOptions, folder: Path) -> Iterator[Mea
             )
             service.register()
             yield service
-    finally:
-        process.stop()
+    except BaseException:
+        with suppress(ProcessLookupError):  # it has ended by itself
+            process.kill()
+        raise
+    process.stop()

@@ -249,11 +249,15 @@ def test_a_file_that_changes_while_it_is_read_harms_no_other(tmp_path: Path) -> 
     """It is written to between the two reads that a known file of its batch makes necessary."""
     reads: list[ReadRequest] = []
 
-    def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def reader(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         if len(reads) == 1:
             Path(request.files[-1].path).write_bytes(b"{")
         reads.append(request)
-        return read_files(request, stopping)
+        return read_files(request, stopping, hurried)
 
     drop = made(tmp_path, reader=reader, duplicates="skip")
     drop.put("a", lines(1))
@@ -271,11 +275,15 @@ def test_the_files_before_a_stop_are_settled(tmp_path: Path) -> None:
     """A reader that is asked to stop leaves its batch claimed, and nothing else."""
     calls: list[int] = []
 
-    def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def reader(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         calls.append(len(request.files))
         if len(calls) == 2:
             raise IntakeStoppedError(request.path)
-        return read_files(request, stopping)
+        return read_files(request, stopping, hurried)
 
     drop = made(tmp_path, reader=reader, batch=FileBatch(files=2))
     put(drop, 4)
@@ -394,10 +402,14 @@ def test_a_source_with_a_backlog_delays_no_other_for_long(tmp_path: Path) -> Non
     """Each file takes half a second: after two seconds it is the turn of the next source."""
     seen: list[tuple[str, int]] = []
 
-    def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def reader(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         drop.pass_seconds(0.5 * len(request.files))
         seen.append((request.source, len(request.files)))
-        return read_files(request, stopping)
+        return read_files(request, stopping, hurried)
 
     drop = made(tmp_path, sources=("orders", "small"), batch=FileBatch(files=2), reader=reader)
     put(drop, 40)

@@ -354,9 +354,13 @@ def test_backlog_is_taken_in_shares(tmp_path: Path):
 def _slow(drop: Drop) -> FileReader:
     """Return a reader that takes three seconds for a file."""
 
-    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def read(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         drop.pass_seconds(3)
-        return read_files(request, stopping)
+        return read_files(request, stopping, hurried)
 
     return read
 

@@ -186,7 +186,7 @@ def test_what_was_idle_for_long_ends_but_for_one() -> None:
     workers = WorkerExecutor(free_max=4, seconds=lambda: now[0])
     try:
         for shared_by in ("", "", "folder"):
-            workers._replace(shared_by)
+            workers._keep(shared_by, workers._start(), used=True)
         last = workers.pids[1]
         now[0] = IDLE_SECONDS - 1
         workers.warm()
@@ -200,6 +200,29 @@ def test_what_was_idle_for_long_ends_but_for_one() -> None:
     finally:
         workers.close()
     assert workers.pids == []
+
+
+def test_a_worker_is_ready_for_each_run_that_can_go_on_at_a_time(tmp_path: Path) -> None:
+    """They are started one by one, stay while they have done nothing, and are taken last."""
+    now = [0.0]
+    workers = WorkerExecutor(free_max=3, ready=3, seconds=lambda: now[0])
+    engine = LocalEngine(cache=f"{tmp_path}/cache", executor=workers)
+    driver = Driver(engine, OBSERVE, tmp_path / "observed")
+    try:
+        for count in (1, 2, 3, 3):
+            workers.warm()
+            assert len(workers.pids) == count
+        first = set(workers.pids)
+        for number in range(2):
+            driver.feed("urls", [{"url": f"{number}"}])
+            driver.run_until_idle()
+        assert set(workers.pids) == first
+        assert [one.used for one in workers._free] == [False, False, True]
+        now[0] = IDLE_SECONDS * 2
+        workers.warm()
+        assert set(workers.pids) == first
+    finally:
+        workers.close()
 
 
 def test_no_more_workers_are_kept_than_may_be_idle() -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from cbp.model.dataflow.nodes import FileBatch
 from controller.ingest.folder.incoming_watch import IncomingWatch, has_every_event
+from controller.ingest.folder.listing import LOOKED_AT_TOGETHER
 from controller.ingest.formats.content import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
@@ -91,9 +93,13 @@ def test_a_backlog_lets_a_file_of_another_source_pass(
     limits = IngestLimits(scan_seconds=20)
     drop = Drop(tmp_path, SCHEMA, limits=limits, sources=("orders", "others"))
 
-    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def read(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         drop.pass_seconds(3)
-        return read_files(request, stopping)
+        return read_files(request, stopping, hurried)
 
     drop.start(reader=read)
     drop.folder.prepare(drop.record, drop.dataflow)
@@ -107,6 +113,78 @@ def test_a_backlog_lets_a_file_of_another_source_pass(
             note(drop, woken)
         report = drop.scan()
     assert (report.accepted, report.ready) == (accepted, 2 if waits else 0)
+
+
+def test_a_batch_ends_early_for_a_file_of_another_source(tmp_path: Path) -> None:
+    """It ends behind the file that is read, once the pass has had its share; the rest stay claimed.
+
+    The next pass goes on with them, in their order.
+    """
+    drop = Drop(
+        tmp_path,
+        SCHEMA,
+        limits=IngestLimits(scan_seconds=20),
+        sources=("orders", "others"),
+        batch=FileBatch(),
+    )
+
+    def read(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
+        def after_two_seconds() -> bool:
+            drop.pass_seconds(2)
+            return hurried()
+
+        return read_files(request, stopping, after_two_seconds)
+
+    drop.start(reader=read)
+    drop.folder.prepare(drop.record, drop.dataflow)
+    for number in range(9):
+        drop.put(f"{number}", lines(1, start=number))
+    with watched(drop) as woken:
+        drop.put("next", lines(1), source="others")
+        incoming = drop.place("incoming", "others")
+        (incoming / "next").rename(incoming / "renamed")
+        note(drop, woken)
+        report = drop.scan()
+        assert (report.accepted, report.ready) == (3 + 1, 6)
+        assert len(drop.names("claimed")) == 6
+        assert drop.scan().accepted == 6
+    assert [row["id"] for row in drop.rows()] == list(range(9))
+    assert len(drop.increments()) == 2
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_long_listing_lets_a_file_of_another_source_pass(tmp_path: Path, rests: bool) -> None:
+    """It does not wait for the end of the listing, unless its source rests after a failure."""
+    drop = Drop(tmp_path, SCHEMA, sources=("orders", "others"))
+    read = list[str]()
+
+    def reader(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
+        read.append(request.source)
+        return read_files(request, stopping, hurried)
+
+    drop.start(reader=reader)
+    drop.folder.prepare(drop.record, drop.dataflow)
+    for number in range(LOOKED_AT_TOGETHER):
+        drop.put(f"{number}.part", b"")
+    drop.put("one", lines(1))
+    with watched(drop) as woken:
+        drop.put("next", lines(1), source="others")
+        incoming = drop.place("incoming", "others")
+        (incoming / "next").rename(incoming / "renamed")
+        note(drop, woken)
+        if rests:
+            drop.folder.troubles.failed(incoming.parent, "others", OSError(5, "failed"))
+        report = drop.scan()
+    assert read == (["orders"] if rests else ["others", "orders"])
+    assert (report.accepted, len(report.failures)) == (len(read), int(rests))
 
 
 def test_a_name_that_is_no_text_is_a_name(drop: Drop) -> None:
@@ -229,7 +307,6 @@ def test_renames_are_forgotten_when_their_files_are_gone(drop: Drop) -> None:
         (drop.incoming / "gone.jsonl").unlink()
         (drop.incoming / ".marker").unlink()
         assert drop.scan().accepted == 20
-        drop.scan()
         assert not drop.folder._watch.renamed_in(drop.incoming)
 
 

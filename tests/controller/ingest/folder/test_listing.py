@@ -46,9 +46,13 @@ def test_a_listing_is_used_again_while_claimed_files_wait(
     """
     drop: SlowlyListed
 
-    def read_slowly(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+    def read_slowly(
+        request: ReadRequest,
+        stopping: Callable[[], bool] = never,
+        hurried: Callable[[], bool] = never,
+    ) -> ReadResult:
         drop.now += timedelta(seconds=0.3)
-        return read_files(request, stopping)
+        return read_files(request, stopping, hurried)
 
     limits = IngestLimits(scan_seconds=0.5, group_files=4)
     drop = SlowlyListed(tmp_path, "n BIGINT", limits=limits, reader=read_slowly)

@@ -26,6 +26,7 @@ import pytest
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import DropFolderError, IntakeStoppedError, device_errors
+from controller.ingest.formats.content import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader import reader_process
 from controller.ingest.reader.file_reader import (
@@ -69,20 +70,22 @@ def request_of(folder: Path, data: bytes, format_: str = "jsonl", **limits: floa
     )
 
 
-def test_the_first_file_finds_a_process_that_was_started_for_it(tmp_path: Path) -> None:
-    """A service keeps one, and replaces it if it ended; a pool that is closed starts none."""
+def test_the_first_files_find_processes_that_were_started_for_them(tmp_path: Path) -> None:
+    """Two are kept, since a backlog has one, and one that ended is replaced; none once closed."""
     pool = ReaderPool()
     try:
         pool.warm()
         (pid,) = pool.pids
         pool(request_of(tmp_path, lines(1)))
-        pool.warm()
         assert pool.pids == [pid]
+        for _ in range(2):
+            pool.warm()
+            assert len(pool.pids) == 2
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         pool.warm()
-        assert len(pool.pids) == 1
-        assert pool.pids != [pid]
+        assert len(pool.pids) == 2
+        assert pid not in pool.pids
     finally:
         pool.close()
     pool.warm()
@@ -298,6 +301,21 @@ def test_a_batch_of_slow_files_ends_in_time(pool: ReaderPool, tmp_path: Path) ->
     assert [drop.scan().ready for _ in range(3)] == [2, 1, 0]
     assert [row["id"] for row in drop.rows()] == [0, 1, 2]
     assert len(drop.increments()) == 3
+
+
+def test_a_batch_that_is_hurried_ends_behind_its_file(pool: ReaderPool, tmp_path: Path) -> None:
+    """What was read by then is returned, as one increment; the process reads the next batch."""
+    file = tmp_path / "f"
+    file.write_bytes(lines(20_000))
+    claimed = (ClaimedFile(str(file), file.stat().st_size, "c1", "f"),)
+    whole = request_of(tmp_path, lines(1))
+    batch = replace(whole, files=claimed * 200, whole=False)
+    read = pool(batch, never, lambda: True)
+    assert 1 <= len(read.outcomes) < 200
+    assert sum(part.records for part in read.parts) == 20_000 * len(read.outcomes)
+    (pid,) = pool.pids
+    assert len(pool(replace(batch, files=claimed * 2)).outcomes) == 2
+    assert pool.pids == [pid]
 
 
 @pytest.mark.soak
