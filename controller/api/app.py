@@ -50,7 +50,7 @@ from controller.api.requests.shared_answers import SharedAnswers
 from controller.api.routing.dependencies import Parts
 from controller.api.routing.read_routes import IndexedRouter
 from controller.api.routing.routers import PREFIX, router
-from controller.api.routing.scopes import operation_id, public
+from controller.api.routing.scope_check import operation_id, public
 from controller.api.security.guard import Guard
 from controller.events import EventFeed, FeedLimits
 from controller.ingest.drop_folder import DropFolder

@@ -17,7 +17,7 @@ from cbp.engine.storage.files import Files, LocalFiles, local_path
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
-from cbp.model.schedule.places import Places
+from cbp.model.schedule.run_places import Places
 from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.bucket_feed import Buckets
@@ -210,7 +210,7 @@ def engine_for(
     )
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
-        from cbp.engine.workers.executor import WorkerExecutor
+        from cbp.engine.workers.worker_executor import WorkerExecutor
 
         most = settings.parallel_runs_max + 2  # two for the express places
         workers = WorkerExecutor(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cbp.errors.counts import format_count
-from controller.registry.loaded import file_signature
+from controller.registry.loaded_files import file_signature
 
 OnChange = Literal["rebuild", "keep"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from string import Template
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.author.siblings import is_installed
+from cbp.model.author.sibling_packages import is_installed
 from cbp.model.flow.schema import is_name
 
 NAME_MAX = 40

@@ -30,15 +30,15 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.schedule.places import Places
+from cbp.model.schedule.run_places import Places
 from cbp.model.schedule.scheduler import TURNS_MAX
 from controller.allowed_folders import AllowedFolders
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
-from controller.loop.beside.build_plans import BuildPlans
-from controller.loop.beside.build_work import BuildWork
-from controller.loop.beside.rebuild_jobs import RebuildJobs
+from controller.loop.rebuild.build_plans import BuildPlans
+from controller.loop.rebuild.build_work import BuildWork
+from controller.loop.rebuild.rebuild_jobs import RebuildJobs
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep

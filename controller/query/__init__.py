@@ -9,7 +9,7 @@ from controller.query.errors import (
     QueryTooLargeError,
 )
 from controller.query.queries import Answer, Queries, Question
-from controller.query.request import QueryLimits
+from controller.query.query_limits import QueryLimits
 
 __all__ = [
     "Answer",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cbp.engine.read.version_files import LiveFile, VersionFiles
 from controller.query.current_records import ORDER
-from controller.query.request import QueryLimits
+from controller.query.query_limits import QueryLimits
 from controller.query.sql_types import quoted, sql_type
 
 _HIDDEN = frozenset({"_hash", "_bucket"})

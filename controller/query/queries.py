@@ -33,7 +33,7 @@ from controller.query.errors import (
     QueryTimeError,
     QueryTooLargeError,
 )
-from controller.query.request import QueryLimits, Request
+from controller.query.query_limits import QueryLimits, Request
 
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main()"
 _OWN = {"PYTHONSAFEPATH": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}

@@ -24,7 +24,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.errors import VersionGoneError
 from controller.query.database import add_table, lock, open_database, parse
 from controller.query.errors import NOT_HELD, QueryInvalidError, QueryRefusedError
-from controller.query.request import QueryLimits, Request
+from controller.query.query_limits import QueryLimits, Request
 from controller.query.sql_types import unheld_type
 from controller.query.statement import is_flow, sql_names, tables_of
 

@@ -33,7 +33,7 @@ from cbp.errors.message_limits import listed
 from cbp.model.author.source_modules import SourceSet, Travelling, load_sources
 from cbp.sdk.declare import place_of
 from cbp.sdk.translate import Declared
-from controller.registry.loaded import Signature, file_signature
+from controller.registry.loaded_files import Signature, file_signature
 from controller.registry.translator_paths import (
     PROJECT,
     GivenPath,

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.author.siblings import is_installed
+from cbp.model.author.sibling_packages import is_installed
 from cbp.model.author.source_modules import SourceModule
 
 ENTRY_POINTS = "cbp.translators"

@@ -31,7 +31,7 @@ from cbp.sdk.declare import place_of
 from cbp.sdk.document import LATER_RULES, dataflow_from_document
 from cbp.sdk.translate import Declared, spec_of
 from controller.registry import ready_dataflows
-from controller.registry.loaded import LoadedFiles
+from controller.registry.loaded_files import LoadedFiles
 from controller.registry.ready_dataflows import ReadyDataflow, load_ready
 from controller.registry.translator_files import (
     TranslatorFiles,

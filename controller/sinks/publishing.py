@@ -46,7 +46,7 @@ from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.generation import Generation, home_of_increment
-from cbp.model.schedule.rest import next_in_turn
+from cbp.model.schedule.idle_until import next_in_turn
 from cbp.model.version.flow_life import NEW_LIFE
 from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.reading.snapshots import Snapshots

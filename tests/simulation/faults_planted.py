@@ -38,7 +38,7 @@ from controller.ingest.quarantine import Quarantine
 from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
-from controller.loop.beside import build_beside, rebuild_jobs
+from controller.loop.rebuild import build_beside, rebuild_jobs
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms

@@ -11,7 +11,7 @@ from typing import Any
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.model.run.intention import RunStatus
-from cbp.model.schedule.places import STARVED_SECONDS
+from cbp.model.schedule.run_places import STARVED_SECONDS
 from controller.loop.runs.threads import Threads
 from tests.controller.world import ONE, Sum, World
 from tests.waiting import looks, wait_for_file

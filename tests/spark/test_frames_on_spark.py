@@ -17,7 +17,7 @@ import pytest
 from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark import shuffle as increments
+from cbp.engine.spark import bucket_shuffle as increments
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile
 from cbp.sdk.translate import Declared

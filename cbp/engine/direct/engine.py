@@ -3,8 +3,8 @@
 `DirectEngine` is the engine that a service uses, over tables whose records are placed by bucket.
 `cbp.engine.run.preparer` prepares a run, and one of three executors carries out its tasks:
 
-    cbp.engine.spark.executor     as one Spark job, or in resident workers
-    cbp.engine.workers.executor   in worker processes without Spark (`engine=local`)
+    cbp.engine.spark.spark_executor     as one Spark job, or in resident workers
+    cbp.engine.workers.worker_executor   in worker processes without Spark (`engine=local`)
     cbp.engine.run.executor       in this process (tests, and simulations that need no cluster)
 
 All of them run the same task code on the same files.

@@ -32,7 +32,7 @@ COUNT = "_count"
 """How many records of the increment a row represents: several if combined, 0 if it is a copy."""
 
 TO = "_to"
-"""Destinations of a shared record, as text (`cbp.engine.shuffle.destinations`)."""
+"""Destinations of a shared record, as text (`cbp.engine.shuffle.several_destinations`)."""
 
 MADE = "_made"
 """The stage's epoch that wrote a message."""

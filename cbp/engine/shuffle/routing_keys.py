@@ -3,7 +3,7 @@
 Keys and orders that are plain columns are taken by the reader of the file (Spark's JVM,
 or Arrow in the local engine). Values that the author's functions compute are computed here, in
 Python, once per record, before the shuffle. Records with several destinations have copies:
-see `cbp.engine.shuffle.destinations`.
+see `cbp.engine.shuffle.several_destinations`.
 """
 
 from __future__ import annotations

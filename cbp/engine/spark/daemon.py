@@ -29,11 +29,11 @@ from pyspark import daemon
 from pyspark import worker as worker_code  # what a worker would import first
 from pyspark.serializers import SpecialLengths
 
-from cbp.engine.spark import executor
+from cbp.engine.spark import spark_executor
 from cbp.engine.spark.sql import job as sql
 from cbp.model.author.process_state import watch_process
 
-PREPARED = (worker_code, executor, sql, numpy.random)
+PREPARED = (worker_code, spark_executor, sql, numpy.random)
 
 
 def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.combine import combined
-from cbp.engine.shuffle.destinations import copies
+from cbp.engine.shuffle.several_destinations import copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 import numpy.random
 
 from cbp.engine.spark import tasks as work
-from cbp.engine.workers.lifetime import end_with
+from cbp.engine.workers.end_with_parent import end_with
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
 IDLE_SECONDS = 600.0

@@ -1,6 +1,6 @@
 """Main program of a worker of the local engine: it runs the tasks of one run after the other.
 
-`cbp.engine.workers.executor` starts it, holds the other ends of its pipes, and kills it to cancel a
+`cbp.engine.workers.worker_executor` starts it, holds the other ends of its pipes, and kills it to cancel a
 run. It ends with the service, even while an author's code holds the interpreter, and after a long
 time without a request. What an author's code prints goes to stderr.
 
@@ -38,7 +38,7 @@ from typing import IO, Any, NoReturn
 import numpy.random
 
 from cbp.engine.task import stage_task as _tasks  # imported before the first request
-from cbp.engine.workers.lifetime import end_first, end_with
+from cbp.engine.workers.end_with_parent import end_first, end_with
 from cbp.errors import CbpError, text_of
 from cbp.model.author.process_state import ProcessWatch, watch_process
 

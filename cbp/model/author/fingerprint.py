@@ -4,7 +4,7 @@ It covers an object (a translator's class or a function) and, transitively, ever
 of its own package: functions, classes and their bases, constants, defaults, closures, and modules
 that a function imports when it runs. The package is the first part of the module's name. The
 packages of a class's bases count too, and so do their siblings: modules and packages in the same
-folder, or in the same distribution if installed (`cbp.model.author.siblings`).
+folder, or in the same distribution if installed (`cbp.model.author.sibling_packages`).
 
     Count.translate -> clean (shop/text.py) -> PATTERN (shop/text.py)
                     -> json.loads: only the name, as for everything in other packages
@@ -49,7 +49,7 @@ from uuid import UUID
 
 from cbp.model.author.bytecode import code_text, constant_text, imported, names_of
 from cbp.model.author.code_fingerprint import LATER, Code
-from cbp.model.author.siblings import Siblings, root_of
+from cbp.model.author.sibling_packages import Siblings, root_of
 
 _OURS = "cbp"
 _FOREIGN = frozenset({*sys.stdlib_module_names, _OURS, "builtins"}) - {"__main__"}

@@ -33,7 +33,7 @@ from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
-from cbp.model.author.siblings import is_installed
+from cbp.model.author.sibling_packages import is_installed
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,11 @@ from controller.api.requests.idempotency import IdempotencyKeys
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
 from controller.api.requests.shared_answers import KeptSummaries, SharedAnswers
-from controller.api.routing.scopes import require_granted, require_touchable
+from controller.api.routing.scope_check import require_granted, require_touchable
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
-from controller.loop.beside.rebuild_jobs import RebuildJobs
+from controller.loop.rebuild.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.scrubbing import Scrubs

@@ -20,7 +20,7 @@ from cbp.model.schedule.lease import Role
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
 from controller.api.routing.dependencies import standing_of
-from controller.api.routing.scopes import ScopedRoute, operation_id
+from controller.api.routing.scope_check import ScopedRoute, operation_id
 from controller.api.security.guard import bearer_scheme
 
 PREFIX = "/api/v1"
@@ -45,7 +45,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def router(tag: str, prefix: str = PREFIX) -> APIRouter:
-    """Return a router whose routes declare their scopes; see `controller.api.routing.scopes`.
+    """Return a router whose routes declare their scopes; see `controller.api.routing.scope_check`.
 
     Its routes have their whole path, so that the application holds them in one list. In an
     included router, FastAPI would examine each route twice for each request.

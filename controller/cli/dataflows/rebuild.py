@@ -9,7 +9,7 @@ cbp rebuild clicks --cancel
 cbp rebuild clicks --back             shows the tables from before the swap again
 cbp rebuild clicks --list
 
-The service does the work: `controller.loop.beside.build_beside`.
+The service does the work: `controller.loop.rebuild.build_beside`.
 """
 
 from __future__ import annotations

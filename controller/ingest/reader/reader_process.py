@@ -33,7 +33,7 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 
 from cbp.clock import MACHINE
-from cbp.engine.workers.lifetime import end_with
+from cbp.engine.workers.end_with_parent import end_with
 from controller.ingest.formats import parquet as _parquet  # imported before the first file
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, read_files
 from controller.ingest.rejection import FileRejectedError, unforeseen

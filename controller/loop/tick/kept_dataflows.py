@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from cbp.model.schedule.rest import next_in_turn
+from cbp.model.schedule.idle_until import next_in_turn
 from cbp.model.schedule.waiting import Wait
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation

@@ -28,7 +28,7 @@ import uvicorn
 from anyio import to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cbp.engine.workers.lifetime import end_with
+from cbp.engine.workers.end_with_parent import end_with
 from controller.access.authentication import Authentication
 from controller.access.shared_changes import SharedChanges
 from controller.api.requests.present_state import Part

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from controller.api.routing.scopes import ScopedRoute, need_of, operation_id
+from controller.api.routing.scope_check import ScopedRoute, need_of, operation_id
 from tests.controller.api.fake_service import Service
 
 __all__ = ["ONLY_AUTHENTICATED", "THE_PAGE", "Route", "filled_in", "routes", "whole_app"]

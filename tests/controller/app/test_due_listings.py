@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cbp.model.schedule.rest import TURNS
+from cbp.model.schedule.idle_until import TURNS
 from controller.app.leader_duties import DueListings
 
 MANY = {f"d{number:04d}": 1 for number in range(1000)}

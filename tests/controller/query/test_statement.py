@@ -6,7 +6,7 @@ import pytest
 
 from controller.query.database import open_database, parse
 from controller.query.errors import QueryInvalidError, QueryRefusedError
-from controller.query.request import QueryLimits
+from controller.query.query_limits import QueryLimits
 from controller.query.statement import tables_of
 
 KNOWN = ("count.counts", "count.totals", "other.rows")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.registry.loaded import LoadedFiles
+from controller.registry.loaded_files import LoadedFiles
 
 
 class CountedModules(dict[str, Any]):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cbp.model.schedule.rest import TURNS
+from cbp.model.schedule.idle_until import TURNS
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.sinks import SinkPublishing
 from tests.controller.sinks import sunk

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cbp.engine.kernel.arrow.kept_tables import kept_key
-from cbp.engine.spark.shuffle import quoted
+from cbp.engine.spark.bucket_shuffle import quoted
 from cbp.engine.spark.sql.task_plans import deletions
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import TranslatorSpec

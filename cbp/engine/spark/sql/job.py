@@ -55,7 +55,7 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.key_hash import bucket_shift, first_bucket
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.jobs import is_unreadable, jobs_of
-from cbp.engine.spark.shuffle import (
+from cbp.engine.spark.bucket_shuffle import (
     by_task,
     ddl,
     flow_of,

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cbp.engine.spark.shuffle import ddl
+from cbp.engine.spark.bucket_shuffle import ddl
 from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
 from cbp.engine.spark.sql.determinism import differences, moments
 from cbp.engine.spark.sql.lookup_task import named_tables

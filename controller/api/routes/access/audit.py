@@ -14,7 +14,7 @@ from controller.api.requests.moments import ErrorCode, Instant
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep
 from controller.api.routing.routers import router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.store.access import AuditFilter, AuditRecord, Outcome
 
 _NAME_LENGTH = 200

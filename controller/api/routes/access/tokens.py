@@ -15,7 +15,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep
 from controller.api.routing.routers import any_instance, problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.store.access import TokenRecord
 
 _NAME = r"^[a-z0-9][a-z0-9.-]{0,62}$"

@@ -41,7 +41,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.read_routes import of_store, read_anywhere
 from controller.api.routing.routers import PREFIX, any_instance, problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
 from controller.loop.operations.added_columns import with_added_columns

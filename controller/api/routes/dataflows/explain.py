@@ -14,7 +14,7 @@ from controller.api.answers.schemas import Model, RunOut
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExplainingDep, GrantedRunDep, LineagesDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 
 routes = router("explain")
 

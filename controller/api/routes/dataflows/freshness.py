@@ -29,7 +29,7 @@ from controller.api.routing.dependencies import (
     granted_dataflows,
 )
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, Store

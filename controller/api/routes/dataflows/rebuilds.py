@@ -18,8 +18,8 @@ from controller.api.requests.body import parsed, read_document_body
 from controller.api.requests.moments import RangeQuery
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
-from controller.api.routing.scopes import needs
-from controller.loop.beside.rebuild_job import RebuildJob
+from controller.api.routing.scope_check import needs
+from controller.loop.rebuild.rebuild_job import RebuildJob
 from controller.loop.controller import Controller
 
 routes = router("rebuilds")

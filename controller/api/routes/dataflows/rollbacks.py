@@ -32,7 +32,7 @@ from controller.api.routing.routers import (
     problems,
     router,
 )
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput

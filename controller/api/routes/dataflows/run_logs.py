@@ -13,7 +13,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import GrantedRunDep, RunLogsDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.store.errors import CursorInvalidError
 
 routes = router("runs")

@@ -19,7 +19,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
 from controller.api.routing.routers import any_instance, problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.sinks.standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store

@@ -19,7 +19,7 @@ from controller.api.figures.waiting import WaitOut, waits
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 

@@ -16,7 +16,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import DeliveriesDep, HousekeepingDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector, Garbage
 

@@ -10,7 +10,7 @@ from controller.api.answers.schemas import DegradedOut, Health, LeaderOut, Page,
 from controller.api.figures.degraded import degraded_now
 from controller.api.routing.dependencies import ControllerDep, DropFolderDep, StandingDep, StoreDep
 from controller.api.routing.routers import leader_only, open_router, router
-from controller.api.routing.scopes import needs, public
+from controller.api.routing.scope_check import needs, public
 
 routes = open_router("health")
 leader_routes = router("health")

@@ -10,7 +10,7 @@ from controller.access.scopes import Scope
 from controller.api.figures.metrics import MetricsScrape
 from controller.api.routing.dependencies import MetricSourcesDep
 from controller.api.routing.routers import router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 
 routes = router("metrics")
 

@@ -7,7 +7,7 @@ from typing import Any
 from controller.access.scopes import Scope
 from controller.api.routing.dependencies import SettingsDep
 from controller.api.routing.routers import router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 
 routes = router("settings")
 

@@ -8,7 +8,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, TranslatorOut
 from controller.api.routing.dependencies import RegistryDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.registry.library import describe_example, describe_translator
 
 routes = router("translators")

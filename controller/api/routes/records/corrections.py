@@ -33,7 +33,7 @@ from controller.api.routing.dependencies import (
     ReadingDep,
 )
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.values import from_json, from_text

@@ -14,7 +14,7 @@ from controller.api.answers.schemas import Model
 from controller.api.figures.rejected import rejected_by_source
 from controller.api.routing.dependencies import ControllerDep, DropFolderDep, StoreDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.store.base import ClaimStatus, Store
 
 

@@ -34,7 +34,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 
 routes = router("flows")
 

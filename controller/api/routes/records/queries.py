@@ -32,11 +32,11 @@ from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
 from controller.api.routing.routers import any_instance, problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
 from controller.query import Answer, Question, current_table
-from controller.query.request import SQL_CHARACTERS_MAX
+from controller.query.query_limits import SQL_CHARACTERS_MAX
 from controller.query.statement import sql_names
 
 routes = router("queries")

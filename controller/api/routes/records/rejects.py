@@ -15,7 +15,7 @@ from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, StoreDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.ingest.rejects_table import Chosen, read_rejects
 
 routes = router("sources")

@@ -25,7 +25,7 @@ from controller.api.routing.dependencies import (
     UploadLimiterDep,
 )
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.store.base import DataflowRecord, Uploaded

@@ -23,7 +23,7 @@ from controller.api.routing.dependencies import (
     ReadingDep,
 )
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError

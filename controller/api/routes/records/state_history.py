@@ -21,7 +21,7 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, 
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs
+from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.records.correction_log import Corrected
 from controller.store.base import Store

@@ -32,7 +32,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.file_slices import Share
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.delivery import has_already
-from cbp.engine.shuffle.destinations import copies, destinations
+from cbp.engine.shuffle.several_destinations import copies, destinations
 from cbp.engine.shuffle.layout import COUNT, MADE, TO, ShuffleLayout
 from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.replicated_read import read_input
@@ -84,7 +84,7 @@ class Replication:
         """Replace each shared copy by one copy per group.
 
         Args:
-            columns: The columns that `cbp.engine.shuffle.destinations.copies` returns.
+            columns: The columns that `cbp.engine.shuffle.several_destinations.copies` returns.
             records: The record of each copy, with `_seq`.
 
         Raises:

@@ -25,7 +25,7 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
-from cbp.engine.workers.executor import WorkerExecutor
+from cbp.engine.workers.worker_executor import WorkerExecutor
 from cbp.errors import AuthorCodeError
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.position import Position, StagePosition

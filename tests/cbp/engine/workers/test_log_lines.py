@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import structlog
 
-from cbp.engine.workers.executor import _Worker
+from cbp.engine.workers.worker_executor import _Worker
 from cbp.engine.workers.task_worker import Done
 
 

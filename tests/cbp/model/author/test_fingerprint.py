@@ -411,7 +411,7 @@ def test_in_a_folder_of_all_packages_a_distribution_is_an_author_s(
 ) -> None:
     """A module there belongs to those that were installed with it, and to no others."""
     owners = {"lone_count": ["mine"], "lone_helper": ["mine"], "lone_late": ["theirs"]}
-    monkeypatch.setattr("cbp.model.author.siblings._of_all", lambda: owners)
+    monkeypatch.setattr("cbp.model.author.sibling_packages._of_all", lambda: owners)
     load = functools.partial(lone, below="site-packages")
     before = load()
     assert list(before.differences(load("lone_helper.py", "strip", "rstrip")))

@@ -13,7 +13,7 @@ from fastapi import Response
 from cbp.model.run.intention import RunStatus
 from controller.api.requests.shared_answers import JSON, Made, SharedAnswers
 from controller.api.routing.read_routes import is_lasting, is_read_anywhere
-from controller.api.routing.scopes import ScopedRoute
+from controller.api.routing.scope_check import ScopedRoute
 from tests.controller.api.all_routes import whole_app
 from tests.controller.api.fake_service import Service
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.routing.read_routes import of_store
-from controller.api.routing.scopes import ScopedRoute, needs
+from controller.api.routing.scope_check import ScopedRoute, needs
 from controller.api.routing.short_path import Shortened
 from controller.api.security.exchange import Exchange
 from tests.controller.api.app_transport import AppTransport

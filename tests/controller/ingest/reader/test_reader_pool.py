@@ -398,7 +398,7 @@ def test_an_idle_reader_ends_with_its_service() -> None:
 
 HOLDING = """
 import re, sys
-from cbp.engine.workers.lifetime import end_with
+from cbp.engine.workers.end_with_parent import end_with
 end_with(int(sys.argv[1]))
 print("holds", flush=True)
 re.match(r"(a+)+$", "a" * 64 + "b")

@@ -1,7 +1,7 @@
 """Build plans: whether a version can be built beside, with which choice, and why not; reads only.
 
 Guaranteed: whatever a build needs and cannot have is refused before anything is built
-(tests/controller/loop/beside/test_build_beside.py, test_seeds.py).
+(tests/controller/loop/rebuild/test_build_beside.py, test_seeds.py).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cbp.model.version.code_drift import drift, is_code_of
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.allowed_folders import AllowedFolders
-from controller.loop.beside.build_beside import hindrances_of_build
-from controller.loop.beside.build_order import BuildOrder
-from controller.loop.beside.rebuild_job import Planned
-from controller.loop.beside.seeds import Seeds
+from controller.loop.rebuild.build_beside import hindrances_of_build
+from controller.loop.rebuild.build_order import BuildOrder
+from controller.loop.rebuild.rebuild_job import Planned
+from controller.loop.rebuild.seeds import Seeds
 from controller.loop.operations.version_change import Changed
 from controller.loop.operations.versions import Versions
 from controller.loop.records.catalog import Catalog

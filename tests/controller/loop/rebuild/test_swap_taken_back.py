@@ -12,7 +12,7 @@ from cbp import Input, Output, Translate, View
 from cbp.model.run.correction import Correction
 from cbp.model.verification import Request, Verification
 from controller.loop import LoopLimits
-from tests.controller.loop.beside.beside_world import Beside, arrive, document
+from tests.controller.loop.rebuild.beside_world import Beside, arrive, document
 from tests.controller.verified import EACH_WAY, verified
 
 pytestmark = pytest.mark.usefixtures("without_syncs")

@@ -14,7 +14,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.runs import PreparedRun, RunPlan
-from cbp.engine.workers.executor import IDLE_SECONDS, WorkerExecutor
+from cbp.engine.workers.worker_executor import IDLE_SECONDS, WorkerExecutor
 from cbp.model.author.source_modules import load_sources
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.registry import Registry, TranslatorFiles

@@ -7,7 +7,7 @@ Guaranteed: a frame has the layout of `cbp.engine.shuffle.layout`, and after the
 the same as `cbp.engine.shuffle.replicated_read` gives without Spark. Values that vary from run to
 run (paths, live files) never enter generated code, so Spark compiles a stage's code once.
 Absent on purpose: how the records are used, and whether they are shuffled at all
-(`cbp.engine.spark.executor`).
+(`cbp.engine.spark.spark_executor`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.shuffle.destinations import EPOCH
+from cbp.engine.shuffle.several_destinations import EPOCH
 from cbp.engine.shuffle.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import computes, sql_column, sql_columns
 from cbp.engine.spark.tasks import PLACE, route_task, slots_ddl

@@ -19,7 +19,7 @@ from cbp.model.verification import Request
 from controller.loop import LoopLimits
 from stages.translators.join import Join
 from stages.translators.latest_change import LatestChange
-from tests.controller.loop.beside.beside_world import Beside
+from tests.controller.loop.rebuild.beside_world import Beside
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 

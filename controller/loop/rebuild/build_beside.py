@@ -14,7 +14,7 @@ them again in the same way, with what arrived since in the queues.
 Files that were replaced or taken back before it began are read as they count now, where they first
 came (`valid_inputs.py`): so it is right also for stages that cannot apply a replacement.
 
-Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
+Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
 A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
 of increments of outputs go on, so what was built is in none: its records have epochs below 0.
@@ -52,8 +52,8 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
-from controller.loop.beside.checkpoint import Checkpoint, write_checkpoint
-from controller.loop.beside.seeds import Seeds
+from controller.loop.rebuild.checkpoint import Checkpoint, write_checkpoint
+from controller.loop.rebuild.seeds import Seeds
 from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.verification.errors import InputNotRetainedError

@@ -7,7 +7,7 @@ records of what is gone: that is what the operator says. Columns are found by th
 if no value changes.
 
 Guaranteed: a path outside of the allowed folders, and columns that do not fit, are refused before
-anything is built (tests/controller/loop/beside/test_seeds.py).
+anything is built (tests/controller/loop/rebuild/test_seeds.py).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from controller.cli.session import Session
 from controller.loop.housekeeping.input_retention import Keep
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
-from tests.controller.loop.beside.beside_world import Beside, arrive, document
+from tests.controller.loop.rebuild.beside_world import Beside, arrive, document
 from tests.controller.rest import api_of_world
 from tests.planned_faults import Crash, PlannedFaults
 

@@ -13,12 +13,12 @@ import pytest
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import NotFoundError
 from controller.loop import LoopLimits
-from controller.loop.beside.build_order import open_order
-from controller.loop.beside.checkpoint import read_checkpoint, write_checkpoint
-from controller.loop.beside.rebuild_job import RebuildJob
+from controller.loop.rebuild.build_order import open_order
+from controller.loop.rebuild.checkpoint import read_checkpoint, write_checkpoint
+from controller.loop.rebuild.rebuild_job import RebuildJob
 from controller.loop.records.description_log import path_of
 from tests.controller.changing import KEEPING_HOUSE
-from tests.controller.loop.beside.beside_world import (
+from tests.controller.loop.rebuild.beside_world import (
     Beside,
     Tripled,
     arrive,

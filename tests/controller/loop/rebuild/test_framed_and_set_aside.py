@@ -12,10 +12,10 @@ import pytest
 from cbp.errors import ChangeRefusedError
 from cbp.model.version.version_change import Choice
 from controller.loop import LoopLimits
-from controller.loop.beside.build_beside import TableDifference
+from controller.loop.rebuild.build_beside import TableDifference
 from tests.controller.changing import document as document_of
 from tests.controller.framings import ByKey, ByStretch
-from tests.controller.loop.beside.beside_world import Beside
+from tests.controller.loop.rebuild.beside_world import Beside
 from tests.controller.loop.runs.test_set_aside import Fragile
 from tests.controller.lost import SourceLogs
 

@@ -24,13 +24,13 @@ from cbp.model.verification import Request, Verification
 from controller.cli import main
 from controller.cli.session import Session
 from controller.loop import LoopLimits
-from controller.loop.beside.build_beside import Build, TableDifference
+from controller.loop.rebuild.build_beside import Build, TableDifference
 from controller.loop.housekeeping.input_retention import Keep
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import POINTS
 from tests.controller.changing import document as document_of
-from tests.controller.loop.beside.beside_world import (
+from tests.controller.loop.rebuild.beside_world import (
     Beside,
     Tripled,
     arrive,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.loop.beside.build_beside import Build
-from controller.loop.beside.rebuild_job import (
+from controller.loop.rebuild.build_beside import Build
+from controller.loop.rebuild.rebuild_job import (
     GIVES_WAY_MAX,
     LOOK_SECONDS,
     QUIET_SECONDS,
@@ -15,7 +15,7 @@ from controller.loop.beside.rebuild_job import (
     JobCancelledError,
     Pace,
 )
-from tests.controller.loop.beside.beside_world import Beside, arrive, document
+from tests.controller.loop.rebuild.beside_world import Beside, arrive, document
 from tests.simulated_time import ManualClock
 
 

@@ -6,7 +6,7 @@
     as far as the dataflow         -> compared with what readers see: ready
 
 Guaranteed: what is gone on with is what was built from the same input by the same code
-(tests/controller/loop/beside/test_build_after_restart.py).
+(tests/controller/loop/rebuild/test_build_after_restart.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from cbp.engine.storage.files import Files
 from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.quiescence import left_to_do
-from controller.loop.beside.build_beside import Build, CorrectedMeanwhileError
-from controller.loop.beside.build_plans import BuildPlans
-from controller.loop.beside.checkpoint import Checkpoint, folder_of, read_checkpoint, take_over
-from controller.loop.beside.rebuild_job import Job, Planned
+from controller.loop.rebuild.build_beside import Build, CorrectedMeanwhileError
+from controller.loop.rebuild.build_plans import BuildPlans
+from controller.loop.rebuild.checkpoint import Checkpoint, folder_of, read_checkpoint, take_over
+from controller.loop.rebuild.rebuild_job import Job, Planned
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch

@@ -2,7 +2,7 @@
 
 A large increment is shuffled:
 
-    flow files -> each task's records, in order (`cbp.engine.spark.shuffle`)
+    flow files -> each task's records, in order (`cbp.engine.spark.bucket_shuffle`)
       -> mapInArrow(StageTask) -> reports
 
 Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
@@ -32,7 +32,7 @@ from cbp.engine.shuffle.routing_keys import computes
 from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
-from cbp.engine.spark.shuffle import shuffled
+from cbp.engine.spark.bucket_shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
 from cbp.engine.spark.sql.query_check import QueryCheck
 from cbp.engine.spark.sql_keys import SqlKeys, failed_expression

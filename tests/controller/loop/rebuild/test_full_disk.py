@@ -14,11 +14,11 @@ from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DiskFullError
 from controller.cli import main
 from controller.cli.session import Session
-from controller.loop.beside.rebuild_job import RebuildJob
+from controller.loop.rebuild.rebuild_job import RebuildJob
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import KEEPING_HOUSE
-from tests.controller.loop.beside.beside_world import Beside, arrive, document, from_scratch
+from tests.controller.loop.rebuild.beside_world import Beside, arrive, document, from_scratch
 from tests.controller.rest import api_of_world
 from tests.planned_faults import Crash, PlannedFaults
 

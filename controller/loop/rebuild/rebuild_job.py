@@ -20,7 +20,7 @@ them. So an update waits for the rest of one unit at most, and a build beside a 
 that never rests goes on: at a share of one half it works a sixth of the time at least.
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
-(tests/controller/loop/beside/test_pace.py).
+(tests/controller/loop/rebuild/test_pace.py).
 Not guaranteed: anything within a unit. A run of a large increment takes what it takes, on its share
 of the engine's slots.
 """
@@ -41,8 +41,8 @@ from cbp.errors import CbpError, DataflowBusyError, InvariantError, RunCancelled
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.backoff import Rest
 from cbp.model.version.version_change import Choice
-from controller.loop.beside.build_beside import Build, TableDifference
-from controller.loop.beside.build_order import BuildOrder, Outcome
+from controller.loop.rebuild.build_beside import Build, TableDifference
+from controller.loop.rebuild.build_order import BuildOrder, Outcome
 from controller.loop.runs.failures import lasts, operating
 
 GIVES_WAY_MAX = 4

@@ -11,7 +11,7 @@ The folder's name says which try of the build works in it. A leader renames it b
 former one, which stalls in the middle of a write, finds no folder of that name.
 
 Guaranteed: a checkpoint that is damaged, or that another release wrote, is not read
-(tests/controller/loop/beside/test_build_after_restart.py).
+(tests/controller/loop/rebuild/test_build_after_restart.py).
 Not guaranteed: that a former leader which stalls right before it renames the folder does no harm: a
 build whose folder is taken away fails, and shows nothing.
 """

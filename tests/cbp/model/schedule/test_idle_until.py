@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from cbp.errors import OperatingError
-from cbp.model.schedule.rest import FOR_EVER, next_in_turn, rests_until
+from cbp.model.schedule.idle_until import FOR_EVER, next_in_turn, rests_until
 from cbp.model.schedule.scheduler import StageView
 from cbp.model.schedule.waiting import Wait
 

@@ -12,7 +12,7 @@ writes late names the version and the generation that it was for, and is refused
 over.
 
 Guaranteed: `read_order` returns what was written last; an order that has ended is not carried out
-again (tests/controller/loop/beside/test_build_after_restart.py).
+again (tests/controller/loop/rebuild/test_build_after_restart.py).
 """
 
 from __future__ import annotations

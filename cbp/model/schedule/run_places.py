@@ -41,7 +41,7 @@ the runs take turns, and the turns of slow runs get longer.
 Why no run starves: the rules only choose among the runs that wait, oldest first. Let X be the
 oldest waiting run, of dataflow D. X is passed over only while D holds all places but one. Then one
 of D's runs ends or becomes slow, D holds fewer places, and X is next. A dataflow waits for a time
-limit only if all of its own runs hang (tests/cbp/model/schedule/test_places.py,
+limit only if all of its own runs hang (tests/cbp/model/schedule/test_run_places.py,
 tests/cbp/model/test_simulation.py).
 
 Source: ours; the fifth rule: Corbato et al., "An Experimental Time-Sharing System" (1962).

@@ -14,7 +14,7 @@ goes on in the same way as after a restart; pauses grow as those of runs do.
 
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
 accepted ends, however often the service is killed
-(tests/controller/loop/beside/test_build_beside.py, test_build_after_restart.py).
+(tests/controller/loop/rebuild/test_build_beside.py, test_build_after_restart.py).
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.beside.build_beside import CorrectedMeanwhileError, Return, hindrances_of_build
-from controller.loop.beside.build_order import (
+from controller.loop.rebuild.build_beside import CorrectedMeanwhileError, Return, hindrances_of_build
+from controller.loop.rebuild.build_order import (
     BuildOrder,
     end_order,
     open_order,
     read_order,
     write_order,
 )
-from controller.loop.beside.build_plans import BuildPlans, everything_of
-from controller.loop.beside.build_work import BuildWork
-from controller.loop.beside.checkpoint import folder_of, take_over
-from controller.loop.beside.rebuild_job import (
+from controller.loop.rebuild.build_plans import BuildPlans, everything_of
+from controller.loop.rebuild.build_work import BuildWork
+from controller.loop.rebuild.checkpoint import folder_of, take_over
+from controller.loop.rebuild.rebuild_job import (
     STEPS,
     Ended,
     Job,
