@@ -36,9 +36,6 @@ from controller.allowed_folders import AllowedFolders
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
-from controller.loop.rebuild.build_plans import BuildPlans
-from controller.loop.rebuild.build_work import BuildWork
-from controller.loop.rebuild.rebuild_jobs import RebuildJobs
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
@@ -56,6 +53,9 @@ from controller.loop.reading.reader import Reader
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
+from controller.loop.rebuild.build_plans import BuildPlans
+from controller.loop.rebuild.build_work import BuildWork
+from controller.loop.rebuild.rebuild_jobs import RebuildJobs
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery.corrections import Corrections

@@ -38,13 +38,13 @@ from controller.ingest.quarantine import Quarantine
 from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
-from controller.loop.rebuild import build_beside, rebuild_jobs
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.versions import Versions
+from controller.loop.rebuild import build_beside, rebuild_jobs
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery import rollback
 from controller.loop.recovery.redo import Recovery

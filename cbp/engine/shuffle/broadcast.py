@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.shuffle.several_destinations import destinations
 from cbp.engine.shuffle.layout import MADE, TO
 from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
+from cbp.engine.shuffle.several_destinations import destinations
 from cbp.engine.shuffle.spool import Spool
 from cbp.model.dataflow.stage import TranslatorSpec
 

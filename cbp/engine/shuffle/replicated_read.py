@@ -25,9 +25,9 @@ from cbp.engine.columnar.file_slices import Share, file_columns, records_read
 from cbp.engine.columnar.key_hash import bucket_shift, first_bucket, hash_columns
 from cbp.engine.columnar.row_codes import stable_order
 from cbp.engine.shuffle.combine import combined
-from cbp.engine.shuffle.several_destinations import EPOCH, copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.engine.shuffle.several_destinations import EPOCH, copies
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns, sorted_tables

@@ -7,8 +7,8 @@ from typing import Any
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark.deferred import DeferredExecutor
-from cbp.engine.spark.spark_executor import SparkExecutor
 from cbp.engine.spark.session import SparkSettings, local_slots, start_session
+from cbp.engine.spark.spark_executor import SparkExecutor
 from cbp.model.plan.lanes import Bypass
 
 __all__ = ["SparkEngine", "SparkExecutor", "SparkSettings", "start_session"]

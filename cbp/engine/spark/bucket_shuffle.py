@@ -22,9 +22,9 @@ from pyspark.sql import functions as F
 
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.shuffle.several_destinations import EPOCH
 from cbp.engine.shuffle.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import computes, sql_column, sql_columns
+from cbp.engine.shuffle.several_destinations import EPOCH
 from cbp.engine.spark.tasks import PLACE, route_task, slots_ddl
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.task.task_plan import TaskPlan

@@ -29,10 +29,10 @@ from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.shuffle.routing_keys import computes
+from cbp.engine.spark.bucket_shuffle import shuffled
 from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
-from cbp.engine.spark.bucket_shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
 from cbp.engine.spark.sql.query_check import QueryCheck
 from cbp.engine.spark.sql_keys import SqlKeys, failed_expression

@@ -26,10 +26,10 @@ from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.combine import combined
-from cbp.engine.shuffle.several_destinations import copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.engine.shuffle.several_destinations import copies
 from cbp.engine.task.reports import TaskReport, encode
 from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan

@@ -33,8 +33,8 @@ from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.back_pressure import FlowLimit, Reader, held
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.graph.cycles import components, cycles
-from cbp.model.schedule.run_places import ActiveRun, Places
 from cbp.model.schedule.priority import NORMAL, Priority, waited, weight_of
+from cbp.model.schedule.run_places import ActiveRun, Places
 from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
@@ -67,7 +67,8 @@ class StageView:
 
     Attributes:
         waiting_since: When it could first have run, or last started; orders the starts.
-        work: Its run under way, for `cbp.model.schedule.run_places`; `None` if it has only just begun.
+        work: Its run under way, for `cbp.model.schedule.run_places`; `None` if it has only just
+            begun.
         active: Whether the dataflow and the stage should run.
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it waits only for its last run to be finished.

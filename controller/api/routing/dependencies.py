@@ -34,7 +34,6 @@ from controller.api.routing.scope_check import require_granted, require_touchabl
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
-from controller.loop.rebuild.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.scrubbing import Scrubs
@@ -45,6 +44,7 @@ from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
+from controller.loop.rebuild.rebuild_jobs import RebuildJobs
 from controller.loop.verification.verifications import Verifications
 from controller.query import Queries
 from controller.registry import Registry

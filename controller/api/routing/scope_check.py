@@ -78,8 +78,8 @@ def need_of(endpoint: Any) -> Need:
         message = (
             f"the route {endpoint.__module__}.{endpoint.__qualname__} does not declare who may "
             "call it: add @needs(Scope.VIEWER), OPERATOR or ADMIN below its route decorator "
-            "(controller.api.routing.scope_check), and a row to the table in deploy/README.md if it "
-            "is not obvious"
+            "(controller.api.routing.scope_check), and a row to the table in deploy/README.md if "
+            "it is not obvious"
         )
         raise LookupError(message)
     return need

@@ -17,9 +17,7 @@ ClaimStatus = Annotated[
     str | None,
     typer.Option(help="Only files with this status, such as `quarantined` or `accepted`."),
 ]
-Increment = Annotated[
-    int | None, typer.Option(min=0, help="Only the files of this increment.")
-]
+Increment = Annotated[int | None, typer.Option(min=0, help="Only the files of this increment.")]
 
 Code = Annotated[
     str | None, typer.Option(help="Only files that were refused for this reason (its code).")

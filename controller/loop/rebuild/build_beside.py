@@ -52,9 +52,9 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
+from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.rebuild.checkpoint import Checkpoint, write_checkpoint
 from controller.loop.rebuild.seeds import Seeds
-from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.verification.errors import InputNotRetainedError
 from controller.loop.verification.recomputation import Watched, above, below, punctuations_since

@@ -50,7 +50,13 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.rebuild.build_beside import CorrectedMeanwhileError, Return, hindrances_of_build
+from controller.loop.operations.version_change import Changed
+from controller.loop.operations.versions import Versions
+from controller.loop.rebuild.build_beside import (
+    CorrectedMeanwhileError,
+    Return,
+    hindrances_of_build,
+)
 from controller.loop.rebuild.build_order import (
     BuildOrder,
     end_order,
@@ -72,8 +78,6 @@ from controller.loop.rebuild.rebuild_job import (
     error_of,
     passes,
 )
-from controller.loop.operations.version_change import Changed
-from controller.loop.operations.versions import Versions
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions

@@ -54,7 +54,6 @@ from pyspark.sql import DataFrame, SparkSession
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.key_hash import bucket_shift, first_bucket
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.jobs import is_unreadable, jobs_of
 from cbp.engine.spark.bucket_shuffle import (
     by_task,
     ddl,
@@ -64,6 +63,7 @@ from cbp.engine.spark.bucket_shuffle import (
     slot_expressions,
     within_slots,
 )
+from cbp.engine.spark.jobs import is_unreadable, jobs_of
 from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
 from cbp.engine.spark.sql.lookup_task import NamedTable, named_tables
 from cbp.engine.spark.sql.merge_aggregates import combined

@@ -19,8 +19,8 @@ from controller.api.requests.moments import RangeQuery
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scope_check import needs
-from controller.loop.rebuild.rebuild_job import RebuildJob
 from controller.loop.controller import Controller
+from controller.loop.rebuild.rebuild_job import RebuildJob
 
 routes = router("rebuilds")
 

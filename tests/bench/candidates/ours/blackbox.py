@@ -29,8 +29,8 @@ from cbp.engine.delta.deletion_vectors import rows_of
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.broadcast import Shared
-from cbp.engine.shuffle.several_destinations import destinations
 from cbp.engine.shuffle.layout import COUNT, TO, shuffle_layout
+from cbp.engine.shuffle.several_destinations import destinations
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index_cache import index_cache

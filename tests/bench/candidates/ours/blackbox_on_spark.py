@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.spark_executor import SparkExecutor
 from cbp.engine.spark.bucket_shuffle import shuffled
+from cbp.engine.spark.spark_executor import SparkExecutor
 from cbp.engine.spark.tasks import RESULT, reported, task_identity
 from cbp.engine.task.reports import JobLane, TaskReport, encode
 from cbp.engine.task.task_plan import TaskPlan

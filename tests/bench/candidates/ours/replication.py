@@ -32,11 +32,11 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.file_slices import Share
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.delivery import has_already
-from cbp.engine.shuffle.several_destinations import copies, destinations
 from cbp.engine.shuffle.layout import COUNT, MADE, TO, ShuffleLayout
 from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.engine.shuffle.several_destinations import copies, destinations
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.stage import TranslatorSpec
 

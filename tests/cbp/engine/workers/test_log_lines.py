@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 import structlog
 
-from cbp.engine.workers.worker_executor import _Worker
 from cbp.engine.workers.task_worker import Done
+from cbp.engine.workers.worker_executor import _Worker
 
 
 def test_lines_come_in_the_thread_and_context_of_the_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,8 +24,8 @@ from cbp.model.verification import Request, Verification
 from controller.cli import main
 from controller.cli.session import Session
 from controller.loop import LoopLimits
-from controller.loop.rebuild.build_beside import Build, TableDifference
 from controller.loop.housekeeping.input_retention import Keep
+from controller.loop.rebuild.build_beside import Build, TableDifference
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import POINTS
