@@ -1,8 +1,8 @@
 """Main program of a worker of the local engine: it runs the tasks of one run after the other.
 
 `cbp.engine.workers.worker_executor` starts it, holds the other ends of its pipes, and kills it to
-cancel a run. It ends with the service, even while an author's code holds the interpreter, and after a long
-time without a request. What an author's code prints goes to stderr.
+cancel a run. It ends with the service, even while an author's code holds the interpreter, and after
+a long time without a request. What an author's code prints goes to stderr.
 
     first message   the service's `sys.path` and its level of logging, pickled
     request         a pickled function without arguments

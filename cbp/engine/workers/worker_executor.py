@@ -16,8 +16,8 @@ worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees 
 that was used last, and those that have done nothing yet, stay.
 
 Guaranteed (tests/cbp/engine/workers/test_worker_executor.py): a worker does one run at a time and
-never outlives the service; runs of a recomputation share no worker with other runs; a worker begins with
-the environment and the folder that the service had at its start.
+never outlives the service; runs of a recomputation share no worker with other runs; a worker begins
+with the environment and the folder that the service had at its start.
 Absent on purpose: a second try here; the loop counts tries.
 """
 

@@ -3,9 +3,9 @@
 `Guard` comes before every route, known or not: deny by default. It checks, in this order, the Host
 header (DNS rebinding), the Origin header (pages of other sites) and the credential; only
 `OPEN_PATHS`, the page's files and signing in need none. Then it refuses what can be read in two
-ways. What a caller may do is checked by its route (`controller.api.routing.scope_check`). The
-guard also turns unexpected errors into problem documents, adds the security headers, and lets every answer be
-audited.
+ways. What a caller may do is checked by its route (`controller.api.routing.scope_check`). The guard
+also turns unexpected errors into problem documents, adds the security headers, and lets every
+answer be audited.
 
 Absent on purpose: CORS, tokens in URLs.
 
