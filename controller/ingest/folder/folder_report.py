@@ -41,7 +41,13 @@ from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Backoff, Rest
 from controller.ingest.errors import DropFolderError, NewColumnsError, SourceFailedError
 from controller.ingest.folder.folder_check import require_real
-from controller.ingest.folder.listing import Scanned, UnclaimedFiles, scan_folder, time_of
+from controller.ingest.folder.listing import (
+    Scanned,
+    UnclaimedFiles,
+    count_files,
+    scan_folder,
+    time_of,
+)
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError, place_of
 from controller.store.base import ClaimRecord
@@ -348,8 +354,11 @@ def count_arriving(place: SourcePlace) -> int:
     count = 0
     with suppress(OSError, DropFolderError):
         require_real(place)
-        waiting = scan_incoming(place)
-        count = len(waiting.candidates) + len(waiting.sealed)
+        if place.source.nested:
+            waiting = scan_incoming(place)
+            count = len(waiting.candidates) + len(waiting.sealed)
+        else:
+            count = count_files(place.incoming, place.source.unfinished)
         with os.scandir(place.claimed) as entries:
             names = (one.name for one in entries if one.is_file(follow_symlinks=False))
             count += sum(not name.startswith(".") for name in names)

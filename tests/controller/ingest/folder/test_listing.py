@@ -9,12 +9,34 @@ from pathlib import Path
 
 import pytest
 
+from controller.ingest.folder.claims import upload_name
+from controller.ingest.folder.listing import (
+    CLOSE_NAME,
+    count_files,
+    scan_folder,
+    sealed_close_name,
+)
+from controller.ingest.folder.manifest import MANIFEST_NAME, sealed_name
 from controller.ingest.formats.content import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from tests.controller.ingest.harness import Drop
 
 FILES = 24
+
+
+@pytest.mark.parametrize("unfinished", [(".part", "~"), (".jsonl",)])
+def test_as_many_files_are_counted_as_are_listed(unfinished: tuple[str, ...], tmp_path: Path) -> None:
+    """Whatever lies beside them: links, folders, FIFOs, hidden and unfinished names."""
+    names = ["a.jsonl", "b.csv", "c.part", "d~", ".hidden", MANIFEST_NAME, sealed_name("1")]
+    for name in [*names, CLOSE_NAME, sealed_close_name("2"), upload_name("3"), "\udcff"]:
+        (tmp_path / name).write_bytes(b"{}")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a.jsonl")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "none")
+    os.mkfifo(tmp_path / "fifo")
+    listed = scan_folder(tmp_path, unfinished)
+    assert count_files(tmp_path, unfinished) == len(listed.candidates) + len(listed.sealed) > 4
 
 
 class SlowlyListed(Drop):
