@@ -344,7 +344,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
 
 
 def _kept_from(reach: dict[str, Any]) -> str:
-    """Return where a source's kept input begins; corrections and rebuilds go back so far."""
+    """Return where a source's kept input begins: how far back corrections and rebuilds go."""
     return "the start" if reach["complete"] else f"increment {reach['first']:,}"
 
 
