@@ -37,13 +37,15 @@ interface RollbackDialogProps {
 /** What a roll-back undoes; then who asks for it and why, and the name of the dataflow typed. */
 export function RollbackDialog({ dataflow, to, allowed, onClose }: RollbackDialogProps) {
   const [dropLater, setDropLater] = useState(false);
+  // Once the roll-back has begun, the service can no longer plan it.
+  const [confirmed, setConfirmed] = useState(false);
   const plan = useApi(
     ["rollback-plan", dataflow, to, dropLater],
     () =>
       client.GET("/api/v1/dataflows/{name}/rollback", {
         params: { path: { name: dataflow }, query: { to, drop_later: dropLater } },
       }),
-    { keepPrevious: true },
+    { enabled: !confirmed, keepPrevious: true },
   );
   return (
     <Modal opened onClose={onClose} size="xl" title={`Roll-back of ${dataflow} to position ${to}`}>
@@ -75,6 +77,7 @@ export function RollbackDialog({ dataflow, to, allowed, onClose }: RollbackDialo
             to={to}
             dropLater={dropLater}
             setDropLater={setDropLater}
+            setConfirmed={setConfirmed}
             onClose={onClose}
           />
         )}
@@ -111,10 +114,11 @@ interface ConfirmationProps {
   to: string;
   dropLater: boolean;
   setDropLater: (dropLater: boolean) => void;
+  setConfirmed: (confirmed: boolean) => void;
   onClose: () => void;
 }
 
-function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: ConfirmationProps) {
+function Confirmation({ dataflow, to, dropLater, setDropLater, setConfirmed, onClose }: ConfirmationProps) {
   const [by, setBy] = useState("");
   const [reason, setReason] = useState("");
   const [typed, setTyped] = useState("");
@@ -129,7 +133,8 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
       aria-label="Confirm the roll-back"
       onSubmit={(event) => {
         event.preventDefault();
-        action.mutate();
+        setConfirmed(true);
+        action.mutate(undefined, { onError: () => setConfirmed(false) });
       }}
     >
       <Stack gap="sm">
