@@ -254,8 +254,7 @@ class SetAside(Answer):
     """A record that a stage has set aside, since its code failed on it.
 
     Attributes:
-        epoch, number: The epoch that set it aside, and its position among the records set aside
-            then.
+        epoch, number: The epoch that set it aside, and its position in that epoch.
         input: Its input; `None` for a call by a timer, which has no record.
         key: The key of its group; `None` for a record that is a group of its own.
         code: Code of the error; `set_aside_behind` if earlier records of its group wait.

@@ -34,7 +34,7 @@ class Identity:
     expires_at: datetime | None = None
 
     def may_touch(self, dataflow: str | None) -> bool:
-        """Return whether its token allows a dataflow; `None` stands for several dataflows."""
+        """Return whether its token allows a dataflow; `None` means several dataflows."""
         return self.dataflows is None or dataflow in self.dataflows
 
     @property
