@@ -1,4 +1,4 @@
-"""Supersteps of one task: calls groups until no message is left, and writes what they leave.
+"""Supersteps of a task: calls groups until no message is left, and writes what they leave.
 
     arrived records -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
                          '-> LoopState ---------------'-> LoopState ... -> state, changes of views
@@ -10,14 +10,21 @@ once, whatever the number of supersteps, and the files are those that one epoch 
 effect would have written. A long loop leaves snapshots of what it did, from which another try of
 the run goes on (`cbp.engine.task.superstep_log`).
 
+A loop may have several tasks, each with its own buckets. After each superstep they do a round of
+an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one the messages and
+the remote state records for its buckets, and all of them how many messages are under way, and its
+part of each aggregate. By these all end after the same superstep.
+
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
-off (tests/cbp/engine/task/test_loop_work.py).
+off (tests/cbp/engine/task/test_loop_work.py), whatever the number of tasks
+(tests/cbp/engine/task/test_loops_in_tasks.py).
 
 Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
 
 A message is read by the next superstep; if none follows, it is written. What became of the records
 of views is written at the end: what is left of all their changes. State of another key is seen by
-the next superstep. Any other output is written at once, superstep after superstep.
+the next superstep. Any other output is written at once, superstep after superstep; task 0 does that
+for all tasks, since its order is that of supersteps first.
 
 What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
 temporary files beyond (`cbp.engine.storage.held_records`): messages, records of states that it
@@ -28,7 +35,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -41,8 +48,10 @@ from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.kernel.net_changes import NetChanges
 from cbp.engine.shuffle.broadcast import Shared
+from cbp.engine.shuffle.exchange import ALONE, Exchange, exact_parts
 from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
+from cbp.engine.shuffle.superstep_rounds import Round, SuperstepRounds
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
@@ -87,16 +96,18 @@ class LoopWork:
 
     Attributes:
         part: The task's number.
+        exchange: With the other tasks, if there are several.
     """
 
     writers: LoopWriters
     part: int
+    exchange: Exchange = ALONE
     _log: SuperstepLog = field(init=False)
     _halves: list[_Half] = field(init=False)
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
-        self._log = SuperstepLog(plan)
+        self._log = SuperstepLog(plan, part=self.part)
         own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
         halves = (
             tuple(bucket for bucket in own if (bucket < plan.buckets // 2) == lower)
@@ -129,6 +140,20 @@ class LoopWork:
             batches: The records.
             sent: Whether another process sends them, and waits until all are taken.
         """
+        alone = self.writers.plan.tasks == 1
+        left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
+        writers = self.writers
+        if self._log.spent and self.part == 0:
+            writers.counts["seconds_superstep_log"] = self._log.spent
+        writers.release(left)
+        touched = {bucket for half in self._halves for bucket in self._finish(half)}
+        writers.state.compact_others(touched, writers.cache())
+        writers.state.write_deletes()
+
+    def _run_alone(
+        self, batches: Iterable[pa.RecordBatch], *, sent: bool
+    ) -> Mapping[str, pa.Table]:
+        """Run all supersteps of a loop in one task; return the messages that are left."""
         writers = self.writers
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
         if (snapshot := self._log.newest()) is not None:
@@ -140,7 +165,7 @@ class LoopWork:
             writers.room.superstep = number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
             left, number = writers.take_messages(), number + 1
-            self._turn()
+            self._turn(writers.take_remote)
             if writers.go_on() and number > 1:
                 writers.counts["messages_dropped"] = sum(table.num_rows for table in left.values())
                 left = {}
@@ -148,18 +173,106 @@ class LoopWork:
             if left and number < most:
                 self._keep(number, left)
         writers.counts["supersteps"] = number
-        if self._log.spent:
-            writers.counts["seconds_superstep_log"] = self._log.spent
-        writers.release(left)
-        touched = {bucket for half in self._halves for bucket in self._finish(half)}
-        writers.state.compact_others(touched, writers.cache())
-        writers.state.write_deletes()
+        return left
+
+    def _run_together(
+        self, batches: Iterable[pa.RecordBatch], *, sent: bool
+    ) -> Mapping[str, pa.Table]:
+        """Run all supersteps of this task of a loop; return those of its messages that are left."""
+        writers, rounds = self.writers, self._rounds()
+        most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
+        if (snapshot := self._broken_off(rounds)) is not None:
+            if sent:
+                deque(batches, maxlen=0)
+            number, left = snapshot.supersteps, self._go_on_from(snapshot)
+        emitted, goes_on, saved = dict[str, pa.Table](), True, 0
+        while goes_on:
+            writers.plan.faults("superstep.before")
+            writers.room.superstep = number + 1
+            self._superstep(self._arranged(left) if number else batches, first=number == 0)
+            emitted, number = writers.take_messages(), number + 1
+            done = self._exchanged(rounds, emitted, last=number == most)
+            if saved:
+                self._log.forget_before(saved)
+            left = self._taken(done)
+            if writers.go_on(done.aggregates) and number > 1:
+                dropped = sum(table.num_rows for table in emitted.values())
+                writers.counts["messages_dropped"] = dropped
+                emitted, goes_on = {}, False
+            goes_on = goes_on and number < most and done.waiting > 0
+            writers.plan.faults("superstep.after")
+            if goes_on:
+                done.require_routed()
+                if done.saves:
+                    self._log.put(partial(self._snapshot, number, left))
+                    saved = number
+        if self.part == 0:
+            writers.counts["supersteps"] = number
+        return emitted
+
+    def _rounds(self) -> SuperstepRounds:
+        plan = self.writers.plan
+        assert plan.layout is not None, "every input of a loop has groups"
+        return SuperstepRounds(
+            self.exchange,
+            plan.spec,
+            plan.layout,
+            plan.stage,
+            plan.tasks,
+            plan.buckets,
+            plan.hash_mask,
+        )
+
+    def _broken_off(self, rounds: SuperstepRounds) -> Snapshot | None:
+        """Return the snapshot from which all tasks go on; `None` if they begin anew."""
+        numbers: list[Any] = rounds.ask("snapshots", self._log.numbers())
+        common = set.intersection(*map(set, numbers))
+        if not common:
+            return None
+        snapshot = self._log.after(max(common))
+        return snapshot if all(rounds.ask("sound", snapshot is not None)) else None
+
+    def _exchanged(
+        self, rounds: SuperstepRounds, emitted: Mapping[str, pa.Table], *, last: bool
+    ) -> Round:
+        """Do the round after a superstep that emitted messages; return what all know then."""
+        writers = self.writers
+        done = rounds.swap(
+            messages=emitted,
+            remote=writers.take_all_remote(),
+            outputs=writers.take_late(),
+            aggregates=writers.given(),
+            saves=self.part == 0 and self._is_due(emitted),
+            fits=self._fits,
+            last=last,
+        )
+        for name, tables in done.outputs.items():
+            for part in chain.from_iterable(table.to_batches() for table in tables):
+                writers.write_output(name, part.columns)
+        return done
+
+    def _taken(self, done: Round) -> dict[str, pa.Table]:
+        """Take what a round brought; return the messages that the next superstep reads."""
+        remote = done.remote
+        self._turn(lambda state: remote.get(state, ()))
+        for name, tables in done.messages.items():
+            for table in tables:
+                self.writers.hold(name, table)
+        return self.writers.take_messages()
+
+    @property
+    def _fits(self) -> bool:
+        """Whether there is room for a snapshot, which is made in memory."""
+        room = self.writers.room
+        return room.taken + room.on_disk <= room.most
+
+    def _is_due(self, waiting: Mapping[str, pa.Table]) -> bool:
+        """Return whether it is time for a snapshot."""
+        return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, waiting))
 
     def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
         """Put a snapshot, if it is time; it is made in memory, so there must be room for it."""
-        room = self.writers.room
-        fits = room.taken + room.on_disk <= room.most
-        if fits and self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
+        if self._fits and self._is_due(left):
             self._log.put(partial(self._snapshot, number, left))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
@@ -185,7 +298,8 @@ class LoopWork:
             for name, state in half.states.items():
                 state.go_on_from(tables[f"gone/{at}/{name}"], tables[f"written/{at}/{name}"])
         self.writers.go_on_from(snapshot.facts, tables)
-        self.writers.counts["supersteps_before"] = snapshot.supersteps
+        if self.part == 0:
+            self.writers.counts["supersteps_before"] = snapshot.supersteps
         names = (one.name for one in self.writers.plan.spec.loopbacks)
         for name in names:
             if (key := f"left/{name}") in tables:
@@ -229,11 +343,11 @@ class LoopWork:
         work.run()
         writers.counts["groups"] += work.groups
 
-    def _turn(self) -> None:
-        """Let the next superstep see what this one wrote."""
+    def _turn(self, take_remote: Callable[[str], Sequence[pa.Table]]) -> None:
+        """Let the next superstep see what this one wrote, and what groups wrote for other keys."""
         plan = self.writers.plan
         for spec in plan.spec.states:
-            remote = self.writers.take_remote(spec.name)
+            remote = take_remote(spec.name)
             for half in self._halves:
                 for records in remote:
                     half.states[spec.name].add(half.part_of(records, plan.buckets))
@@ -293,7 +407,7 @@ def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
 
 @dataclass
 class LoopWriters(TaskWriters):
-    """The writers of a loop's only task; see the module header.
+    """The writers of a task of a loop; see the module header.
 
     Attributes:
         room: Where what the loop holds has place.
@@ -304,6 +418,7 @@ class LoopWriters(TaskWriters):
     _held: dict[str, HeldRecords] = field(init=False)
     _read: list[HeldRecords] = field(init=False, default_factory=list)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
+    _late: dict[str, HeldRecords] = field(init=False)
     _remote: dict[str, HeldRecords] = field(init=False)
     _net: Mapping[str, NetChanges] = field(init=False)
     _bytes_net: Counter[str] = field(init=False, default_factory=Counter)
@@ -318,8 +433,10 @@ class LoopWriters(TaskWriters):
         held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
         self._outputs_of = {one.name: one for one in spec.outputs}
         self._held = {name: HeldRecords(self.room) for name in sorted(held)}
-        others = self._outputs_of.keys() - held if self.plan.depends_on else ()
-        self._written_now = {name: [] for name in sorted(others)}
+        others = sorted(self._outputs_of.keys() - held)
+        self._written_now = {name: [] for name in others} if self.plan.depends_on else {}
+        late = others if self.part else ()
+        self._late = {name: HeldRecords(self.room) for name in late}
         self._remote = {state.name: HeldRecords(self.room) for state in spec.states}
         mask = self.plan.hash_mask
         self._net = {
@@ -336,8 +453,14 @@ class LoopWriters(TaskWriters):
         records = pa.Table.from_arrays(columns, names=list(names))
         if name in self._held:
             self._held[name].add(records)
-            return
-        super().write_output(name, columns)
+        elif name in self._late:
+            self._late[name].add(records)
+        else:
+            super().write_output(name, columns)
+            self._note_written(name, records)
+
+    def _note_written(self, name: str, records: pa.Table) -> None:
+        """Keep what was written for a snapshot."""
         if self.can_be_saved:
             self._written_now[name].append(records)
             self._bytes_written += int(records.nbytes)
@@ -416,9 +539,30 @@ class LoopWriters(TaskWriters):
         """Return the records of a state that groups emitted for other keys in this superstep."""
         return self._remote[state].take()
 
-    def go_on(self) -> bool:
-        """End a superstep; return whether an aggregate ends the loop with it."""
-        values = self.plan.spec.aggregated(self._numbers)
+    def take_all_remote(self) -> dict[str, pa.Table]:
+        """Return what `take_remote` does, of all states that have some."""
+        taken = {name: self.take_remote(name) for name in self._remote}
+        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
+
+    def take_late(self) -> dict[str, pa.Table]:
+        """Return the records of outputs that task 0 writes for this one."""
+        taken = {name: one.take() for name, one in self._late.items()}
+        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
+
+    def given(self) -> dict[str, list[float]]:
+        """Return parts of what the groups of this superstep gave to each aggregate."""
+        return {
+            one.name: exact_parts(one.how, self._numbers[one.name])
+            for one in self.plan.spec.aggregates
+        }
+
+    def go_on(self, given: Mapping[str, Sequence[float]] | None = None) -> bool:
+        """End a superstep; return whether an aggregate ends the loop with it.
+
+        Args:
+            given: What the groups of all tasks gave to each aggregate; `None`: those of this one.
+        """
+        values = self.plan.spec.aggregated(self._numbers if given is None else given)
         self._go_on_with(values)
         self._drop_cancelled()
         return self.plan.spec.is_converged(values)
