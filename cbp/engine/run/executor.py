@@ -23,6 +23,7 @@ from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
 from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import InvariantError
+from cbp.model.author.process_state import process_watch
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.lanes import Bypass, Lane
 
@@ -163,6 +164,8 @@ def run_together(
     except PeerGoneError as gone:
         if gone.broken:
             raise
+        if (watch := process_watch()) is not None:
+            watch.ended()  # the task was broken off before it looked
         return []
 
 

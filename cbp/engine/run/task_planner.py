@@ -202,8 +202,8 @@ class Planner:
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
         """Return the second phase, for the first phase's task to run too.
 
-        `None` if the first phase has several tasks, or the second one is in SQL or calls
-        groups for their state alone.
+        `None` if one of them has several tasks, or the second one is in SQL or calls groups for
+        their state alone.
         """
         outer = any(state.grouping == "outer" for state in behind.node.translator.states)
         in_sql = behind.node.translator.form == "sql" or any(
@@ -213,6 +213,8 @@ class Planner:
         if outer or in_sql or behind.wakes or len(record_shares(plan, slots, self.limits)) > 1:
             return None
         task = self.task(behind, records=1, faults=faults)
+        if task.tasks > 1:
+            return None
         return Then(only_flow(behind.node), task)
 
 

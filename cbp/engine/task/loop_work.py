@@ -51,7 +51,7 @@ from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.exchange import ALONE, Exchange, exact_parts
 from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
-from cbp.engine.shuffle.superstep_rounds import Round, SuperstepRounds
+from cbp.engine.shuffle.superstep_rounds import Arrived, Round, SuperstepRounds
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
@@ -107,6 +107,7 @@ class LoopWork:
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
+        assert self.exchange.tasks == plan.tasks, "the tasks of a loop run at the same time"
         self._log = SuperstepLog(plan, part=self.part)
         own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
         halves = (
@@ -185,27 +186,30 @@ class LoopWork:
             if sent:
                 deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
-        emitted, goes_on, saved = dict[str, pa.Table](), True, 0
-        while goes_on:
+        saved = 0
+        while True:
             writers.plan.faults("superstep.before")
             writers.room.superstep = number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
-            emitted, number = writers.take_messages(), number + 1
+            left, emitted, number = {}, writers.take_messages(), number + 1
             done = self._exchanged(rounds, emitted, last=number == most)
-            if saved:
-                self._log.forget_before(saved)
-            left = self._taken(done)
-            if writers.go_on(done.aggregates) and number > 1:
+            if saved:  # all have put theirs, since they did this round
+                self._log.keep_only(saved)
+                saved = 0
+            left = self._taken(rounds.arrived)
+            converged = writers.go_on(done.aggregates) and number > 1
+            if converged:
                 dropped = sum(table.num_rows for table in emitted.values())
                 writers.counts["messages_dropped"] = dropped
-                emitted, goes_on = {}, False
-            goes_on = goes_on and number < most and done.waiting > 0
+                emitted = {}
             writers.plan.faults("superstep.after")
-            if goes_on:
-                done.require_routed()
-                if done.saves:
-                    self._log.put(partial(self._snapshot, number, left))
-                    saved = number
+            if converged or number == most or not done.waiting:
+                break
+            del emitted  # each message is with its task
+            done.require_routed()
+            if done.saves:
+                self._log.put(partial(self._snapshot, number, left))
+                saved = number
         if self.part == 0:
             writers.counts["supersteps"] = number
         return emitted
@@ -221,44 +225,44 @@ class LoopWork:
             plan.tasks,
             plan.buckets,
             plan.hash_mask,
+            Arrived(self.writers.room),
         )
 
     def _broken_off(self, rounds: SuperstepRounds) -> Snapshot | None:
         """Return the snapshot from which all tasks go on; `None` if they begin anew."""
         numbers: list[Any] = rounds.ask("snapshots", self._log.numbers())
-        common = set.intersection(*map(set, numbers))
-        if not common:
-            return None
-        snapshot = self._log.after(max(common))
-        return snapshot if all(rounds.ask("sound", snapshot is not None)) else None
+        common = max(set.intersection(*map(set, numbers)), default=0)
+        snapshot = self._log.after(common) if common else None
+        # One of a later superstep is of a try that ended before all had theirs. It goes before any
+        # task puts another of that superstep: a try goes on from snapshots of one try alone.
+        self._log.keep_only(common)
+        if all(rounds.ask("sound", snapshot is not None)):
+            return snapshot
+        self._log.keep_only(0)
+        return None
 
     def _exchanged(
         self, rounds: SuperstepRounds, emitted: Mapping[str, pa.Table], *, last: bool
     ) -> Round:
-        """Do the round after a superstep that emitted messages; return what all know then."""
+        """Do the rounds after a superstep that emitted messages; return what all know then."""
         writers = self.writers
         done = rounds.swap(
             messages=emitted,
             remote=writers.take_all_remote(),
             outputs=writers.take_late(),
             aggregates=writers.given(),
-            saves=self.part == 0 and self._is_due(emitted),
-            fits=self._fits,
+            saves=self._fits and self._is_due(emitted),
             last=last,
         )
-        for name, tables in done.outputs.items():
-            for part in chain.from_iterable(table.to_batches() for table in tables):
+        for name, table in rounds.arrived.take_outputs():
+            for part in table.to_batches():
                 writers.write_output(name, part.columns)
         return done
 
-    def _taken(self, done: Round) -> dict[str, pa.Table]:
-        """Take what a round brought; return the messages that the next superstep reads."""
-        remote = done.remote
-        self._turn(lambda state: remote.get(state, ()))
-        for name, tables in done.messages.items():
-            for table in tables:
-                self.writers.hold(name, table)
-        return self.writers.take_messages()
+    def _taken(self, arrived: Arrived) -> dict[str, pa.Table]:
+        """Take what the rounds brought; return the messages that the next superstep reads."""
+        self._turn(arrived.take_remote)
+        return self.writers.read(arrived.move_messages())
 
     @property
     def _fits(self) -> bool:
@@ -529,11 +533,16 @@ class LoopWriters(TaskWriters):
 
     def take_messages(self) -> dict[str, pa.Table]:
         """Return the messages of the superstep that ended, in the order of their emission."""
+        names = [one.name for one in self.plan.spec.loopbacks]
+        return self.read({name: [self._held[name].move()] for name in names})
+
+    def read(self, messages: Mapping[str, Sequence[HeldRecords]]) -> dict[str, pa.Table]:
+        """Hold messages until others are read or taken, by loopback; return them."""
         for one in self._read:
             one.take()
-        read = {one.name: self._held[one.name].move() for one in self.plan.spec.loopbacks}
-        self._read = [*read.values()]
-        return {name: pa.concat_tables(one.tables) for name, one in read.items() if one.tables}
+        self._read = [*chain.from_iterable(messages.values())]
+        tables = {name: [t for one in held for t in one.tables] for name, held in messages.items()}
+        return {name: pa.concat_tables(some) for name, some in tables.items() if some}
 
     def take_remote(self, state: str) -> list[pa.Table]:
         """Return the records of a state that groups emitted for other keys in this superstep."""

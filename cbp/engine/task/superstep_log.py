@@ -8,8 +8,8 @@
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
 In several tasks each has its own, at the same superstep, and keeps the one before until all others
-have theirs too (`forget_before`): a try goes on from a superstep of which every task has one, so
-there is one, whichever task is killed while it writes. Another number of tasks begins anew.
+have theirs too (`keep_only`): a try goes on from a superstep of which every task has one, so there
+is one, whichever task is killed while it writes. Another number of tasks begins anew.
 `digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
 anything else has another name, and begins with its input. So what a run leaves is the same, whether
 and wherever it was broken off.
@@ -168,10 +168,10 @@ class SuperstepLog:
         """Return the snapshot of this task after so many; `None` if there is none that is whole."""
         return self._snapshot(self._path_of(supersteps))
 
-    def forget_before(self, supersteps: int) -> None:
-        """Remove what this task put after fewer; all tasks have one after so many."""
+    def keep_only(self, supersteps: int) -> None:
+        """Remove the snapshots of this task except the one after so many; with 0, all of them."""
         for number in self.numbers():
-            if number < supersteps:
+            if number != supersteps:
                 self._files.remove(self._path_of(number))
 
     def _snapshot(self, path: str) -> Snapshot | None:

@@ -40,7 +40,7 @@ from cbp.clock import MACHINE
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor, joined_reports, run_together
 from cbp.engine.shuffle.exchange import PeerGoneError
-from cbp.engine.task.reports import JobLane, TaskReport
+from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
@@ -157,13 +157,22 @@ class WorkerExecutor(LocalExecutor):
         works = [
             partial(run_together, self._kind, task, part, "0", gather) for part in range(task.tasks)
         ]
-        answers = self._answered(plan, works)
-        failed = [answer for answer in answers if not isinstance(answer, Done)]
-        if failed:
-            errors = sorted(map(_error, failed), key=lambda one: isinstance(one, PeerGoneError))
-            raise errors[0]
-        reports = joined_reports([answer.result for answer in answers if isinstance(answer, Done)])
-        return [*reports, JobLane(Lane.LOCAL)]
+        lost: PeerGoneError | None = None
+        by_task: list[list[TaskReport]] = []
+        for answer in self._answered(plan, works):
+            if isinstance(answer, Done):
+                by_task.append(answer.result)
+                if answer.result and not has_succeeded(answer.result):
+                    break  # it is the first that failed
+            elif isinstance(error := _error(answer), PeerGoneError):
+                lost = error
+            else:
+                raise error
+        else:
+            if lost is not None:  # though no process has ended
+                nodes = plan.node, *plan.fused
+                raise end_of_worker(plan.run, nodes, "", str(lost)) from lost
+        return [*joined_reports(by_task), JobLane(Lane.LOCAL)]
 
     def _answered(
         self, plan: RunPlan, works: Sequence[Callable[[], list[TaskReport]]]

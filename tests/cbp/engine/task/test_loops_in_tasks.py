@@ -76,10 +76,12 @@ def test_every_epoch_equals_the_reference(
 class DyingTasks(Dying):
     """A driver of whose tasks, which are threads, one dies after some supersteps of them all."""
 
-    def run_or_die(self, stage: str, passage: int) -> bool:
+    def run_or_die(
+        self, stage: str, passage: int, *, point: str = "superstep.after"
+    ) -> bool:
         """See `Dying`."""
         engine: Any = self.engine
-        engine.preparer.faults = OneByOne(PlannedFaults("superstep.after", passage=passage))
+        engine.preparer.faults = OneByOne(PlannedFaults(point, passage=passage))
         try:
             return Driver.run(self, stage)
         finally:
@@ -150,6 +152,23 @@ def test_a_damaged_snapshot_of_one_task_begins_all_anew(tmp_path: Path) -> None:
     assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
 
 
+def test_a_try_goes_on_from_snapshots_of_one_try(tmp_path: Path) -> None:
+    """One that only some tasks had put is removed before any task puts another."""
+    driver = driver_of(tmp_path, 2, loop_of(Components(), links=LINKS), DyingTasks, passages=[])
+    assert isinstance(driver, DyingTasks)
+
+    def supersteps() -> list[int]:
+        return sorted(int(log.stem.rpartition(".")[2]) for log in tmp_path.rglob("*-2.?.*.log"))
+
+    driver.feed("s_links", PATH)
+    with pytest.raises(Crash):
+        driver.run_or_die("stage", 30)
+    assert supersteps() == [14, 14, 15]
+    with pytest.raises(Crash):
+        driver.run_or_die("stage", 1, point="superstep.before")
+    assert supersteps() == [14, 14]
+
+
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 def test_the_error_is_that_of_a_single_task(tasks: int, tmp_path: Path) -> None:
     """Of several groups that fail in one superstep, the first in order; nothing changes."""
@@ -164,6 +183,23 @@ def test_the_error_is_that_of_a_single_task(tasks: int, tmp_path: Path) -> None:
         alone.run_until_idle()
     assert caught.value.message == expected.value.message
     assert driver.state("stage", "calls") == []
+
+
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_loop_larger_than_memory_is_that_of_a_single_task(tasks: int, tmp_path: Path) -> None:
+    """Messages go in pieces, and what arrives goes to temporary files."""
+    dataflow = loop_of(Swells(), items="k BIGINT, n BIGINT")
+    small = {"whole_run_bytes": 100_000, "whole_run_spill": 1 << 10, "message_sort_bytes": 20_000}
+    ends = []
+    for many in (1, tasks):
+        driver = driver_of(tmp_path / str(many), many, dataflow, limits=small)
+        driver.feed("s_items", [{"k": k, "n": 9} for k in range(1, 5)])
+        driver.run_until_idle()
+        figures = driver.figures[0]
+        assert figures["tasks"] == many
+        counted = ("supersteps", "groups", "messages")
+        ends.append([driver.outputs("stage.calls"), *(figures[name] for name in counted)])
+    assert ends[0] == ends[1]
 
 
 def test_a_task_without_room_ends_the_loop(tmp_path: Path) -> None:

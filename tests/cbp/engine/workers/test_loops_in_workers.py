@@ -7,14 +7,18 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cbp import Input, Loopback, Translate, View
 from cbp.engine.direct import LocalEngine
+from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.workers.executor import WorkerExecutor
+from cbp.engine.workers.task_worker import Answer, Done, Raised
 from cbp.errors import AuthorCodeError, RunCancelledError, WorkerEndedError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.lanes import Lane, lanes_of
@@ -137,6 +141,55 @@ def test_an_authors_error_is_that_of_a_single_task(workers: WorkerExecutor, tmp_
             driver.run_until_idle()
         messages.append(caught.value.message)
     assert messages[0] == messages[1]
+
+
+class Stains(Translate):
+    """Leaves a variable in the environment of its process; the last of some rounds fails."""
+
+    items = Input("k BIGINT, n BIGINT, folder STRING", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT, folder STRING", route_by="k", supersteps=9)
+    calls = View("k BIGINT, n BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Hand on what came to the same key; note the process."""
+        os.environ["STAIN"] = "1"
+        for one in (*group.items, *group.on):
+            if one.n == 0:
+                raise ValueError("nought")
+            Path(one.folder, str(os.getpid())).touch()
+            out.on(key.k, one.n - 1, one.folder)
+        out.calls(key.k, 1)
+
+
+def test_a_worker_that_was_broken_off_is_looked_at_too(
+    workers: WorkerExecutor, tmp_path: Path
+) -> None:
+    """If calls have changed its process, no other run gets it, though another task failed."""
+    dataflow = loop_of(Stains(), items="k BIGINT, n BIGINT, folder STRING")
+    driver = driver_of(workers, dataflow, tmp_path)
+    noted = tmp_path / "noted"
+    noted.mkdir()
+    items = [{"k": k, "n": 50 if k else 3, "folder": str(noted)} for k in range(20)]
+    driver.feed("s_items", items)
+    with pytest.raises(AuthorCodeError, match="nought"):
+        driver.run_until_idle()
+    ran = {int(one.name) for one in noted.iterdir()}
+    assert len(ran) == 2
+    assert ran.isdisjoint(workers.pids)
+
+
+def test_tasks_that_lose_each_other_have_a_coded_error() -> None:
+    """Though no process has ended; the run is tried again."""
+
+    class Lost(WorkerExecutor):
+        def _answered(self, plan: Any, works: Any) -> list[Answer]:
+            return [Raised(PeerGoneError(1, True), ""), Done([])]
+
+    node = SimpleNamespace(name="s", translator=SimpleNamespace(name="T", place="t.py:1"))
+    plan: Any = SimpleNamespace(run="r", node=node, fused=())
+    task: Any = SimpleNamespace(spec=SimpleNamespace(supersteps=9), tasks=2)
+    with pytest.raises(WorkerEndedError, match="task 1 of the same run"):
+        Lost().execute(plan, task)
 
 
 class Holding:
