@@ -173,7 +173,7 @@ def _whole_parts(numbers: Sequence[float]) -> list[float]:
         try:
             part = left / _UNITS
         except OverflowError:
-            part = math.copysign(sys.float_info.max, left)
+            part = sys.float_info.max if left > 0 else -sys.float_info.max
         parts.append(part)
         left -= _units(part)
     return parts

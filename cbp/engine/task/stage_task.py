@@ -44,7 +44,8 @@ from cbp.engine.task.bucket_work import (
     run_batch,
     shared_records,
 )
-from cbp.engine.task.loop_work import LoopWork, LoopWriters
+from cbp.engine.task.loop_work import LoopWork
+from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import MessageReader
 from cbp.engine.task.record_task import RecordRun, SetAsideRecords
 from cbp.engine.task.reports import (
