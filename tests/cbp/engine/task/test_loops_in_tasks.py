@@ -23,7 +23,16 @@ from tests.cbp.engine.task.test_aggregates import NUMBERS as SUMMANDS
 from tests.cbp.engine.task.test_loop_work import CASES as LOOPS
 from tests.cbp.engine.task.test_loop_work import Dying
 from tests.driver import Driver
-from tests.loops import Components, Fails, Halves, HalvesArrow, Ranks, Swells, loop_of
+from tests.loops import (
+    Components,
+    Fails,
+    Halves,
+    HalvesArrow,
+    Ranks,
+    Ripples,
+    Swells,
+    loop_of,
+)
 from tests.loops_in_tasks import OneByOne, ThreadsExecutor
 from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import examples
@@ -132,6 +141,16 @@ def test_a_try_goes_on_from_the_last_snapshot_of_all_tasks(tmp_path: Path) -> No
     for name in ("supersteps", "groups", "messages", "records_in", "state_written"):
         assert figures[name] == expected[name], name
     assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
+
+
+def test_a_snapshot_has_the_outputs_of_all_tasks(tmp_path: Path) -> None:
+    """Also those that make them too many for the next snapshot."""
+    dataflow = loop_of(Ripples(), orders="k STRING, to STRING, verb STRING, n INT")
+    names, small = ("k", "to", "verb", "n"), {"spool_bytes": 100}
+    orders = [("a", "a", "take", 0), ("b", "a", "zero", 3), ("c", "c", "take", 5)]
+    driver = driver_of(tmp_path, 3, dataflow, DyingTasks, passages=[7], limits=small)
+    epoch = [dict(zip(names, one, strict=True)) for one in orders]
+    assert_same(dataflow, driver, [{"orders": epoch}])
 
 
 def test_a_damaged_snapshot_of_one_task_begins_all_anew(tmp_path: Path) -> None:
