@@ -225,7 +225,9 @@ def test_a_stream_that_is_never_opened_is_not_waited_for() -> None:
             part, 2, gather, start_seconds=0.5, seconds=lambda: float(next(now))
         ) as exchange:
             assert isinstance(exchange, FlightExchange)
-            exchange.swap({}, [{}, {}])  # the other's stream is open; from here on as if it were not
+            exchange.swap(
+                {}, [{}, {}]
+            )  # the other's stream is open; from here on as if it were not
             exchange._server.awaited.add(1 - part)
             exchange._receive(1 - part)
 

@@ -77,7 +77,7 @@ def test_every_epoch_equals_the_reference(
         engine = DirectEngine(executor, cache=cache, hash_mask=hash_mask, limits=limits)
         driver = Driver(engine, dataflow, Path(folder) / "t")
         assert_same(dataflow, driver, [{name: rows} for rows in epochs], ordered=hash_mask == -1)
-        first = next((rows for rows in epochs if rows), [])
+        first: list[Any] = next((rows for rows in epochs if rows), [])
         if first:
             assert executor.ran[0] == min(tasks, -(-len(first) // 2))
 
@@ -85,9 +85,7 @@ def test_every_epoch_equals_the_reference(
 class DyingTasks(Dying):
     """A driver of whose tasks, which are threads, one dies after some supersteps of them all."""
 
-    def run_or_die(
-        self, stage: str, passage: int, *, point: str = "superstep.after"
-    ) -> bool:
+    def run_or_die(self, stage: str, passage: int, *, point: str = "superstep.after") -> bool:
         """See `Dying`."""
         engine: Any = self.engine
         engine.preparer.faults = OneByOne(PlannedFaults(point, passage=passage))
