@@ -211,7 +211,7 @@ def test_a_loop_larger_than_memory_is_that_of_a_single_task(tasks: int, tmp_path
     ends = []
     for many in (1, tasks):
         driver = driver_of(tmp_path / str(many), many, dataflow, limits=small)
-        driver.feed("s_items", [{"k": k, "n": 9} for k in range(1, 5)])
+        driver.feed("s_items", [{"k": k, "n": 9} for k in range(1, 7)])
         driver.run_until_idle()
         figures = driver.figures[0]
         assert figures["tasks"] == many
