@@ -3,7 +3,8 @@
     python -m tests.spilled_runs loop 32 FOLDER
 
 A loop whose messages, state and changes of a view, or a whole run whose reads and puts, are many
-times as large as the megabytes that it may hold in memory. Prints a line of JSON: seconds of the
+times as large as the megabytes that it may hold in memory; `tasks`: that loop in two tasks, threads
+of this process, each with as much memory. Prints a line of JSON: seconds of the
 processor, records there are and should be, a checksum of them, and how far anonymous memory rose.
 """
 
@@ -27,6 +28,7 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from tests.driver import Driver
 from tests.huge import Peak, anonymous_bytes
 from tests.loops import loop_of
+from tests.loops_in_tasks import ThreadsExecutor
 
 ITEMS, EACH = 20_000, 25
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -75,7 +77,7 @@ class Hoards(TranslateRun):
 
 def main(what: str, megabytes: int, folder: Path) -> None:
     """Run what the module header says."""
-    stage: Any = Floods() if what == "loop" else Hoards()
+    stage: Any = Hoards() if what == "whole" else Floods()
     limits = replace(
         DEFAULT_LIMITS,
         call_rows=4_000,
@@ -85,15 +87,17 @@ def main(what: str, megabytes: int, folder: Path) -> None:
         message_sort_bytes=8 << 20,
         file_bytes=8 << 20,
         superstep_log_ms=3_600_000,
+        rows_per_loop_task=1,
     )
-    engine = LocalEngine(cache=str(folder / "cache"), limits=limits)
+    executor = ThreadsExecutor(2) if what == "tasks" else None
+    engine = LocalEngine(cache=str(folder / "cache"), executor=executor, limits=limits)
     driver = Driver(engine, loop_of(stage, items="k BIGINT"), folder / "t")
     driver.feed_table("s_items", pa.table({"k": [1]}, schema=SCHEMA))
     driver.run_until_idle()
     before, peak, started = anonymous_bytes(os.getpid()), Peak(), time.process_time()
     driver.feed_table("s_items", pa.table({"k": np.arange(ITEMS) + 2}, schema=SCHEMA))
     driver.run_until_idle()
-    if what != "loop":
+    if what == "whole":
         driver.feed_table("s_items", pa.table({"k": [0]}, schema=SCHEMA))
         driver.run_until_idle()
     step = {
@@ -102,7 +106,7 @@ def main(what: str, megabytes: int, folder: Path) -> None:
         "anonymous_bytes": peak.bytes - before,
     }
     records = driver.state("stage", "texts")
-    texts = [row["text"] if what == "loop" else row["text"][::-1] for row in records]
+    texts = [row["text"][::-1] if what == "whole" else row["text"] for row in records]
     step["records"] = sum(
         text.strip("-") == str(row["k"]) for text, row in zip(texts, records, strict=True)
     )

@@ -4,6 +4,7 @@
     python -m tests.bench.supersteps --log 5        # what the log of a long loop costs, and saves
     python -m tests.bench.supersteps --columns 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --room 3 --nodes 100000 --edges 1000000
+    python -m tests.bench.supersteps --tasks 5        # one task and two
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
@@ -19,6 +20,9 @@ it goes to temporary files.
 
 `--log` runs a bulk loop on a path that long several times in turn: without its log, with it, and
 with a death at a random superstep, after which another try goes on.
+
+`--tasks` runs both loops in one process and in two that exchange messages, in turn, by the clock:
+messages that go round are the cost of an exchange, and a bulk loop is much Python for each node.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ from cbp import (
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.workers.executor import WorkerExecutor
 from tests.driver import Driver
 from tests.loops import Components
 from tests.planned_faults import Crash, PlannedFaults
@@ -295,16 +300,61 @@ def log_costs(rounds: int) -> None:
     print(f"writing the log took {100 * statistics.median(shares):.1f} % of the loop's time")
 
 
+def timed(
+    engine: LocalEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
+) -> tuple[float, int]:
+    """Return the seconds of a run by the clock, and the number of its supersteps."""
+    flow = DataflowBuilder("loop")
+    flow.stage("loop", stage, buckets=4, **{source: flow.source("given", schema)})
+    driver = Driver(engine, flow.build(), Path(tempfile.mkdtemp(dir=PLACE.name)))
+    driver.slots_max = tasks
+    driver.feed("given", rows)
+    started = time.perf_counter()
+    driver.run_until_idle()
+    seconds = time.perf_counter() - started
+    (figures,) = driver.figures
+    assert figures["tasks"] == tasks, figures
+    return seconds, int(figures["supersteps"])
+
+
+def in_tasks(rounds: int) -> None:
+    """Print what an exchange costs, and what a second task gains."""
+    edges = real_graphs.power_law(4_000, 16_000)
+    both = np.concatenate([edges, edges[:, ::-1]])
+    links = [{"src": src, "dst": dst} for src, dst in both.tolist()]
+    empty, heavy = "k BIGINT, n BIGINT", "src BIGINT, dst BIGINT"
+    limits = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
+    cache, workers = tempfile.mkdtemp(dir=PLACE.name), WorkerExecutor(free_max=2, loop_tasks_max=2)
+    engine = LocalEngine(cache=cache, executor=workers, limits=limits)
+    print("| tasks | an almost empty superstep, ms | a bulk loop of 20 rounds, s |")
+    print("| --- " * 3 + "|", flush=True)
+    took: dict[int, tuple[list[float], list[float]]] = {1: ([], []), 2: ([], [])}
+    for _ in range(rounds):
+        for tasks, (supersteps, loops) in took.items():
+            given = {n: [{"k": k, "n": n} for k in range(2)] for n in (1, ROUNDS - 1)}
+            few, _ = timed(engine, Round(), "starts", empty, given[1], tasks)
+            many, _ = timed(engine, Round(), "starts", empty, given[ROUNDS - 1], tasks)
+            supersteps.append((many - few) / (ROUNDS - 2) * 1e3)
+            loops.append(timed(engine, Bulk(20), "links", heavy, links, tasks)[0])
+    for tasks, (supersteps, loops) in took.items():
+        superstep, loop = statistics.median(supersteps), statistics.median(loops)
+        print(f"| {tasks} | {superstep:.2f} | {loop:.2f} ({min(loops):.2f} to {max(loops):.2f}) |")
+    engine.close()
+
+
 def main() -> None:
     """Print the cost of a superstep, and a row for each graph; or what a log costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for way in ("--log", "--columns", "--room"):
+    for way in ("--log", "--columns", "--room", "--tasks"):
         parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the graph on columns")
     chosen = parser.parse_args()
     if chosen.log:
         log_costs(chosen.log)
+        return
+    if chosen.tasks:
+        in_tasks(chosen.tasks)
         return
     if chosen.columns or chosen.room:
         edges = real_graphs.power_law(chosen.nodes, chosen.edges)

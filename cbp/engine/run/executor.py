@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.interface.runs import RunControl, RunPlan, require_no_spark
+from cbp.engine.shuffle.exchange import Gather, PeerGoneError
 from cbp.engine.task.record_task import record_shares
-from cbp.engine.task.reports import JobLane, TaskReport
+from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
 from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan
+from cbp.errors import InvariantError
+from cbp.model.author.process_state import process_watch
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.lanes import Bypass, Lane
 
@@ -45,6 +49,15 @@ class Executor(RunControl, Protocol):
         """Which jobs run without Spark; `None` if there is no Spark."""
         ...
 
+    @property
+    def loop_tasks_max(self) -> int:
+        """How many tasks of a loop can exchange messages, at most."""
+        ...
+
+    def loop_slots(self) -> int:
+        """Return how many of them could run at this moment; 1 if no others are free."""
+        ...
+
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run every task of a plan; return all their reports and one of the job's lane.
 
@@ -67,6 +80,7 @@ class LocalExecutor:
     slots = 2
     shuffles = False
     bypass = None
+    loop_tasks_max = 1
 
     def __init__(self, kind: type[StageTask] = StageTask) -> None:
         self._kind = kind
@@ -85,6 +99,10 @@ class LocalExecutor:
         if task.spec.record_wise:
             shares = record_shares(plan, plan.slots_of(self.slots), task.limits)
         return partial(_run_tasks, self._kind, task, shares)
+
+    def loop_slots(self) -> int:
+        """Return 1: tasks that wait for each other cannot run one after the other."""
+        return 1
 
     def warm(self) -> None:
         """Do nothing: no process is started."""
@@ -117,3 +135,53 @@ def _run_tasks(
     else:
         runs = (kind(task, part, "0").run_arranged() for part in range(task.tasks))
     return [*(report for run in runs for report in run), JobLane(Lane.LOCAL)]
+
+
+def run_together(
+    kind: type[StageTask],
+    task: TaskPlan,
+    part: int,
+    attempt: str,
+    gather: Gather,
+) -> list[TaskReport]:
+    """Run one of several tasks that exchange messages; return its reports.
+
+    Args:
+        gather: Gives a text to all tasks and returns those of all; called once.
+
+    Returns:
+        The reports; none if another task has failed, which has the error.
+
+    Raises:
+        PeerGoneError: The process of another task is gone.
+    """
+    # Imported here: most workers never run a loop in several tasks.
+    from cbp.engine.shuffle.flight_exchange import connected
+
+    try:
+        with connected(part, task.tasks, gather) as exchange:
+            return kind(task, part, attempt, exchange).run_arranged()
+    except PeerGoneError as gone:
+        if gone.broken:
+            raise
+        if (watch := process_watch()) is not None:
+            watch.ended()  # the task was broken off before it looked
+        return []
+
+
+def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
+    """Return the reports of tasks that ran together; if some failed, those of the first of them.
+
+    All tasks end in the superstep in which one fails, and their groups are in order. So the first
+    task that failed has the error that a single task would have.
+
+    Raises:
+        InvariantError: A task has ended for another one, and none has failed.
+    """
+    failed = [one for one in by_task if one and not has_succeeded(one)]
+    if failed:
+        return failed[0]
+    if not all(by_task):
+        message = "a task of a loop ended since another one failed, and none did"
+        raise InvariantError(message)
+    return [*chain.from_iterable(by_task)]

@@ -39,12 +39,13 @@ from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
-from cbp.engine.task.reports import GroupFailed, ProcessChanged, SetAside, TaskReport
+from cbp.engine.task.reports import Counts, GroupFailed, ProcessChanged, SetAside, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError, DefinitionError, Mistake
 from cbp.model.dataflow.stage import Form
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.plan.explain import PhysicalLimits
+from cbp.model.run.account import LOOP_WORTH
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import LookupMoment, TableChange
 
@@ -70,7 +71,15 @@ class Preparer:
             most: tuple[int | None, int | None] = (None, None)
         else:
             most = limits.arranged_reads, limits.arranged_bytes
-        return PhysicalLimits(self.executor.slots, rows, *most, bypass, limits.whole_run_bytes)
+        return PhysicalLimits(
+            self.executor.slots,
+            rows,
+            *most,
+            bypass,
+            limits.whole_run_bytes,
+            self.executor.loop_tasks_max,
+            limits.rows_per_loop_task,
+        )
 
     def maintains_outputs(self, epoch: int) -> bool:
         """Return whether a run maintains its outputs; see `RunPreparer.maintains_outputs`."""
@@ -186,7 +195,7 @@ class Preparer:
             prepared = self._with_set_aside(prepared, aside, reported.all(SetAside))
         figures = {
             **prepared.figures,
-            "tasks": max((task.tasks for _, task in jobs), default=0),
+            **_tasks([task for _, task in jobs], reported),
             "seconds_plan": ready - started,
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,
@@ -288,6 +297,14 @@ class Preparer:
                 )
                 changes += [change] if change else []
         return changes
+
+
+def _tasks(jobs: Sequence[TaskPlan], reported: Reported) -> dict[str, float]:
+    """Return how many tasks ran, and how many a loop would have had if slots had been free."""
+    if not jobs or jobs[0].spec.supersteps == 1:
+        return {"tasks": max((job.tasks for job in jobs), default=0)}
+    (job,), ran = jobs, len(reported.all(Counts))  # an executor may give it fewer
+    return {"tasks": ran, **({LOOP_WORTH: job.worth} if job.worth > ran else {})}
 
 
 def _moments(plan: RunPlan) -> dict[str, LookupMoment]:

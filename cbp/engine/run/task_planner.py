@@ -16,6 +16,10 @@ The tries of one run that is logged are known among all other runs by a digest o
 on (`_depends_on`), so that one goes on where another was broken off
 (`cbp.engine.task.superstep_log`).
 
+A loop within a run has several tasks if what it can reach is worth the exchange between them
+(`_loop_rows`), as far as slots are free. What it is worth is found by what the run reads alone, so
+that each try of a run finds the same: it goes on from snapshots of as many tasks.
+
 Guaranteed: only the number of tasks, and so the time of a run, depends on the estimate.
 Not guaranteed: that the first run of a kind, here or after a restart, has enough tasks.
 """
@@ -38,6 +42,7 @@ from cbp.engine.run.phases import followers_of, only_flow
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.shuffle.layout import shuffle_layout
 from cbp.engine.shuffle.multicast_bindings import BindingFile
+from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.task.record_task import record_shares
@@ -128,7 +133,17 @@ class Planner:
         outer = any(state.grouping == "outer" for state in spec.states)
         work = max(records, self.reach.expected(plan))
         wanted = node.buckets if outer else -(-work // self.limits.rows_per_task_of(spec.form))
-        if spec.has_one_task:
+        slots = plan.slots_of(self.executor.slots)
+        states = {
+            state.name: self.tables.state(
+                plan.folder, node, state.name, plan.unpublished, refresh=False
+            )
+            for state in spec.states
+        }
+        if spec.supersteps > 1:
+            wanted = self._loop_tasks(plan, records, states)
+            slots = self.executor.loop_slots() if wanted > 1 else 1
+        elif spec.has_one_task:
             wanted = 1
         task = TaskPlan(
             folder=plan.folder,
@@ -138,15 +153,11 @@ class Planner:
             spec=spec,
             layout=None if spec.record_wise else shuffle_layout(spec),
             buckets=node.buckets,
-            tasks=max(1, min(wanted, plan.slots_of(self.executor.slots), node.buckets)),
-            states={
-                state.name: self.tables.state(
-                    plan.folder, node, state.name, plan.unpublished, refresh=False
-                )
-                for state in spec.states
-            },
+            tasks=max(1, min(wanted, slots, node.buckets)),
+            states=states,
             cache=self.cache,
             work=work,
+            worth=wanted,
             inputs={
                 name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
                 for name, many in plan.inputs.items()
@@ -175,6 +186,13 @@ class Planner:
         generations = [shown_generation(one.txns) for one in snapshots]
         return replace(task, depends_on=_depends_on(plan, task, generations))
 
+    def _loop_tasks(self, plan: RunPlan, records: int, states: Mapping[str, StateTable]) -> int:
+        """Return how many tasks a loop is worth."""
+        most = plan.slots_of(self.executor.loop_tasks_max)
+        rows = _loop_rows(plan, records, states, self.limits)
+        worth = -(-rows // self.limits.rows_per_loop_task)
+        return max(1, min(most, worth, plan.node.buckets))
+
     def _looked_up(self, stage: str, spec: LookupSpec, one: LookedUp) -> LookupTable:
         table = self.tables.looked_up(one)
         records = sum(file.rows - file.dead for many in table.live.values() for file in many)
@@ -185,8 +203,8 @@ class Planner:
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
         """Return the second phase, for the first phase's task to run too.
 
-        `None` if the first phase has several tasks, or the second one is in SQL or calls
-        groups for their state alone.
+        `None` if one of them has several tasks, or the second one is in SQL or calls groups for
+        their state alone.
         """
         outer = any(state.grouping == "outer" for state in behind.node.translator.states)
         in_sql = behind.node.translator.form == "sql" or any(
@@ -196,7 +214,26 @@ class Planner:
         if outer or in_sql or behind.wakes or len(record_shares(plan, slots, self.limits)) > 1:
             return None
         task = self.task(behind, records=1, faults=faults)
+        if task.tasks > 1:
+            return None
         return Then(only_flow(behind.node), task)
+
+
+def _loop_rows(
+    plan: RunPlan, records: int, states: Mapping[str, StateTable], limits: EngineLimits
+) -> int:
+    """Return how many records a loop can reach, by what is known before it begins.
+
+    That is those that arrive, all of a state that is grouped outer, and of any other so many for
+    each that arrives.
+    """
+    kept = {
+        name: sum(file.rows - file.dead for many in table.live.values() for file in many)
+        for name, table in states.items()
+    }
+    outer = {one.name for one in plan.node.translator.states if one.grouping == "outer"}
+    whole = sum(rows for name, rows in kept.items() if name in outer)
+    return records + whole + min(sum(kept.values()) - whole, limits.loop_reach * records)
 
 
 _LOG_FORMAT = 1

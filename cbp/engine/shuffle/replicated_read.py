@@ -168,6 +168,29 @@ def arrange_messages(
     yield from sorted_tables(tables, order, limits=limits)
 
 
+def message_hashes(
+    messages: pa.Table,
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    flow: int,
+    *,
+    stage: str,
+    hash_mask: int,
+) -> npt.NDArray[np.int64]:
+    """Return the hash of the group that gets each message; the arguments are `arrange_messages`'s.
+
+    Raises:
+        AuthorCodeError: An author's function for a key failed.
+    """
+    assert spec.key is not None, "a record-wise translator is not routed"
+    slots = slot_columns(messages, spec, layout, flow, stage=stage)
+    types = [arrow_type(type_) for name, type_ in layout.slots if name in layout.keys]
+    keys = [
+        _chunk(as_type(slots[name], type_)) for name, type_ in zip(layout.keys, types, strict=True)
+    ]
+    return hash_columns(keys, [f.type for f in spec.key.fields]) & np.int64(hash_mask)
+
+
 def _combined(
     records: pa.Table,
     route: Callable[[pa.Table], pa.Table],

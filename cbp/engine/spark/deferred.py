@@ -38,6 +38,7 @@ class DeferredExecutor:
     """
 
     shuffles = True
+    loop_tasks_max = 1
 
     def __init__(
         self,
@@ -98,6 +99,10 @@ class DeferredExecutor:
                 self._changed.notify_all()
         if executor is not None:
             executor.cancel(run)
+
+    def loop_slots(self) -> int:
+        """Return 1: a loop has one task on Spark."""
+        return 1
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that wait for a slot; none before the start."""

@@ -93,6 +93,7 @@ class SparkExecutor:
     """
 
     shuffles = True
+    loop_tasks_max = 1
 
     def __init__(
         self,
@@ -120,6 +121,10 @@ class SparkExecutor:
     def slots(self) -> int:
         """How many tasks Spark runs at the same time."""
         return self.spark.sparkContext.defaultParallelism
+
+    def loop_slots(self) -> int:
+        """Return 1: a loop has one task on Spark."""
+        return 1
 
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.

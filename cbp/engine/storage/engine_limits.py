@@ -24,6 +24,9 @@ class EngineLimits:
         rows_per_task_sql: The same for SQL. It is larger, because for a few thousand records a
             Spark plan without a shuffle saves more time than a second task.
         rows_per_record_task: Records of a record-wise stage that justify another task.
+        rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
+            that justify another task. Each superstep costs it an exchange, half a millisecond.
+        loop_reach: Records of the states that a record which arrives is taken to reach, at most.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
             of it. For more, a job of several tasks saves more time than its start costs.
         arranged_reads: Records times tasks up to which every task reads the whole increment;
@@ -120,6 +123,8 @@ class EngineLimits:
     rows_per_task: int = 2_000
     rows_per_task_sql: int = 50_000
     rows_per_record_task: int = 20_000
+    rows_per_loop_task: int = 20_000
+    loop_reach: int = 16
     then_rows: int = 4_000
     arranged_reads: int = 4_000_000
     arranged_bytes: int = 64 << 20

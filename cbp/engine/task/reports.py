@@ -228,6 +228,12 @@ TaskReport: TypeAlias = (
 )
 """Every kind of message; see the classes."""
 
+
+def has_succeeded(reports: Iterable[TaskReport]) -> bool:
+    """Return whether a task has succeeded, by what it reports."""
+    return any(isinstance(report, Counts) for report in reports)
+
+
 _write = json.JSONEncoder(separators=(",", ":")).encode
 
 

@@ -27,6 +27,7 @@ from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.file_slices import InputShare, Share
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.shuffle.broadcast import Shared
+from cbp.engine.shuffle.exchange import ALONE, Exchange
 from cbp.engine.shuffle.replicated_read import Routing, arrange
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState
@@ -43,10 +44,18 @@ from cbp.engine.task.bucket_work import (
     run_batch,
     shared_records,
 )
-from cbp.engine.task.loop_work import LoopWork, LoopWriters
+from cbp.engine.task.loop_work import LoopWork
+from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import MessageReader
 from cbp.engine.task.record_task import RecordRun, SetAsideRecords
-from cbp.engine.task.reports import GroupFailed, GroupsFailed, NextPhase, OutputFile, TaskReport
+from cbp.engine.task.reports import (
+    GroupFailed,
+    GroupsFailed,
+    NextPhase,
+    OutputFile,
+    TaskReport,
+    has_succeeded,
+)
 from cbp.engine.task.run_work import RunWork, reads_files
 from cbp.engine.task.set_aside import LeftOutGroups, RoutedRecords
 from cbp.engine.task.set_aside_reports import SetAsideReports, first_arrivals, with_places
@@ -106,11 +115,16 @@ def counting_bytes(
 
 @dataclass
 class StageTask:
-    """One task of a run."""
+    """One task of a run.
+
+    Attributes:
+        exchange: With the other tasks, for a loop of several.
+    """
 
     plan: TaskPlan
     part: int
     attempt: str
+    exchange: Exchange = ALONE
     writers: TaskWriters = field(init=False)
     _shuffled: bool = field(init=False, default=False)
     _unrouted: Counter[str] = field(init=False, default_factory=Counter)
@@ -124,7 +138,7 @@ class StageTask:
         """Run the groups of all records that arrived, and return reports."""
         arrived = counting_bytes(batches, self.writers.counts)
         self._shuffled = True
-        return self.writers.report(lambda: self._run_groups(chain(arrived, self._mail())))
+        return self._reported(lambda: self._run_groups(chain(arrived, self._mail())))
 
     def run_arranged(self) -> list[TaskReport]:
         """Run this task's groups of a small increment, which the task reads itself."""
@@ -134,7 +148,13 @@ class StageTask:
         if (reports := self._set_aside_reports) is not None:
             routed = RoutedRecords(self.writers, reports, self._unrouted)
             own = arranged_batches(self.plan, self.part, routed.route)
-        return self.writers.report(lambda: self._run_groups(chain(own, self._mail())))
+        return self._reported(lambda: self._run_groups(chain(own, self._mail())))
+
+    def _reported(self, work: Callable[[], None]) -> list[TaskReport]:
+        """Do the task's work; return its reports once all tasks of its exchange have succeeded."""
+        reports = self.writers.report(work)
+        self.exchange.finish(done=has_succeeded(reports))
+        return reports
 
     def run_shares(self, work: Sequence[InputShare]) -> list[TaskReport]:
         """Run shares of a record-wise stage's inputs, and return reports.
@@ -201,7 +221,7 @@ class StageTask:
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         if isinstance(self.writers, LoopWriters):
-            LoopWork(self.writers, self.part).run(batches, sent=self._shuffled)
+            LoopWork(self.writers, self.part, self.exchange).run(batches, sent=self._shuffled)
             return
         if self.plan.spec.form == "run":
             RunWork(self.writers).run(batches)

@@ -4,8 +4,12 @@
     publication of the epoch -> the file is removed
 
     _supersteps/<stage>/<epoch>-<digest>.log      size of the head | head | tables
+    _supersteps/<stage>/<epoch>-<digest>-<tasks>.<task>.<superstep>.log      of a loop in several
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
+In several tasks each has its own, at the same superstep, and keeps the one before until all others
+have theirs too (`keep_only`): a try goes on from a superstep of which every task has one, so there
+is one, whichever task is killed while it writes. Another number of tasks begins anew.
 `digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
 anything else has another name, and begins with its input. So what a run leaves is the same, whether
 and wherever it was broken off.
@@ -44,7 +48,7 @@ BYTES_A_SECOND = 200e6
 """How fast the first snapshot is expected to be written; later ones as fast as the one before."""
 
 _SIZE = 8
-_EPOCH = re.compile(r"(\d{12})-[0-9a-f]+\.log")
+_EPOCH = re.compile(r"(\d{12})-[0-9a-f]+(?:-\d+\.\d+\.\d+)?\.log")
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 _log = logging.getLogger(__name__)
@@ -67,16 +71,18 @@ class Snapshot:
 
 @dataclass
 class SuperstepLog:
-    """The log of one run of a loop.
+    """The log of one run of a loop, or of one of its tasks.
 
     Attributes:
         plan: The plan of the run; it names what the run depends on.
         seconds: The clock, of which only differences count.
+        part: The number of the task.
         spent: Seconds that snapshots took.
     """
 
     plan: TaskPlan
     seconds: Callable[[], float] = MACHINE.seconds
+    part: int = 0
     spent: float = field(init=False, default=0.0)
     _files: Files = field(init=False)
     _since: float = field(init=False)
@@ -93,9 +99,26 @@ class SuperstepLog:
 
     @property
     def path(self) -> str:
-        """The file of this run, shared with other attempts of it."""
-        folder = f"{self.plan.folder}/{superstep_folder(self.plan.stage)}"
-        return f"{folder}/{self.plan.epoch:012d}-{self.plan.depends_on}.log"
+        """The file of this run, and of other tries of it, if it has one task."""
+        return f"{self._folder}/{self._name}.log"
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.plan.folder}/{superstep_folder(self.plan.stage)}"
+
+    @property
+    def _name(self) -> str:
+        return f"{self.plan.epoch:012d}-{self.plan.depends_on}"
+
+    @property
+    def _name_of_part(self) -> str:
+        return f"{self._name}-{self.plan.tasks}.{self.part}."
+
+    def _path_of(self, supersteps: int) -> str:
+        """The file of a snapshot, of this run and of other tries of it."""
+        if self.plan.tasks == 1:
+            return self.path
+        return f"{self._folder}/{self._name_of_part}{supersteps}.log"
 
     def is_due(self, bytes_: Callable[[], int]) -> bool:
         """Return whether to put a snapshot now.
@@ -118,9 +141,10 @@ class SuperstepLog:
             "facts": dict(snapshot.facts),
             "parts": [[name, len(part), _digest(part)] for name, part in parts.items()],
         }
-        text = digested(json.dumps(head).encode(), self.path)
+        path = self._path_of(snapshot.supersteps)
+        text = digested(json.dumps(head).encode(), path)
         data = b"".join([len(text).to_bytes(_SIZE, "little"), text, *parts.values()])
-        self._files.write_durable(self.path, data, what="superstep_log")
+        self._files.write_durable(path, data, what="superstep_log")
         self._since = self.seconds()
         took = self._since - began
         self.spent += took
@@ -129,10 +153,30 @@ class SuperstepLog:
 
     def newest(self) -> Snapshot | None:
         """Return the snapshot that another try of this run put; `None` if there is none."""
+        return self._snapshot(self.path) if self.is_kept else None
+
+    def numbers(self) -> list[int]:
+        """Return after how many supersteps other tries put snapshots of this task."""
         if not self.is_kept:
-            return None
+            return []
+        begin, end = self._name_of_part, ".log"
+        names = self._files.list_names(self._folder)
+        ours = (name for name in names if name.startswith(begin) and name.endswith(end))
+        return [int(name.removeprefix(begin).removesuffix(end)) for name in ours]
+
+    def after(self, supersteps: int) -> Snapshot | None:
+        """Return the snapshot of this task after so many; `None` if there is none that is whole."""
+        return self._snapshot(self._path_of(supersteps))
+
+    def keep_only(self, supersteps: int) -> None:
+        """Remove the snapshots of this task except the one after so many; with 0, all of them."""
+        for number in self.numbers():
+            if number != supersteps:
+                self._files.remove(self._path_of(number))
+
+    def _snapshot(self, path: str) -> Snapshot | None:
         try:
-            return _read(self._files.read(self.path), self.path)
+            return _read(self._files.read(path), path)
         except NotFoundError:
             return None
         except FileDamagedError as error:

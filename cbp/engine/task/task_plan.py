@@ -78,6 +78,7 @@ class TaskPlan:
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
         work: The larger of two numbers: the records that the job reads, and the groups that it is
             expected to call.
+        worth: Number of tasks that the run is worth, though slots may not be free.
         first_number: Number in file names of the job's first task. A later job of the same run
             has a higher one, so that the names of the files sort in the order of the jobs.
         inputs: Maps each input to its files, in order.
@@ -115,6 +116,7 @@ class TaskPlan:
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
     work: int = 0
+    worth: int = 1
     first_number: int = 0
     context: RunContext = NO_RUN
     lookups: Mapping[str, LookupTable] = field(default_factory=dict)

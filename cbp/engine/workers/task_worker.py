@@ -7,6 +7,7 @@ a long time without a request. What an author's code prints goes to stderr.
     first message   the service's `sys.path` and its level of logging, pickled
     request         a pickled function without arguments
     log lines       any number of pickled `LogLine`s, while the function is called
+    meeting         a pickled `Meeting`, if the function calls `gather`; the answer is a list
     answer          the pickled `Done`, `Coded` or `Raised`
 
 If author's code has changed the process (`cbp.model.author.process_state`), its answer says so: the
@@ -29,7 +30,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -37,6 +38,7 @@ from typing import IO, Any, NoReturn
 
 import numpy.random
 
+from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.task import stage_task as _tasks  # imported before the first request
 from cbp.engine.workers.end_with_parent import end_first, end_with
 from cbp.errors import CbpError, text_of
@@ -92,7 +94,30 @@ class LogLine:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The message of one worker of a run to all others before they begin."""
+
+    text: str
+
+
 Answer = Done | Coded | Raised
+
+_meet: list[Callable[[str], Sequence[str] | None]] = []
+"""What sends a text to all workers of a run, in a worker."""
+
+
+def gather(text: str) -> Sequence[str]:
+    """Return the texts of all workers of the run, by task; waits for them; called in a worker.
+
+    Raises:
+        PeerGoneError: A worker has failed before it came here.
+    """
+    (meet,) = _meet
+    texts = meet(text)
+    if texts is None:
+        raise PeerGoneError(-1, False)
+    return texts
 
 
 def answer(request: bytes) -> Answer:
@@ -182,6 +207,14 @@ def _serve(link: Connection, watch: ProcessWatch) -> None:
     path, level = pickle.loads(link.recv_bytes())
     sys.path[:] = path
     lines = _Lines(link.send_bytes)
+
+    def meet(text: str) -> Sequence[str] | None:
+        with lines.lock or nullcontext():
+            link.send_bytes(pickle.dumps(Meeting(text)))
+        texts: Sequence[str] | None = pickle.loads(link.recv_bytes())
+        return texts
+
+    _meet[:] = [meet]
     logging.basicConfig(handlers=[lines], level=level, force=True)
     while not watch.by_calls:
         try:

@@ -10,6 +10,9 @@ service's own process it would end every dataflow, again after each restart. Her
 The run is tried again as after any error of an author, and its stage is paused after
 `failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
 
+A large loop within a run can have a task for each free processor, each in a worker of its own; they
+exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
+
 A new worker takes seconds to begin. So one is ready for each run that can go on at a time: `warm`,
 which a service calls from time to time, starts one after the other, also while others work. A
 worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees its memory; the one
@@ -28,7 +31,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,14 +40,17 @@ from typing import Any
 
 from cbp.clock import MACHINE
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.task.reports import TaskReport
+from cbp.engine.run.executor import LocalExecutor, joined_reports, run_together
+from cbp.engine.shuffle.exchange import PeerGoneError
+from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
-from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine
+from cbp.engine.workers.task_worker import Answer, Coded, Done, gather
+from cbp.engine.workers.together import TaskEndedError, answers_of
 from cbp.engine.workers.worker_process import WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
+from cbp.model.plan.lanes import Lane
 
 _CODE = (
     "import sys; sys.path.append({path!r}); from cbp.engine.workers.task_worker import main; "
@@ -57,10 +63,6 @@ _SERVICE = "CBP_"
 """How the names of the service's own variables begin; an author's code does not get them."""
 
 _log = logging.getLogger(__name__)
-
-
-class _Ended(Exception):
-    """The worker ended without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +95,7 @@ class _Worker(WorkerProcess):
 
     def do(self, request: bytes) -> Answer:
         """Let it do one request."""
-        self.send(request)
-        try:
-            while isinstance(message := pickle.loads(self.receive()), LogLine):
-                # Here, in the thread of the run, whose entries have its fields.
-                logging.getLogger(message.logger).log(message.level, "%s", message.message)
-        except (EOFError, OSError) as exc:
-            raise _Ended from exc
-        answer: Answer = message
+        (answer,) = answers_of([self], [request])
         return answer
 
 
@@ -111,6 +106,8 @@ class WorkerExecutor(LocalExecutor):
         free_max: Maximum number of idle workers that are kept.
         ready: Number of workers, with those that work, which `warm` starts before runs need them.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
+        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor. A
+            service has one.
     """
 
     def __init__(
@@ -119,9 +116,11 @@ class WorkerExecutor(LocalExecutor):
         free_max: int = 2,
         ready: int = 1,
         memory_bytes_max: int = 0,
+        loop_tasks_max: int = 1,
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         super().__init__()
+        self.loop_tasks_max = loop_tasks_max or len(os.sched_getaffinity(0))
         self._free_max, self._ready, self._seconds = free_max, ready, seconds
         # Author's code that runs in the service, such as a Runnable, may change both later.
         self._start = partial(_Worker, memory_bytes_max, _environment(os.environ), _folder())
@@ -137,8 +136,13 @@ class WorkerExecutor(LocalExecutor):
         with self._lock:
             return [worker.pid for worker in (*self._serving, *(one.worker for one in self._free))]
 
+    def loop_slots(self) -> int:
+        """Return how many processors no other run uses at this moment; at least 1."""
+        with self._lock:
+            return max(1, self.loop_tasks_max - len(self._serving))
+
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run the same task code as Spark's workers, in a worker process.
+        """Run the same task code as Spark's workers, in a worker process, or in one a task.
 
         Raises:
             AuthorProcessError: If the author's code ended the process.
@@ -146,23 +150,52 @@ class WorkerExecutor(LocalExecutor):
             WorkerEndedError: If the process ended, and nobody can say why.
             RunCancelledError: If `cancel` ended the process.
         """
-        work = self.work(plan, task)
+        if task.spec.supersteps > 1 and task.tasks > 1:
+            return self._execute_together(plan, task)
+        (answer,) = self._answered(plan, [self.work(plan, task)])
+        if isinstance(answer, Done):
+            reports: list[TaskReport] = answer.result
+            return reports
+        raise _error(answer)
+
+    def _execute_together(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
+        """Run the tasks of a loop, each in a worker."""
+        works = [
+            partial(run_together, self._kind, task, part, "0", gather) for part in range(task.tasks)
+        ]
+        lost: PeerGoneError | None = None
+        by_task: list[list[TaskReport]] = []
+        for answer in self._answered(plan, works):
+            if isinstance(answer, Done):
+                by_task.append(answer.result)
+                if answer.result and not has_succeeded(answer.result):
+                    break  # it is the first that failed
+            elif isinstance(error := _error(answer), PeerGoneError):
+                lost = error
+            else:
+                raise error
+        else:
+            if lost is not None:  # though no process has ended
+                nodes = plan.node, *plan.fused
+                raise end_of_worker(plan.run, nodes, "", str(lost)) from lost
+        return [*joined_reports(by_task), JobLane(Lane.LOCAL)]
+
+    def _answered(
+        self, plan: RunPlan, works: Sequence[Callable[[], list[TaskReport]]]
+    ) -> list[Answer]:
+        """Let workers do what is to be done for a run, each a part of it."""
         try:
-            request = _pickled(work)
+            requests = [_pickled(work) for work in works]
         except Exception:  # an author's object may raise anything
             from cbp.engine.workers.shipping import refuse_unsendable
 
             refuse_unsendable((plan.node, *plan.fused))
             raise
         try:
-            answer = self._asked(plan, request)
+            return self._asked(plan, requests)
         finally:
             with self._lock:
                 self._cancelled.discard(plan.run)
-        if isinstance(answer, Done):
-            reports: list[TaskReport] = answer.result
-            return reports
-        raise _error(answer)
 
     def warm(self) -> None:
         """Start a worker that any run can take, if too few are ready; end those idle for long.
@@ -207,31 +240,38 @@ class WorkerExecutor(LocalExecutor):
             if chosen(run):
                 worker.kill()
 
-    def _asked(self, plan: RunPlan, request: bytes) -> Answer:
-        """Let a worker do a request; raise the error of the run if it ended."""
+    def _asked(self, plan: RunPlan, requests: Sequence[bytes]) -> list[Answer]:
+        """Let a worker do each request; raise the error of the run if one of them ended."""
         shared_by = plan.folder if plan.recomputes else ""
         own = _own(plan)
-        worker = self._idle(own, shared_by) or self._start()
-        ended = True
+        workers: list[_Worker] = []
+        answers: list[Answer] = []
         try:
+            for _ in requests:
+                worker = self._idle(own, shared_by) or self._start()
+                workers.append(worker)
+                with self._lock:
+                    self._serving[worker] = plan.run
+                    self._require_going(plan.run)
+            answers = answers_of(workers, requests)
+        except TaskEndedError as ended:
             with self._lock:
-                self._serving[worker] = plan.run
                 self._require_going(plan.run)
-            answer = worker.do(request)
-            ended = answer.by_calls
-            shared_by = own if answer.by_loading else shared_by
-        except _Ended:
-            with self._lock:
-                self._require_going(plan.run)
-            status = status_text(worker.status())
+            victim = workers[ended.part]
+            status = status_text(victim.status())
             _log.warning("a worker ended (%s) under run %s", status, plan.run)
             nodes = plan.node, *plan.fused
-            raise end_of_worker(plan.run, nodes, worker.crash(), status) from None
+            raise end_of_worker(plan.run, nodes, victim.crash(), status) from None
         finally:
-            self._give_back(shared_by, worker, ended=ended)
-        if ended:
-            threading.Thread(target=self._replace, args=(shared_by,), daemon=True).start()
-        return answer
+            for part, worker in enumerate(workers):
+                changed = not answers or answers[part].by_calls
+                loaded = bool(answers) and answers[part].by_loading
+                self._give_back(own if loaded else shared_by, worker, ended=changed)
+        for answer in answers:
+            if answer.by_calls:
+                name = own if answer.by_loading else shared_by
+                threading.Thread(target=self._replace, args=(name,), daemon=True).start()
+        return answers
 
     def _require_going(self, run: str) -> None:
         if self._closed or run in self._cancelled:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 
 POLL_SECONDS, STOP_SECONDS = 1.0, 5.0
 
@@ -50,6 +51,11 @@ class WorkerProcess:
     def pid(self) -> int:
         """The id of the process."""
         return self._process.pid
+
+    @property
+    def link(self) -> Connection:
+        """This process's end of the pipe, to wait for several workers at once."""
+        return self._link
 
     @property
     def ended(self) -> bool:

@@ -237,9 +237,10 @@ _SETTINGS: Mapping[str, Callable[[], Any]] = {
 
 def _open_descriptors() -> list[int]:
     try:
-        return sorted(map(int, os.listdir("/proc/self/fd")))
+        listed = sorted(map(int, os.listdir("/proc/self/fd")))
     except OSError:
         return [0, 1, 2]
+    return [one for one in listed if _identity(one) is not None]  # not that of the list itself
 
 
 def _identity(descriptor: int) -> Hashable:

@@ -93,7 +93,8 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
         "a record can have several destinations, and might be set aside for only some of them": any(
             one.has_several for one in spec.inputs
         ),
-        "the stage loops within a run, which does not call groups one by one": spec.has_one_task,
+        "the stage loops within a run, which does not call groups one by one": spec.supersteps > 1
+        or spec.has_one_task,
         "a combiner merges several records into one, so they cannot be set aside one by one": any(
             one.combine is not None for one in spec.inputs
         ),

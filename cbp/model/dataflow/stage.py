@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
@@ -316,8 +317,14 @@ def _exact_sum(numbers: Sequence[float]) -> float:
         return math.fsum(numbers)
     except ValueError:  # both infinities
         return math.nan
+    except OverflowError:  # perhaps only on the way
+        if infinite := {number for number in numbers if math.isinf(number)}:
+            return math.nan if len(infinite) > 1 else infinite.pop()
+    total = sum(map(Fraction, numbers))
+    try:
+        return float(total)
     except OverflowError:
-        return math.copysign(math.inf, math.fsum(number * 2.0**-64 for number in numbers))
+        return math.inf if total > 0 else -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,7 +476,7 @@ class TranslatorSpec:
     @property
     def has_one_task(self) -> bool:
         """Whether a run has one task, since its calls need the whole input in one process."""
-        return self.supersteps > 1 or self.form == "run"
+        return self.form == "run"
 
     @property
     def is_logged(self) -> bool:

@@ -58,7 +58,9 @@ class PhysicalLimits:
             the tasks is at most this; `None` means no limit.
         arranged_bytes: Bytes of an increment up to which every task reads all of it.
         bypass: Which jobs run without Spark; `None` if there is no Spark.
-        loop_bytes: Bytes that a loop, or the call of a whole run, may hold; 0: unknown.
+        loop_bytes: Bytes that a task of a loop, or the call of a whole run, may hold; 0: unknown.
+        loop_tasks: Tasks of a loop that exchange messages, at most.
+        rows_per_loop_task: Records that a loop can reach which are worth another task.
     """
 
     slots: int
@@ -67,6 +69,8 @@ class PhysicalLimits:
     arranged_bytes: int | None = None
     bypass: Bypass | None = None
     loop_bytes: int = 0
+    loop_tasks: int = 1
+    rows_per_loop_task: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +245,10 @@ def _stage(
         translator=spec.name,
         place=spec.place,
         form="record-wise" if spec.record_wise else spec.form,
-        ways=_loop(spec, limits),
+        ways=_loop(node, limits),
         buckets=0 if spec.record_wise else node.buckets,
         tasks_max=_tasks_max(node, limits),
-        rows_per_task=0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0),
+        rows_per_task=_rows_per_task(spec, limits),
         runnable=node.runnable.name,
         inputs=inputs,
         lookups=tuple(_lookup(node, one) for one in spec.lookups),
@@ -253,9 +257,10 @@ def _stage(
     )
 
 
-def _loop(spec: TranslatorSpec, limits: PhysicalLimits) -> str:
+def _loop(node: StageNode, limits: PhysicalLimits) -> str:
     """Return how a loop within a run proceeds and ends, in words; empty if there is none."""
-    if not spec.has_one_task:
+    spec = node.translator
+    if spec.supersteps == 1 and not spec.has_one_task:
         return ""
     where = "in one task, which holds in memory the records that it reads and changes"
     words = [spec.ways] if spec.ways else []
@@ -266,6 +271,12 @@ def _loop(spec: TranslatorSpec, limits: PhysicalLimits) -> str:
             "the next run reads messages that are left"
         )
         where = "in one task, which holds in memory its messages and the records that it changes"
+        if (tasks := _tasks_max(node, limits)) > 1:
+            where = (
+                f"in up to {tasks:,} tasks that exchange messages, one for each "
+                f"{limits.rows_per_loop_task:,} records that it may reach and as far as slots are "
+                "free; a task holds in memory its messages and the records that it changes"
+            )
     if limits.loop_bytes:
         where += f": {limits.loop_bytes:,} bytes at most, and the rest in temporary files"
     words.append(where)
@@ -279,7 +290,15 @@ def _end(aggregate: AggregateSpec) -> str:
     return f"the {how} of `{aggregate.name}` is below {aggregate.ends_below:g}"
 
 
+def _rows_per_task(spec: TranslatorSpec, limits: PhysicalLimits) -> int:
+    if spec.supersteps > 1:
+        return limits.rows_per_loop_task if limits.loop_tasks > 1 else 0
+    return 0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0)
+
+
 def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:
+    if node.translator.supersteps > 1:
+        return min(limits.loop_tasks, node.buckets)
     if node.translator.has_one_task:
         return 1
     return limits.slots if node.translator.record_wise else min(limits.slots, node.buckets)

@@ -23,6 +23,9 @@ from cbp.model.run.intention import Intention
 RECALLED = "recalled"
 """Figure: 1 if the call of a whole run was given what the run before kept in memory."""
 
+LOOP_WORTH = "loop_worth"
+"""Figure: how many tasks a loop would have had if slots had been free; absent if they were."""
+
 WAY, READ = "way.", "read."
 """Beginnings of the names of figures that say how the call of a whole run went, and what of each
 state it read: `way.anew`, `read.links.whole`, `read.links.keys`, `read.links.records`."""
@@ -190,6 +193,13 @@ def reason(
 def ways(figures: Mapping[str, float]) -> list[str]:
     """Return how a loop or a whole run proceeded, and its reads of states, in words."""
     said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
+    if "supersteps" in figures:
+        tasks, worth = int(figures.get("tasks", 1)), int(figures.get(LOOP_WORTH, 0))
+        if worth:
+            had = format_count(tasks, "task")
+            said.append(f"in {had}, not in the {worth:,} that it was worth: slots were not free")
+        elif tasks > 1:
+            said.append(f"in {tasks:,} tasks that exchanged their messages")
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
         said.append(

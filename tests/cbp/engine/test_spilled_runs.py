@@ -38,12 +38,12 @@ def run(what: str, megabytes: int, folder: Path) -> dict[str, Any]:
     return step
 
 
-@pytest.mark.parametrize("what", ["loop", "whole"])
-def test_anonymous_memory_stays_bounded(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "rooms"), [("loop", 1), ("whole", 1), ("tasks", 2)])
+def test_anonymous_memory_stays_bounded(what: str, rooms: int, tmp_path: Path) -> None:
     """Messages, state and changes of a view of a loop, or reads and puts of a whole run."""
     small = run(what, ROOM_MB, tmp_path)
     print(what, small)
-    assert small["anonymous_bytes"] < 16 * ROOM_MB << 20
+    assert small["anonymous_bytes"] < 16 * rooms * ROOM_MB << 20
 
 
 @pytest.mark.parametrize("what", ["loop", "whole"])

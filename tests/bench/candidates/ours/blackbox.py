@@ -124,7 +124,7 @@ def require_plain(dataflow: str, nodes: Sequence[StageNode]) -> None:
         if spec.form == "sql":
             said = f"{spec.name} is written in Spark SQL, which the black-box mode does not run"
             mistakes.append(Mistake("black_box_in_sql", f"stages.{node.name}", said, spec.place))
-        if spec.has_one_task:
+        if spec.has_one_task or spec.supersteps > 1:
             said = f"{spec.name} has one task for all groups, which the black-box mode does not run"
             mistakes.append(Mistake("black_box_in_loop", f"stages.{node.name}", said, spec.place))
         if node.sets_aside:

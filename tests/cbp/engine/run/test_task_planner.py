@@ -21,6 +21,8 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.plan.lanes import Lane, lanes_of
 from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
+from tests.loops import Components, Ranks, loop_of
+from tests.loops_in_tasks import ThreadsExecutor
 
 MANY = 4 * DEFAULT_LIMITS.rows_per_task + 1
 
@@ -149,3 +151,30 @@ def test_a_kind_that_reaches_less_again_has_fewer_tasks() -> None:
         reach.note(plan_of(str(at), ticks=1), 1)
     assert reach.expected(plan_of(ticks=1)) == 0
     assert reach.expected(plan_of("1", ticks=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("translator", "links", "more"),
+    [
+        (Components, 90, [(1, 1), (3, 2), (6, 3), (90, 4)]),
+        (Ranks, 41, [(1, 3)]),
+    ],
+    ids=["inner", "outer"],
+)
+def test_a_loop_has_tasks_for_what_it_can_reach(
+    translator: type[Translate], links: int, more: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    """The records that come, so many of its states for each, and all of a state grouped outer."""
+    limits = EngineLimits(rows_per_loop_task=20, loop_reach=9)
+    engine = DirectEngine(ThreadsExecutor(4), cache=str(tmp_path / "c"), limits=limits)
+    dataflow = loop_of(translator(), links="src BIGINT, dst BIGINT")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    first = min(4, -(-links // 20))
+    for number, tasks in [(links, first), *more]:
+        driver.feed("s_links", [{"src": at, "dst": at % 7} for at in range(number)])
+        driver.run_until_idle()
+        assert driver.figures[-1]["tasks"] == tasks
+    driver.slots_max = 2
+    driver.feed("s_links", [{"src": at, "dst": at % 7} for at in range(90)])
+    driver.run_until_idle()
+    assert driver.figures[-1]["tasks"] == 2

@@ -285,7 +285,13 @@ def test_a_snapshot_waits_until_it_is_worth_its_cost(tmp_path: Path) -> None:
     """At most one part in twenty of a loop's time, however fast or slow files are."""
     folder = str(tmp_path)
     plan = SimpleNamespace(
-        folder=folder, stage="s", epoch=3, depends_on="ab", faults=NO_FAULTS, limits=DEFAULT_LIMITS
+        folder=folder,
+        stage="s",
+        epoch=3,
+        depends_on="ab",
+        tasks=1,
+        faults=NO_FAULTS,
+        limits=DEFAULT_LIMITS,
     )
     now = [0.0]
     log = SuperstepLog(cast(Any, plan), seconds=lambda: now[0])

@@ -246,6 +246,18 @@ def test_a_loop_says_how_it_ends_and_what_it_may_hold():
     ] * 3
 
 
+def test_a_loop_says_when_it_has_several_tasks():
+    """By what a task is worth, as far as there are slots and buckets."""
+    flow = loop_of(Ranks(), links="src BIGINT, dst BIGINT")
+    limits = PhysicalLimits(64, loop_bytes=2 << 30, loop_tasks=4, rows_per_loop_task=20_000)
+    stage = stages_of(explain(flow, tuple(flow.stages), limits))["stage"]
+    assert (stage.tasks_max, stage.rows_per_task) == (4, 20_000)
+    assert "in up to 4 tasks that exchange messages, one for each 20,000 records" in stage.ways
+    assert "as far as slots are free" in stage.ways
+    alone = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
+    assert (alone.tasks_max, alone.rows_per_task) == (1, 0)
+
+
 def test_tasks_are_bounded_by_buckets_and_slots():
     """A groupwise stage has no more tasks than buckets, a record-wise one than slots."""
     flow = chain()

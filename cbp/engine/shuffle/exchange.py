@@ -1,0 +1,179 @@
+"""Exchange between the tasks of one run: what a task sends the others, and gets of them, by rounds.
+
+    round of task 0 -- facts, tables --> task 1, task 2, ...
+    round of task 1 -- facts, tables --> task 0, task 2, ...      each gets those of all, by task
+
+All tasks do the same rounds. In each of them a task sends one message to every other task, and
+waits until it has one of each. So what they decide by all messages of a round, they decide alike.
+
+A run with one task has the same rounds, with itself (`ALONE`). `cbp.engine.shuffle.flight_exchange`
+has those of several processes.
+
+Guaranteed: a task that fails, or whose process ends, ends the next round of all others
+(`PeerGoneError`), so none of them waits for it. Messages of one round come in the order of the
+tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.key_hash import bucket_shift
+from cbp.model.dataflow.stage import AggregateHow
+
+Gather = Callable[[str], Sequence[str]]
+"""Gives a text to all tasks of a run, and returns those of all, by task; called once."""
+
+Tables = Mapping[str, pa.Table]
+
+
+class PeerGoneError(Exception):
+    """Another task of the run has failed; that task, or whatever watches it, has the error.
+
+    Args:
+        part: The number of that task; -1 if it never began.
+        broken: Whether its process ended, or cannot be reached: it has reported nothing. If not, it
+            has said that it failed.
+    """
+
+    def __init__(self, part: int, broken: bool) -> None:
+        self.part, self.broken = part, broken
+        super().__init__(part, broken)
+
+    def __str__(self) -> str:
+        """Return the error in words."""
+        how = "ended, or cannot be reached" if self.broken else "failed"
+        return f"task {self.part} of the same run {how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one task sent another one in a round.
+
+    Attributes:
+        facts: Values of JSON.
+        tables: Tables by any names; one without rows may be left out.
+    """
+
+    facts: Mapping[str, Any]
+    tables: Tables = field(default_factory=dict)
+
+
+class Exchange(Protocol):
+    """The rounds of one task; not safe to use from several threads."""
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks."""
+        ...
+
+    def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
+        """Do a round: send a message to every task, and return those of all, by task.
+
+        Args:
+            facts: What all of them get, as values of JSON.
+            tables: What each of them gets, by task; its own come back as they are.
+
+        Raises:
+            PeerGoneError: Another task has failed.
+        """
+        ...
+
+    def finish(self, *, done: bool) -> None:
+        """End the last round: tell all tasks whether this one has succeeded; wait for theirs.
+
+        A task that has not succeeded waits for nobody.
+
+        Raises:
+            PeerGoneError: Another task has failed, though this one has not.
+        """
+        ...
+
+
+class _Alone:
+    """The exchange of the only task of a run."""
+
+    tasks = 1
+
+    def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
+        """Return the only message; see `Exchange`."""
+        return [Message(facts, tables[0])]
+
+    def finish(self, *, done: bool) -> None:
+        """Do nothing: nobody waits."""
+
+
+ALONE: Exchange = _Alone()
+
+
+def owners(hashes: npt.NDArray[np.int64], *, tasks: int, buckets: int) -> npt.NDArray[np.int64]:
+    """Return the number of the task that owns the bucket of each hash."""
+    at = hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))
+    return at.astype(np.int64) * tasks // buckets
+
+
+def shared_out(table: pa.Table, to: npt.NDArray[np.int64], tasks: int) -> list[pa.Table]:
+    """Return the rows for each task, in their order.
+
+    Args:
+        to: The task of each row.
+    """
+    order = np.argsort(to, kind="stable")
+    ends = np.cumsum(np.bincount(to, minlength=tasks))
+    rows = table if np.all(to[1:] >= to[:-1]) else table.take(pa.array(order))
+    return [
+        rows.slice(start, stop - start)
+        for start, stop in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    ]
+
+
+def exact_parts(how: AggregateHow, numbers: Sequence[float]) -> list[float]:
+    """Return few numbers that count as much as all of a task's in an aggregate.
+
+    `AggregateSpec.value` of the parts of all tasks, in their order, is that of all numbers to the
+    last bit: a sum is cut into floats that add up to it exactly.
+    """
+    if any(number != number for number in numbers):
+        return [math.nan]
+    if how != "sum":
+        return [(min if how == "min" else max)(numbers)] if numbers else []
+    if infinite := {number for number in numbers if math.isinf(number)}:
+        return sorted(infinite)
+    parts, rest = list[float](), [*numbers]
+    try:
+        while part := math.fsum(rest):
+            parts.append(part)
+            rest.append(-part)
+    except OverflowError:  # on the way, or at the end
+        return _whole_parts(numbers)
+    return parts
+
+
+_UNITS = 1 << 1074
+"""Every finite float is a whole number of parts of one as small as this."""
+
+
+def _units(number: float) -> int:
+    above, below = number.as_integer_ratio()
+    return above * (_UNITS // below)
+
+
+def _whole_parts(numbers: Sequence[float]) -> list[float]:
+    """Return the parts of a sum that is too large for a float somewhere."""
+    parts, left = list[float](), sum(map(_units, numbers))
+    while left:
+        try:
+            part = left / _UNITS
+        except OverflowError:
+            part = sys.float_info.max if left > 0 else -sys.float_info.max
+        parts.append(part)
+        left -= _units(part)
+    return parts

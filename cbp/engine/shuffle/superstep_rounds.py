@@ -1,0 +1,249 @@
+"""Rounds between the tasks of a loop: who gets the messages of a superstep, and what all know then.
+
+    emitted -> pieces, by receiving task -> rounds of an exchange -> Arrived, in a room
+                                                    '-> Round: waiting, aggregates
+
+A task owns neighboring buckets, and emits in the order of its groups. So what arrived, task by
+task, is in the order in which one task would have emitted it; each task sorts, combines and numbers
+its part of it as one task does with all.
+
+Mostly a superstep has one round. What is larger than a piece (`Room.piece_bytes`) takes several, as
+many in each task: nobody sends a piece before all have the one before. So besides what the rooms of
+the tasks hold there are few pieces in memory, whatever a superstep emits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import Int64s, conform
+from cbp.engine.columnar.file_slices import file_columns
+from cbp.engine.shuffle.exchange import Exchange, PeerGoneError, Tables, owners, shared_out
+from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.shuffle.replicated_read import message_hashes
+from cbp.engine.storage.file_sizes import halves
+from cbp.engine.storage.held_records import HeldRecords, Room
+from cbp.errors import CbpError
+from cbp.model.dataflow.stage import TranslatorSpec
+
+_MESSAGES, _REMOTE, _OUTPUTS = "messages/", "remote/", "outputs/"
+"""What begins the names of tables in a round."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all tasks know after a superstep.
+
+    Attributes:
+        facts: What each task said, by task.
+        unroutable: The tasks that could not route a message.
+        error: Why this task could not; counts only if the loop goes on.
+    """
+
+    facts: Sequence[Mapping[str, Any]]
+    unroutable: Sequence[int] = ()
+    error: CbpError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many messages all tasks have emitted."""
+        return sum(one["waiting"] for one in self.facts)
+
+    @property
+    def saves(self) -> bool:
+        """Whether all tasks put a snapshot if the loop goes on: it is time in each, and fits."""
+        return all(one["saves"] for one in self.facts)
+
+    @property
+    def aggregates(self) -> Mapping[str, Sequence[float]]:
+        """Parts of what the groups of all tasks gave to each aggregate, in their order."""
+        given: list[Mapping[str, Sequence[float]]] = [one["aggregates"] for one in self.facts]
+        return {name: [number for one in given for number in one[name]] for name in given[0]}
+
+    def require_routed(self) -> None:
+        """Raise if a task could not route its messages, so that no superstep can follow.
+
+        Raises:
+            CbpError: It is this one.
+            PeerGoneError: It is another one, which has the error.
+        """
+        if self.error is not None:
+            raise self.error
+        for part in self.unroutable:
+            raise PeerGoneError(part, False)
+
+
+@dataclass
+class Arrived:
+    """What this task was sent, and has not taken yet, in the order of the tasks.
+
+    Attributes:
+        room: Where it has place.
+    """
+
+    room: Room
+    _held: dict[str, dict[int, HeldRecords]] = field(init=False, default_factory=dict)
+
+    def add(self, part: int, tables: Tables) -> None:
+        """Hold what a task sent, behind what it sent before. Raises as `Room.take`."""
+        for name, table in tables.items():
+            if table.num_rows:
+                by_task = self._held.setdefault(name, {})
+                if part not in by_task:
+                    by_task[part] = HeldRecords(self.room)
+                by_task[part].add(table)
+
+    def move_messages(self) -> dict[str, list[HeldRecords]]:
+        """Return holders of the messages for this task's groups, by loopback."""
+        names = [name for name in self._held if name.startswith(_MESSAGES)]
+        return {
+            name.removeprefix(_MESSAGES): [one.move() for one in self._of(name)] for name in names
+        }
+
+    def take_remote(self, state: str) -> list[pa.Table]:
+        """Return the records of a state that groups emitted for keys of this task."""
+        return [table for one in self._of(f"{_REMOTE}{state}") for table in one.take()]
+
+    def take_outputs(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the records of outputs that this task writes for others, each with its output."""
+        for name in [name for name in self._held if name.startswith(_OUTPUTS)]:
+            for one in self._of(name):
+                for table in one.take():
+                    yield name.removeprefix(_OUTPUTS), table
+
+    def _of(self, name: str) -> list[HeldRecords]:
+        """Return the holders that are not empty, by task."""
+        return [one for _, one in sorted(self._held.get(name, {}).items()) if one.tables]
+
+
+@dataclass(frozen=True)
+class SuperstepRounds:
+    """The rounds of one task of a loop.
+
+    Attributes:
+        tasks, buckets: Their numbers; a task owns neighboring buckets.
+        hash_mask: As in the task's plan.
+        arrived: Takes what the task is sent.
+    """
+
+    exchange: Exchange
+    spec: TranslatorSpec
+    layout: ShuffleLayout
+    stage: str
+    tasks: int
+    buckets: int
+    hash_mask: int
+    arrived: Arrived
+
+    def ask(self, name: str, answer: object) -> list[object]:
+        """Return what all tasks answer to a question, by task; `answer` is this one's."""
+        nothing: list[Tables] = [{}] * self.tasks
+        return [one.facts[name] for one in self.exchange.swap({name: answer}, nothing)]
+
+    def swap(
+        self,
+        *,
+        messages: Tables,
+        remote: Tables,
+        outputs: Tables,
+        aggregates: Mapping[str, Sequence[float]],
+        saves: bool,
+        last: bool,
+    ) -> Round:
+        """Do the rounds after a superstep; what the others send is in `arrived` then.
+
+        Args:
+            messages: What this task emitted, by loopback.
+            remote: State records for other keys, by state, with their hashes.
+            outputs: Records that task 0 writes, by output.
+            saves: Whether it is time for a snapshot of this task, and there is room for it.
+            last: Whether no superstep can follow, so that no message has to reach its task.
+
+        Raises:
+            PeerGoneError: Another task has failed.
+            RunTooLargeError: There is no room for what was sent.
+        """
+        sent = {
+            **{f"{_MESSAGES}{name}": table for name, table in messages.items() if not last},
+            **{f"{_REMOTE}{name}": table for name, table in remote.items()},
+            **{f"{_OUTPUTS}{name}": table for name, table in outputs.items()},
+        }
+        packs = self._packs(sent)
+        own: dict[str, Any] = {
+            "waiting": sum(table.num_rows for table in messages.values()),
+            "aggregates": aggregates,
+            "saves": saves,
+            "rounds": len(packs),
+        }
+        facts: list[Mapping[str, Any]] = []
+        error: CbpError | None = None
+        unroutable, number, most = set[int](), 0, 1
+        while number < most:
+            to, wrong = self._shared_out(packs[number] if number < len(packs) else ())
+            error = error or wrong
+            came = self.exchange.swap({**own, "unroutable": wrong is not None}, to)
+            if not number:
+                facts = [one.facts for one in came]
+                most = max(one["rounds"] for one in facts)
+            unroutable |= {part for part, one in enumerate(came) if one.facts["unroutable"]}
+            for part, one in enumerate(came):
+                self.arrived.add(part, one.tables)
+            own, number = {}, number + 1
+        return Round(facts, sorted(unroutable), error)
+
+    def _packs(self, tables: Tables) -> list[list[tuple[str, pa.Table]]]:
+        """Return pieces of tables with their names, those of each round; one round at least."""
+        packs, size, most = [list[tuple[str, pa.Table]]()], 0, self.arrived.room.piece_bytes
+        for name, table in tables.items():
+            for piece in halves(table, rows_max=sys.maxsize, bytes_max=most):
+                if size and size + piece.nbytes > most:
+                    packs.append([])
+                    size = 0
+                packs[-1].append((name, piece))
+                size += piece.nbytes
+        return packs
+
+    def _shared_out(
+        self, pieces: Iterable[tuple[str, pa.Table]]
+    ) -> tuple[list[dict[str, pa.Table]], CbpError | None]:
+        """Return what each task gets of some pieces, and why a message can be for none."""
+        to = [dict[str, pa.Table]() for _ in range(self.tasks)]
+        error: CbpError | None = None
+        for name, piece in pieces:
+            if name.startswith(_OUTPUTS):
+                _add(to[0], name, piece)
+                continue
+            try:
+                whose = owners(self._hashes(name, piece), tasks=self.tasks, buckets=self.buckets)
+            except CbpError as exc:  # the author's code; an aggregate may still end the loop
+                error = error or exc
+                continue
+            for tables, rows in zip(to, shared_out(piece, whose, self.tasks), strict=True):
+                _add(tables, name, rows)
+        return to, error
+
+    def _hashes(self, name: str, piece: pa.Table) -> Int64s:
+        """Return the hash of the group that gets each message, or of each state record's key."""
+        if name.startswith(_REMOTE):
+            hashes: Int64s = piece.column("_hash").to_numpy()
+            return hashes
+        loopback = name.removeprefix(_MESSAGES)
+        flow = [one.name for one in self.spec.inputs].index(loopback)
+        return message_hashes(
+            conform(piece, file_columns(self.spec.inputs[flow])),
+            self.spec,
+            self.layout,
+            flow,
+            stage=self.stage,
+            hash_mask=self.hash_mask,
+        )
+
+
+def _add(tables: dict[str, pa.Table], name: str, rows: pa.Table) -> None:
+    """Add rows to what a task gets: several pieces of one table can be in one round."""
+    tables[name] = pa.concat_tables([tables[name], rows]) if name in tables else rows

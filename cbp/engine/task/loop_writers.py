@@ -1,0 +1,241 @@
+"""Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
+
+A message is read by the next superstep; if none follows, it is written. What became of the records
+of views is written at the end: what is left of all their changes. State of another key is seen by
+the next superstep. Any other output is written at once, superstep after superstep; task 0 does that
+for all tasks, since its order is that of supersteps first.
+
+What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
+temporary files beyond (`cbp.engine.storage.held_records`): messages, records of states that it
+wrote, and changes of views. A loop for which files have no room either is refused.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.kernel.net_changes import NetChanges
+from cbp.engine.shuffle.exchange import exact_parts
+from cbp.engine.state.run_files import state_file_schema
+from cbp.engine.storage.held_records import HeldRecords, Room
+from cbp.engine.task.writers import TaskWriters
+from cbp.model.dataflow.stage import OutputSpec
+
+
+@dataclass
+class LoopWriters(TaskWriters):
+    """The writers of a task of a loop; see the module header.
+
+    Attributes:
+        room: Where what the loop holds has place.
+    """
+
+    room: Room = field(init=False)
+    _outputs_of: Mapping[str, OutputSpec] = field(init=False)
+    _held: dict[str, HeldRecords] = field(init=False)
+    _read: list[HeldRecords] = field(init=False, default_factory=list)
+    _written_now: dict[str, list[pa.Table]] = field(init=False)
+    _late: dict[str, HeldRecords] = field(init=False)
+    _remote: dict[str, HeldRecords] = field(init=False)
+    _net: Mapping[str, NetChanges] = field(init=False)
+    _bytes_net: Counter[str] = field(init=False, default_factory=Counter)
+    _bytes_written: int = field(init=False, default=0)
+    _numbers: dict[str, array[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        spec = self.plan.spec
+        self._go_on_with({one.name: None for one in spec.aggregates}, first=True)
+        self.room = Room.of(self.plan.stage, self.plan.limits)
+        held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
+        self._outputs_of = {one.name: one for one in spec.outputs}
+        self._held = {name: HeldRecords(self.room) for name in sorted(held)}
+        others = sorted(self._outputs_of.keys() - held)
+        self._written_now = {name: [] for name in others} if self.plan.depends_on else {}
+        late = others if self.part else ()
+        self._late = {name: HeldRecords(self.room) for name in late}
+        self._remote = {state.name: HeldRecords(self.room) for state in spec.states}
+        mask = self.plan.hash_mask
+        self._net = {
+            view.changes: NetChanges(view, spec.key_of(view), mask, self.room)
+            for view in spec.views
+        }
+
+    def write_output(self, name: str, columns: list[pa.Array]) -> None:
+        """Take records of an output; write them at once unless they are held."""
+        if name in self._numbers:
+            self._numbers[name].frombytes(np.asarray(columns[0]).tobytes())
+            return
+        names = self._outputs_of[name].schema.names
+        records = pa.Table.from_arrays(columns, names=list(names))
+        if name in self._held:
+            self._held[name].add(records)
+        elif name in self._late:
+            self._late[name].add(records)
+        else:
+            super().write_output(name, columns)
+            self._note_written(name, records)
+
+    def write_for_others(self, outputs: Iterable[tuple[str, pa.Table]]) -> None:
+        """Write records of outputs that the other tasks emitted in a superstep.
+
+        All are kept for the snapshot after it, which all tasks have agreed on without these.
+        """
+        if not self.can_be_saved:
+            self._written_now = {}
+        for name, records in outputs:
+            for part in records.to_batches():
+                super().write_output(name, part.columns)
+            if name in self._written_now:
+                self._written_now[name].append(records)
+                self._bytes_written += int(records.nbytes)
+
+    def _note_written(self, name: str, records: pa.Table) -> None:
+        """Keep what was written for a snapshot."""
+        if self.can_be_saved:
+            self._written_now[name].append(records)
+            self._bytes_written += int(records.nbytes)
+            if self._bytes_written > self.plan.limits.spool_bytes:
+                self._written_now = {}
+
+    def write_remote(self, state: str, columns: list[pa.Array]) -> None:
+        """Take state records that a group emitted for other keys."""
+        spec = self.plan.spec.state(state)
+        key, schema = self.plan.spec.key_of(spec), state_file_schema(spec)
+        keys = [columns[spec.schema.index(name)] for name in key.names]
+        hashes = hash_columns(keys, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
+        records = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
+        self._remote[state].add(records)
+        self.counts["state_remote"] += len(hashes)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether outputs that are no views have so few records that memory holds them too."""
+        return bool(self.plan.depends_on) and self._bytes_written <= self.plan.limits.spool_bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """About how many bytes the tables of `saved` have."""
+        held = sum(one.nbytes for one in self._held.values())
+        return held + (self._bytes_written if self._written_now else 0)
+
+    def hold(self, name: str, records: pa.Table) -> None:
+        """Hold messages of a loopback, or changes of a view, behind the others."""
+        self._held[name].add(records)
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """Return what was counted, and what was written or is held, for another try of the run."""
+        aggregates = {
+            name: None if value is None else value.hex()
+            for name, value in self.plan.context.aggregates.items()
+        }
+        facts = {
+            "counts": dict(self.counts),
+            "timer_us": self._timer_us,
+            "aggregates": aggregates,
+        }
+        saved = {}
+        # Every window of every superstep left a table: the next snapshot finds one.
+        for name in (name for name, held in self._held.items() if held.tables):
+            saved[f"held/{name}"] = table = pa.concat_tables(self._held[name].take())
+            self.hold(name, table.combine_chunks())
+        for name in (name for name, tables in self._written_now.items() if tables):
+            saved[f"output/{name}"] = pa.concat_tables(self._written_now[name]).combine_chunks()
+            self._written_now[name] = [saved[f"output/{name}"]]
+        return facts, saved
+
+    def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """Take up what another try saved: write what it wrote, hold what it held."""
+        values = facts.get("aggregates", {}).items()
+        self._go_on_with({n: None if v is None else float.fromhex(v) for n, v in values})
+        self.counts.update(facts["counts"])
+        self.note_timer(facts["timer_us"])
+        for key, table in tables.items():
+            kind, _, name = key.partition("/")
+            if kind == "held":
+                self.hold(name, table)
+            elif kind == "output":
+                for part in table.to_batches():
+                    self.write_output(name, part.columns)
+
+    def take_messages(self) -> dict[str, pa.Table]:
+        """Return the messages of the superstep that ended, in the order of their emission."""
+        names = [one.name for one in self.plan.spec.loopbacks]
+        return self.read({name: [self._held[name].move()] for name in names})
+
+    def read(self, messages: Mapping[str, Sequence[HeldRecords]]) -> dict[str, pa.Table]:
+        """Hold messages until others are read or taken, by loopback; return them."""
+        for one in self._read:
+            one.take()
+        self._read = [*chain.from_iterable(messages.values())]
+        tables = {name: [t for one in held for t in one.tables] for name, held in messages.items()}
+        return {name: pa.concat_tables(some) for name, some in tables.items() if some}
+
+    def take_remote(self, state: str) -> list[pa.Table]:
+        """Return the records of a state that groups emitted for other keys in this superstep."""
+        return self._remote[state].take()
+
+    def take_all_remote(self) -> dict[str, pa.Table]:
+        """Return what `take_remote` does, of all states that have some."""
+        taken = {name: self.take_remote(name) for name in self._remote}
+        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
+
+    def take_late(self) -> dict[str, pa.Table]:
+        """Return the records of outputs that task 0 writes for this one."""
+        taken = {name: one.take() for name, one in self._late.items()}
+        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
+
+    def given(self) -> dict[str, list[float]]:
+        """Return parts of what the groups of this superstep gave to each aggregate."""
+        return {
+            one.name: exact_parts(one.how, self._numbers[one.name])
+            for one in self.plan.spec.aggregates
+        }
+
+    def go_on(self, given: Mapping[str, Sequence[float]] | None = None) -> bool:
+        """End a superstep; return whether an aggregate ends the loop with it.
+
+        Args:
+            given: What the groups of all tasks gave to each aggregate; `None`: those of this one.
+        """
+        values = self.plan.spec.aggregated(self._numbers if given is None else given)
+        self._go_on_with(values)
+        self._drop_cancelled()
+        return self.plan.spec.is_converged(values)
+
+    def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
+        """Show a superstep the aggregates of the one before; only the first calls for timers."""
+        self._numbers = {name: array("d") for name in aggregates}
+        context = replace(self.plan.context, aggregates=aggregates)
+        self.plan = replace(self.plan, context=context)
+        if not first:
+            self.plan = replace(self.plan, wakes=False, ages=False)
+
+    def _drop_cancelled(self) -> None:
+        """Drop what cancelled out among the changes of views, once they are many.
+
+        So they take the room of what the loop changed, whatever the number of its supersteps.
+        """
+        for name in (view.changes for view in self.plan.spec.views):
+            held = self._held[name]
+            if held.nbytes <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
+                continue
+            self._net[name].drop_cancelled(held)
+            self._bytes_net[name] = held.nbytes
+
+    def release(self, left: Mapping[str, pa.Table]) -> None:
+        """Write the messages that no superstep reads, and what became of the views."""
+        for name, table in left.items():
+            for part in table.to_batches():
+                super().write_output(name, part.columns)
+        for name, net in self._net.items():
+            net.write(self._held[name], super().write_output)

@@ -1,0 +1,113 @@
+"""Rounds of a superstep: pieces, their order, and what all know after them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.shuffle.exchange import Exchange, Message, Tables
+from cbp.engine.shuffle.flight_exchange import connected
+from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.engine.shuffle.superstep_rounds import Arrived, Round, SuperstepRounds
+from cbp.engine.storage.held_records import Room
+from tests.loops import Swells, loop_of
+from tests.loops_in_tasks import together
+
+BUCKETS = 8
+SPEC = loop_of(Swells(), items="k BIGINT, n BIGINT").stages["stage"].translator
+
+
+class Counted:
+    """An exchange that counts its rounds."""
+
+    def __init__(self, inner: Exchange) -> None:
+        self.inner, self.tasks, self.rounds = inner, inner.tasks, 0
+
+    def swap(self, facts: Any, tables: Any) -> list[Message]:
+        """See `Exchange`."""
+        self.rounds += 1
+        return self.inner.swap(facts, tables)
+
+    def finish(self, *, done: bool) -> None:
+        """See `Exchange`."""
+        self.inner.finish(done=done)
+
+
+def messages_of(part: int, many: int) -> pa.Table:
+    """Return messages of a task for many keys, numbered in the order of their emission."""
+    schema = arrow_schema(SPEC.input("on").schema)
+    columns = [[n % 97 for n in range(many)], [*range(many)], [f"{part}" * 40] * many]
+    return pa.table([pa.array(column) for column in columns], schema.names).cast(schema)
+
+
+def rounds_of(exchange: Exchange, tasks: int, room: Room) -> SuperstepRounds:
+    """Return the rounds of a task of `Swells`."""
+    layout = shuffle_layout(SPEC)
+    return SuperstepRounds(exchange, SPEC, layout, "stage", tasks, BUCKETS, -1, Arrived(room))
+
+
+@pytest.mark.parametrize("spills", [False, True], ids=["memory", "disk"])
+def test_what_is_larger_than_a_piece_takes_several_rounds(spills: bool) -> None:
+    """As many in each task; each message arrives once, in the order of tasks and of emission."""
+    tasks, most = 2, 30_000 if spills else 1 << 20
+
+    def work(part: int, gather: Any) -> Any:
+        room = Room("stage", most, most * 1000)
+        with connected(part, tasks, gather) as inner:
+            exchange = Counted(inner)
+            rounds = rounds_of(exchange, tasks, room)
+            messages: Tables = {"on": messages_of(part, 3_000 if part else 10)}
+            nothing: Tables = {}
+            done: Round = rounds.swap(
+                messages=messages,
+                remote=nothing,
+                outputs={"log": messages_of(part, 20)} if part else nothing,
+                aggregates={"a": [float(part)]},
+                saves=part == 0,
+                last=False,
+            )
+            exchange.finish(done=True)
+            outputs = [table for _, table in rounds.arrived.take_outputs()]
+            held = rounds.arrived.move_messages()["on"]
+            came = pa.concat_tables([table for one in held for table in one.tables])
+            facts = done.waiting, done.saves, done.aggregates
+            return exchange.rounds, facts, came, outputs, room
+
+    done = together(tasks, work)
+    assert not [one for one in done if isinstance(one, BaseException)], done
+    assert done[0][0] == done[1][0] > 5
+    assert done[0][1] == done[1][1] == (3_010, False, {"a": [0.0, 1.0]})
+    came = [one[2] for one in done]
+    assert sum(table.num_rows for table in came) == 3_010
+    whose: dict[int, int] = {}
+    for part, table in enumerate(came):
+        rows = [(row["text"][0], row["n"]) for row in table.to_pylist()]
+        assert rows == sorted(rows), "by sending task, then as they were emitted"
+        for key in table.column("k").to_pylist():
+            assert whose.setdefault(key, part) == part, "a key has one task"
+    assert pa.concat_tables(done[0][3]).equals(messages_of(1, 20))
+    assert done[1][3] == []
+    assert all((one[4].on_disk > 0) == spills for one in done if one[2].num_rows > 1_000)
+
+
+def test_messages_that_nobody_reads_stay() -> None:
+    """After the last superstep they are counted, and not sent."""
+
+    def work(part: int, gather: Any) -> Any:
+        with connected(part, 2, gather) as exchange:
+            rounds = rounds_of(exchange, 2, Room("stage", 1 << 20))
+            done = rounds.swap(
+                messages={"on": messages_of(part, 5)},
+                remote={},
+                outputs={},
+                aggregates={},
+                saves=True,
+                last=True,
+            )
+            exchange.finish(done=True)
+            return done.waiting, done.saves, rounds.arrived.move_messages()
+
+    assert together(2, work) == [(10, True, {}), (10, True, {})]
