@@ -427,7 +427,9 @@ class SourcePass:
         if full or not batch.seconds or group[0].name == CLOSE_NAME:
             return None
         now = self._clock()
-        due = min(listed.seen.get(one.name, now) for one in group) + timedelta(seconds=batch.seconds)
+        due = min(listed.seen.get(one.name, now) for one in group) + timedelta(
+            seconds=batch.seconds
+        )
         return due if now < due else None
 
     def _close(self, place: SourcePlace, identity: str, tally: Tally) -> None:

@@ -26,7 +26,9 @@ FILES = 24
 
 
 @pytest.mark.parametrize("unfinished", [(".part", "~"), (".jsonl",)])
-def test_as_many_files_are_counted_as_are_listed(unfinished: tuple[str, ...], tmp_path: Path) -> None:
+def test_as_many_files_are_counted_as_are_listed(
+    unfinished: tuple[str, ...], tmp_path: Path
+) -> None:
     """Whatever lies beside them: links, folders, FIFOs, hidden and unfinished names."""
     names = ["a.jsonl", "b.csv", "c.part", "d~", ".hidden", MANIFEST_NAME, sealed_name("1")]
     for name in [*names, CLOSE_NAME, sealed_close_name("2"), upload_name("3"), "\udcff"]:
