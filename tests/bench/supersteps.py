@@ -54,7 +54,7 @@ from cbp import (
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from cbp.engine.workers.executor import WorkerExecutor
+from cbp.engine.workers.worker_executor import WorkerExecutor
 from tests.driver import Driver
 from tests.loops import Components
 from tests.planned_faults import Crash, PlannedFaults

@@ -218,7 +218,9 @@ def test_what_was_read_before_a_failure_is_settled(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA)
     read = list[str]()
 
-    def failing(request: file_reader.ReadRequest, *_: Any, **__: Any) -> file_reader.ReadResult:
+    def failing(
+        request: file_reader.ReadRequest, stopping: Any = None, hurried: Any = None
+    ) -> file_reader.ReadResult:
         read.append(request.path)
         if len(read) == 3:
             raise OSError(5, "Input/output error")

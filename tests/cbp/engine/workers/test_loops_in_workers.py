@@ -17,8 +17,8 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
-from cbp.engine.workers.executor import WorkerExecutor
 from cbp.engine.workers.task_worker import Answer, Done, Raised
+from cbp.engine.workers.worker_executor import WorkerExecutor
 from cbp.errors import AuthorCodeError, RunCancelledError, WorkerEndedError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.lanes import Lane, lanes_of

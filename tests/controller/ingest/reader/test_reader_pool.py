@@ -146,7 +146,7 @@ def test_an_error_names_what_was_written_or_read(
 
     monkeypatch.setattr(reader_process, "read_files", fail)
     monkeypatch.setattr(reader_process, "limit_memory", lambda _: None)
-    progress: Any = SimpleNamespace(seconds=lambda: 0.0, add=None, begin=None)
+    progress: Any = SimpleNamespace(seconds=lambda: 0.0, add=None, begin=None, is_over=never)
     failed = reader_process.answer(request_of(tmp_path, lines(1)), progress)
     assert isinstance(failed, reader_process.Failed)
     assert failed.path == (named if named[0] == "/" else str(tmp_path / named))
