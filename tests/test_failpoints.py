@@ -62,6 +62,8 @@ NOT_DURABLE = {
     "controller/ingest/uploads.py:held": "what is only looked at",
     "controller/ingest/folder/folder_check.py:_try_move": "a probe",
     "controller/loop/records/dataflow_folder.py:remove_purged": "of a purge; done at each start",
+    "controller/loop/recovery/scratch_folder.py:_remove_dead": "scratch of killed roll-backs",
+    "controller/loop/recovery/scratch_folder.py:scratch_folder": "scratch of one roll-back",
     "controller/loop/leadership/terms.py:_remove": "what no name leads to; done again at each term",
     "controller/run_logs.py:append": "a log for people; no decision reads it",
     "controller/run_logs.py:prune": "old logs; done again every minute",

@@ -40,8 +40,6 @@ from tests.system.processes import REPOSITORY, TOKEN, Instance, until
 
 __all__ = ["Corrected"]
 
-_OVER = ("ready", "swapped", "cancelled", "failed")
-
 
 @dataclass
 class Mark:
@@ -70,7 +68,14 @@ class Corrected:
         folder = self.root / "author"
         install_flows(folder)
         path = f"{REPOSITORY}:{folder}"
-        environment = {"PYTHONPATH": path, "CBP_REBUILD_SHARE": "0.3"}
+        # What a process that was killed leaves there, the next roll-back removes.
+        temporary = self.root / "temporary"
+        temporary.mkdir()
+        environment = {
+            "PYTHONPATH": path,
+            "CBP_REBUILD_SHARE": "0.3",
+            "TMPDIR": str(temporary),
+        }
         self.instance = Instance(
             self.root,
             "one",
@@ -268,9 +273,11 @@ class Corrected:
         assert not exact or all("later." in one["table"] for one in differs), differs
 
         def ask(client: Client) -> None:
+            # After a kill it is built on first, and then swapped in, if that had been asked for.
+            until(lambda: seen(client)["status"] != "building", "it is built again", 60)
             if seen(client)["status"] == "ready":
                 client.rest.post("dataflows", NAME, "rebuilds", job["id"], "swap")
-            until(lambda: seen(client)["status"] in _OVER, "it is swapped in", 60)
+            until(lambda: seen(client)["ended"], "it is swapped in", 60)
 
         self.perhaps_killed(ask)
         assert seen()["status"] == "swapped", seen()
@@ -398,6 +405,12 @@ class Corrected:
                 self.settle()
         self.settle()
         self.verify()
+        self.require_no_leftovers()
+
+    def require_no_leftovers(self) -> None:
+        """No more is left of the roll-backs of killed processes than the last one's folder."""
+        left = list((self.root / "temporary").glob("cbp-rollback-*"))
+        assert len(left) <= 1, left
 
     def close(self) -> None:
         """End the service."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.key_index import GroupKey, is_index
+from cbp.engine.columnar.key_index import GroupKey, IndexBits, index_bits, index_width
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet, reading_increment
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec
@@ -98,11 +98,16 @@ class RowGroup:
         with reading_increment(self.share.path, self.share.rows):
             return self.file.read_row_group(self.number, columns).slice(self.start, self.rows)
 
-    def has_index(self, key: GroupKey) -> bool:
-        """Return whether the file has an index of a key."""
+    def index_width(self, key: GroupKey) -> int | None:
+        """Return how many bits of each hash the file's index of a key has; `None`: it has none."""
         schema = self.file.schema_arrow
         at = schema.get_field_index(key.index)
-        return at >= 0 and is_index(schema.field(at))
+        return index_width(schema.field(at)) if at >= 0 else None
+
+    def index(self, key: GroupKey) -> IndexBits | None:
+        """Return the index of a key; `None` if it has none, or one that cannot be right."""
+        width = self.index_width(key)
+        return None if width is None else index_bits(self.read([key.index]).column(0), width)
 
     def statistics(self, column: str) -> Any:
         """Return the file's statistics of a column; `None` if there is no such column."""

@@ -11,7 +11,8 @@ What the bits let pass is hashed. Without the column (in files of earlier versio
 the stage was there) the keys of all records are hashed.
 
 A key of numbers, dates and times has no index: such keys are hashed as fast as the index is read.
-What a file says of their least and greatest value serves instead (`KeyRange`).
+What a file says of their least and greatest value serves instead (`KeyRange`), and where keys of
+texts follow time, it says so before the index is read.
 
 The column is in the file that it indexes. So it is durable with it and goes with it, checksums
 of the file cover it, and readers leave it out, since they name the columns that they read.
@@ -19,7 +20,9 @@ of the file cover it, and readers leave it out, since they name the columns that
 The name of the column is a digest of how the hash is made, so a key that has other columns or types
 has another column.
 
-Its size is at most a twentieth of the records', as Arrow has them, and at least 2 bytes a record.
+It has 12, 16 or 32 bits of each hash: at most a twentieth of the records, as Arrow has them, or 1.7
+bytes a record. Parquet packs the differences of 12 bits into 13 (`index_encodings`). Of a file of
+20,000 records, 12 bits let five others pass for each group that is looked for.
 """
 
 from __future__ import annotations
@@ -43,13 +46,21 @@ from cbp.model.dataflow.replacement import is_signed, obstacles
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import Schema
 
-_WIDE, _NARROW = 4, 2
-_WIDE_FROM = 20 * _WIDE
-"""Records of this many bytes have the wide index."""
+_TYPES = {12: pa.uint16(), 16: pa.binary(2), 32: pa.binary(4)}
+"""The width of an index, in bits of each hash -> the type of its column."""
+_PACKED = pa.uint16()
+_FROM_BYTES = {32: 80, 16: 40, 12: 0}
+"""The width of an index -> of how many bytes the records are that have it, at least."""
+
+_RANKED = (pa.types.is_integer, pa.types.is_date32, pa.types.is_string)
+"""Types of columns whose least and greatest value are compared with those of a file."""
+
+_PASS_MAX = 0.75
+"""An index that lets a larger part of all records pass is not read: hashing them takes less."""
 
 _BITS_MIN, _BITS_MAX = 16, 22
-"""How many of the last bits a table has that says which hashes can be wanted: at least enough for
-the narrow index, at most 4 MB. A table of 64 places for each hash lets one of 64 others pass."""
+"""How many of the last bits a table has that says which hashes can be wanted: at most 4 MB. A table
+of 64 places for each hash lets one of 64 others pass."""
 
 Int64s = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
@@ -111,43 +122,79 @@ def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]
     return tuple(found.values())
 
 
-def index_bytes(records: pa.Table) -> int:
-    """Return how many bytes of each hash an index for such records has."""
-    return _WIDE if records.nbytes >= _WIDE_FROM * records.num_rows else _NARROW
+@dataclass(frozen=True, slots=True)
+class IndexBits:
+    """What the index has of some records.
+
+    Attributes:
+        last: The last bits of the hash of each record's key, as unsigned numbers.
+        width: How many bits.
+    """
+
+    last: npt.NDArray[Any]
+    width: int
+
+    @classmethod
+    def of(cls, hashes: Int64s, width: int) -> Self:
+        """Return the last bits of hashes."""
+        if width > 16:
+            return cls(hashes.astype("<u4"), width)
+        last = hashes.astype("<u2")
+        return cls(last if width == 16 else last & np.uint16((1 << width) - 1), width)
+
+    def take(self, at: Positions) -> Self:
+        """Return those of some of the records."""
+        return type(self)(self.last[at], self.width)
+
+    def fits(self, hashes: Int64s) -> bool:
+        """Return whether they are the last bits of these hashes."""
+        return np.array_equal(self.of(hashes, self.width).last, self.last)
 
 
-def with_index(records: pa.Table, keys: Sequence[GroupKey], size: int) -> pa.Table:
-    """Return records with one index column per key; each value has `size` bytes."""
+def choose_width(records: pa.Table) -> int:
+    """Return how many bits of each hash the index of records like these has."""
+    rows = records.num_rows
+    return next(width for width, size in _FROM_BYTES.items() if records.nbytes >= size * rows)
+
+
+def with_index(records: pa.Table, keys: Sequence[GroupKey], width: int) -> pa.Table:
+    """Return records with the columns of the index for some keys, of this width."""
+    type_ = _TYPES[width]
     for one in keys:
-        bits = one.hashes(one.keys(records)).astype(f"<u{size}")
-        type_ = pa.binary(size)
-        buffers = [None, pa.py_buffer(bits)]
-        column = pa.FixedSizeBinaryArray.from_buffers(type_, len(bits), buffers)
+        last = IndexBits.of(one.hashes(one.keys(records)), width).last
+        column = pa.Array.from_buffers(type_, len(last), [None, pa.py_buffer(last)])
         records = records.append_column(pa.field(one.index, type_, nullable=False), column)
     return records
 
 
-def is_index(field: pa.Field) -> bool:
-    """Return whether a column of a file has the type of an index; no other type is read."""
-    return any(field.type == pa.binary(size) for size in (_NARROW, _WIDE))
+def index_encodings(fields: Sequence[pa.Field]) -> dict[str, str]:
+    """Return how Parquet encodes those columns of an index that it can make smaller."""
+    return {one.name: "DELTA_BINARY_PACKED" for one in fields if one.type == _PACKED}
 
 
-def index_bits(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
-    """Return a column of the index as numbers; `None` if it has nulls."""
+def index_width(field: pa.Field) -> int | None:
+    """Return how many bits of each hash a column has; `None` if it is no index by its type."""
+    return next((width for width, type_ in _TYPES.items() if field.type == type_), None)
+
+
+def index_bits(column: pa.ChunkedArray, width: int) -> IndexBits | None:
+    """Return a column of an index of this width; `None` if it has nulls, or larger numbers."""
     if column.null_count:
         return None
-    size = column.type.byte_width
+    type_ = "<u4" if width > 16 else "<u2"
     parts = [
-        np.frombuffer(chunk.buffers()[1], f"<u{size}")[chunk.offset : chunk.offset + len(chunk)]
+        np.frombuffer(chunk.buffers()[1], type_)[chunk.offset : chunk.offset + len(chunk)]
         for chunk in column.chunks
     ]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, f"<u{size}"), *parts])
+    last = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, type_), *parts])
+    return None if last.size and int(last.max()) >> width else IndexBits(last, width)
 
 
 class KeyRange:
-    """The least and the greatest value of the first key column, if it has numbers or dates.
+    """The least and the greatest value of the first column of some keys: numbers, dates, texts.
 
-    A row group whose values are all outside this range has none of the keys.
+    A row group of a file whose values are all outside of it has none of the keys. Texts are in the
+    order of their bytes in UTF-8, in Parquet as in Python.
     """
 
     def __init__(self) -> None:
@@ -158,7 +205,7 @@ class KeyRange:
     def add(self, keys: pa.Table) -> None:
         """Extend the range by some keys."""
         column = keys.column(0)
-        ranked = pa.types.is_integer(column.type) or pa.types.is_date32(column.type)
+        ranked = any(is_(column.type) for is_ in _RANKED)
         self._known = self._known and ranked and not column.null_count
         if not self._known or not len(column):
             return
@@ -182,6 +229,8 @@ class KeyRange:
             return False
         if self._least is None:
             return True
+        if type(statistics.max) is not type(self._least):
+            return False
         return bool(statistics.max < self._least or statistics.min > self._most)
 
 
@@ -194,24 +243,30 @@ class GroupHashes:
         self._bits = (1 << min(max(enough, _BITS_MIN), _BITS_MAX)) - 1
         self._last = np.zeros(self._bits + 1, np.bool_)
         self._last[self.hashes & self._bits] = True
-        self._known = {
-            8: self.hashes,
-            _WIDE: np.unique(self.hashes.astype(f"<u{_WIDE}")),
-            _NARROW: np.unique(self.hashes.astype(f"<u{_NARROW}")),
-        }
+        self._wide = np.unique(IndexBits.of(self.hashes, 32).last)
+        self._narrow = {width: self._table(width) for width in (12, 16)}
+        self._pass_most = {w for w, table in self._narrow.items() if table.mean() > _PASS_MAX}
 
-    def among(self, hashes: npt.NDArray[Any]) -> Positions:
-        """Return the positions at which an array has a hash of these groups.
+    def _table(self, width: int) -> npt.NDArray[np.bool_]:
+        wanted = np.zeros(1 << width, np.bool_)
+        wanted[IndexBits.of(self.hashes, width).last] = True
+        return wanted
 
-        Args:
-            hashes: Signed hashes, as returned by `hash_columns`; or unsigned: their last 4 or 2
-                bytes.
-        """
-        known = self._known[hashes.dtype.itemsize]
-        if hashes.dtype.itemsize == _NARROW:
-            wanted = np.zeros(1 << 8 * _NARROW, np.bool_)
-            wanted[known] = True
-            return np.flatnonzero(wanted[hashes])
+    def narrows(self, width: int) -> bool:
+        """Return whether an index of this width leaves out enough to be read."""
+        return width not in self._pass_most
+
+    def likely(self, bits: IndexBits) -> Positions:
+        """Return where hashes of the groups can be, by their last bits."""
+        if bits.width in self._narrow:
+            return np.flatnonzero(self._narrow[bits.width][bits.last])
+        return self._found(bits.last, self._wide)
+
+    def among(self, hashes: Int64s) -> Positions:
+        """Return where hashes of the groups are."""
+        return self._found(hashes, self.hashes)
+
+    def _found(self, hashes: npt.NDArray[Any], known: npt.NDArray[Any]) -> Positions:
         # Most of the others are seen by a few bits alone.
         likely = np.flatnonzero(self._last[hashes & hashes.dtype.type(self._bits)])
         if not likely.size:

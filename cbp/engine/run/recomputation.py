@@ -37,15 +37,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.file_slices import (
-    RowGroup,
     Share,
     file_columns,
     records_read,
@@ -55,10 +52,10 @@ from cbp.engine.columnar.file_slices import (
 from cbp.engine.columnar.key_index import (
     GroupHashes,
     GroupKey,
+    IndexBits,
     Int64s,
     KeyRange,
     Positions,
-    index_bits,
 )
 from cbp.engine.columnar.row_codes import row_codes, subtract_rows
 from cbp.engine.interface.runs import RunPlan
@@ -257,7 +254,7 @@ class _Recomputation:
         hashes = key.hashes(keys)
         for part in parts:
             own = hashes[at : (at := at + part.records.num_rows)]
-            if part.bits is not None and not np.array_equal(own.astype(part.bits.dtype), part.bits):
+            if part.bits is not None and not part.bits.fits(own):
                 raise _IndexWrongError(part.path)
         chosen = pa.array(self._chosen(keys, hashes))
         return _Part(parts[0].path, records.take(chosen), is_exact=True)
@@ -266,7 +263,7 @@ class _Recomputation:
         """Return which keys belong to the run's groups."""
         chosen = self._groups.among(hashes)
         # A key outside of the range that has the hash of a group is not looked for everywhere.
-        return chosen[self._range.inside(keys)[chosen]] if chosen.size else chosen
+        return chosen[self._range.inside(keys.take(pa.array(chosen)))] if chosen.size else chosen
 
     def _likely_records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[_Part]:
         """Yield the records that can belong to the run's groups, in the order of the files."""
@@ -298,16 +295,20 @@ class _Recomputation:
         for group in row_groups(share):
             if self._range.excludes(group.statistics(key.columns.names[0])):
                 continue
-            bits = self._bits(group, key)
+            width = group.index_width(key) if self.uses_index else None
+            narrows = width is not None and self._groups.narrows(width)
+            bits = group.index(key) if narrows else None
             if bits is not None:
-                likely = self._groups.among(bits)
+                likely = self._groups.likely(bits)
                 if likely.size:
                     records = group.read(columns.names).take(pa.array(likely))
                     records = records_read(conform(records, columns), spec)
-                    part = _Part(share.path, records, bits[likely])
+                    part = _Part(share.path, records, bits.take(likely))
                     yield part if likely.size < _FEW else self._of_groups([part], spec)
                 continue
-            # Where the last row group had some, this one has: its columns are read at one time.
+            # Where the last row group had some, or nearly every record can be one, this one has
+            # some: its columns are read at one time.
+            found = found or (width is not None and not narrows)
             records = group.read(columns.names if found else key.columns.names)
             keys = key.keys(records)
             chosen = self._chosen(keys, key.hashes(keys))
@@ -317,12 +318,6 @@ class _Recomputation:
                 records = records_read(conform(records, columns), spec)
                 yield _Part(share.path, records, is_exact=True)
             found = bool(chosen.size)
-
-    def _bits(self, group: RowGroup, key: GroupKey) -> npt.NDArray[Any] | None:
-        """Return the index of a row group; `None` if there is none that can be used."""
-        if not self.uses_index or not group.has_index(key):
-            return None
-        return index_bits(group.read([key.index]).column(0))
 
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield the keys of a file's records, and their hashes."""
@@ -376,7 +371,7 @@ class _Part:
 
     path: str
     records: pa.Table
-    bits: npt.NDArray[Any] | None = None
+    bits: IndexBits | None = None
     is_exact: bool = False
 
 

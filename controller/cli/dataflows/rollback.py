@@ -53,7 +53,9 @@ Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-r
 DropLater = Annotated[
     bool,
     typer.Option(
-        "--drop-later", help="Discard later increments and closes instead of queueing them again."
+        "--drop-later",
+        help="Discard later increments and closes instead of queueing them again. With --moments: "
+        "only points from which that is possible.",
     ),
 ]
 Without = Annotated[
@@ -104,7 +106,8 @@ def rollback_command(
             _print_done(answer, as_json=json_)
             return
         if moments:
-            asked = {"limit": limit, "since": since, "until": until}
+            later = str(drop_later).lower()
+            asked = {"limit": limit, "since": since, "until": until, "drop_later": later}
             answer = service.get("dataflows", dataflow, "rollback", "moments", **asked)
             _print_moments(answer, as_json=json_)
             return

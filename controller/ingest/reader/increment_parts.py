@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.key_index import GroupKey, index_bytes, with_index
+from cbp.engine.columnar.key_index import GroupKey, choose_width, index_encodings, with_index
 from cbp.engine.storage.checked_parquet import CHECKED, seal
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
@@ -71,7 +71,7 @@ class PartWriter:
         first: int = 0,
         draft: bool = False,
     ) -> None:
-        self._first, self._index_bytes, self._draft = first, 0, draft
+        self._first, self._index_width, self._draft = first, 0, draft
         self._keys = () if draft else keys
         self._folder, self._index, self._claim = folder, index, claim
         self._schema, self._limits = arrow_schema(schema), limits
@@ -118,8 +118,8 @@ class PartWriter:
         if table.num_rows == 0:
             return
         if self._keys:
-            self._index_bytes = self._index_bytes or index_bytes(table)
-            table = with_index(table, self._keys, self._index_bytes)
+            self._index_width = self._index_width or choose_width(table)
+            table = with_index(table, self._keys, self._index_width)
         if self._open is None:
             name = flow_file(self._index, self._first + len(self._parts), self._claim)
             self._open = _Part(self._folder, name, table, len(self._keys), draft=self._draft)
@@ -249,6 +249,7 @@ class _Part:
         names: Any = False if draft else _repeating(first, indexes)
         codec: Any = "none" if draft else "snappy" if first.num_rows <= SMALL_ROWS else "zstd"
         described: Any = True
+        encodings = index_encodings(list(first.schema)[-indexes:]) if indexes else {}
         if indexes:  # bits of hashes cannot be made smaller, and have no order
             described = _leaves(pa.schema(list(first.schema)[:-indexes]))
             codec = dict.fromkeys(described, codec)
@@ -259,6 +260,7 @@ class _Part:
             compression=codec,
             use_dictionary=names,
             write_statistics=described,
+            column_encoding=encodings or None,
             **CHECKED,
         )
 

@@ -151,9 +151,15 @@ class Amendments:
         limit: int,
         since: datetime | None = None,
         until: datetime | None = None,
+        drop_later: bool = False,
     ) -> Sequence[PointAfterRun]:
-        """Return the newest moments to which a dataflow can be rolled back, in a time range."""
-        return self._rollbacks.moments(self._store.dataflow(name), limit, since, until)
+        """Return the newest moments to which a dataflow can be rolled back, in a time range.
+
+        Args:
+            drop_later: As for `roll_back`: some moments can be reached only without it.
+        """
+        record = self._store.dataflow(name)
+        return self._rollbacks.moments(record, limit, since, until, drop_later=drop_later)
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
         """Return the roll-backs of a dataflow with person, reason and positions, oldest first."""

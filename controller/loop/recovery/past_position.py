@@ -19,9 +19,8 @@ own store and files are only read. Not guaranteed: that the past is still kept;
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -46,6 +45,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
+from controller.loop.recovery.scratch_folder import scratch_folder
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
@@ -75,6 +75,23 @@ class PastPosition:
     position: Position
     again: tuple[int, ...]
     dropped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where the way to a roll-back point starts.
+
+    Attributes:
+        base: The position from which records are redone.
+        closes: Closes that are made again on the way, oldest first.
+        later: Numbers of the closes that were made after the point.
+        number: The number of the next close.
+    """
+
+    base: Position
+    closes: Sequence[Punctuation]
+    later: tuple[int, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +127,15 @@ class Past:
             CbpError: If an author's FrameBy fails.
         """
         units = self.catalog.units(record)
-        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        framed = _framed(units)
-        origin = self._origin(record, wiring, framed)
-        made_later = {} if everything or not framed else self._made_later(record, point)
-        nothing_later = self._holds_nothing_later(record, point, made_later)
-        base = None if everything else _base(origin, log, point, nothing_later)
-        base = base or _base(origin, log, point)
-        if base is None:
-            why = "no earlier position is kept for its stages"
-            raise RollbackImpossibleError(record.name, why)
-        gone = closes_dropped(log.generations)
-        held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
-        base = _without_closes(base, held, wiring)
-        if not everything and not nothing_later(base):
-            self._require_framed_before(record, base, wiring, point)
+        wiring, framed = _wiring(units), _framed(units)
+        start = self._start(record, log, point, units, everything=everything)
+        base, closes, later = start.base, start.closes, start.later
         redo = [
             intention
             for stage, epoch in point.epochs.items()
             for intention in records_of(log, stage, base.stages[stage].epoch, epoch)
         ]
         redo.sort(key=lambda intention: intention.prepared_ms)
-        number = self.store.next_punctuation(record.name)
-        closes = self._closes(record, base, number) if framed else []
-        later = tuple(one.number for one in (*held, *closes) if one.closed_ms > point.at_ms)
-        if not everything:
-            closes = [one for one in closes if one.number not in later]
         until, last_read = None if everything else point, _last_read(redo, units)
         arrivals = self._arrivals(record, base, until, last_read)
         # Frames are made of increments in turn; how far records needed them is not known.
@@ -145,7 +145,7 @@ class Past:
             for s, a in arrivals.items()
         }
         with (
-            tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
+            scratch_folder() as folder,
             closing(open_scratch(f"sqlite:///{folder}/scratch.db")) as scratch,
         ):
             generation = redo[0].generation if redo else 0
@@ -167,17 +167,64 @@ class Past:
         position = _with_arrivals(position, unread, wiring)
         # What was closed since then comes after this position: `number` is not asked again.
         again, dropped = (later, ()) if everything else ((), later)
-        return PastPosition(replace(position, punctuations=number), again, dropped)
+        return PastPosition(replace(position, punctuations=start.number), again, dropped)
 
     def reachable(
-        self, record: DataflowRecord, log: IntentionLog
-    ) -> Callable[[RollbackPoint], bool]:
-        """Return a function that returns whether a point can be reached from a kept position."""
+        self, record: DataflowRecord, log: IntentionLog, *, everything: bool
+    ) -> tuple[Callable[[RollbackPoint], bool], Callable[[RollbackPoint], bool]]:
+        """Return two predicates of a point: a kept position is before it; `position_at` can begin.
+
+        Where no position is before a point, none is before an earlier one.
+        """
         units = self.catalog.units(record)
-        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        origin = self._origin(record, wiring, _framed(units))
-        positions = list(log.newest_positions())
-        return lambda point: _base(origin, log, point, positions=positions) is not None
+        origin = self._origin(record, _wiring(units), _framed(units))
+        known = origin, list(log.newest_positions())
+
+        def begins(point: RollbackPoint) -> bool:
+            with suppress(RollbackImpossibleError):
+                self._start(record, log, point, units, everything=everything, known=known)
+                return True
+            return False
+
+        return lambda point: _base(origin, log, point, positions=known[1]) is not None, begins
+
+    def _start(
+        self,
+        record: DataflowRecord,
+        log: IntentionLog,
+        point: RollbackPoint,
+        units: Mapping[str, PhysicalStage],
+        *,
+        everything: bool,
+        known: tuple[Position, Sequence[Position]] | None = None,
+    ) -> _Start:
+        """Return where the way to a point starts, and raise, as `position_at` does.
+
+        Args:
+            known: The origin and the log's positions, descending, if they were read before.
+        """
+        wiring, framed = _wiring(units), _framed(units)
+        origin, positions = known or (self._origin(record, wiring, framed), None)
+        made_later = {} if everything or not framed else self._made_later(record, point)
+        nothing_later = self._holds_nothing_later(record, point, made_later)
+        base = None
+        if not everything:
+            base = _base(origin, log, point, nothing_later, positions=positions)
+        base = base or _base(origin, log, point, positions=positions)
+        if base is None:
+            why = "no earlier position is kept for its stages"
+            raise RollbackImpossibleError(record.name, why)
+        gone = closes_dropped(log.generations)
+        held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
+        base = _without_closes(base, held, wiring)
+        if not everything and not nothing_later(base):
+            self._require_framed_before(record, base, wiring, point)
+        number = self.store.next_punctuation(record.name)
+        closes = self._closes(record, base, number) if framed else []
+        later = tuple(one.number for one in (*held, *closes) if one.closed_ms > point.at_ms)
+        if not everything:
+            closes = [one for one in closes if one.number not in later]
+        return _Start(base, closes, later, number)
 
     def _made_later(self, record: DataflowRecord, point: RollbackPoint) -> dict[int, Punctuation]:
         """Return number -> close, of all closes that are known and were made after a point.
@@ -478,6 +525,11 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
         why = _NOT_WITHOUT.format(f"a close of {close.flow!r} has already ended a frame", at)
         raise RollbackImpossibleError(position.dataflow, why, close=close.number, at=at)
     return replace(connector, framing=replace(framing, closed=False))
+
+
+def _wiring(units: Mapping[str, PhysicalStage]) -> dict[str, dict[str, str]]:
+    """Return stage -> input -> its flow."""
+    return {name: dict(unit.leader.wiring) for name, unit in units.items()}
 
 
 def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:

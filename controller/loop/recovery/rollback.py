@@ -213,26 +213,35 @@ class Rollbacks:
         limit: int,
         since: datetime | None = None,
         until: datetime | None = None,
+        *,
+        drop_later: bool = False,
     ) -> Sequence[PointAfterRun]:
         """Return the newest roll-back points of the dataflow; reads only.
+
+        Left out is a point that `plan` refuses for what its position is reconstructed from. A file
+        that is gone, or frames that the author's code makes no more, are found by `plan` only.
 
         Args:
             limit: Maximum number of moments to return; one record of the log is read for each,
                 and for each that is not before `until`.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
+            drop_later: Only points to which a roll-back can go that drops later increments.
         """
         since_ms = None if since is None else since.timestamp() * 1000
         until_ms = None if until is None else until.timestamp() * 1000
         log = self._open_log(record.folder)
         begins, _ = self._descriptions.begins(record)
-        reachable = self._past.reachable(record, log)
+        reachable, can_begin = self._past.reachable(record, log, everything=not drop_later)
 
         def is_reachable(moment: PointAfterRun) -> bool:
             epochs = moment.point.epochs
             return all(epochs[s] >= epoch for s, epoch in begins.items()) and reachable(
                 moment.point
             )
+
+        def is_accepted(moment: PointAfterRun) -> bool:
+            return can_begin(moment.point)
 
         def is_before(moment: PointAfterRun) -> bool:
             return until_ms is None or (bool(moment.stage) and moment.point.at_ms < until_ms)
@@ -241,7 +250,8 @@ class Rollbacks:
             return since_ms is None or (bool(moment.stage) and moment.point.at_ms >= since_ms)
 
         moments = takewhile(is_reachable, newest_points(self._spans(record, log), _time_of(log)))
-        return list(islice(takewhile(is_since, filter(is_before, moments)), limit))
+        asked = takewhile(is_since, filter(is_before, moments))
+        return list(islice(filter(is_accepted, asked), limit))
 
     def carry_out(self, record: DataflowRecord, plan: RollbackPlan, tell: Tell = untold) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.

@@ -77,6 +77,7 @@ class FakeAmendments:
         limit: int,
         since: datetime | None = None,
         until: datetime | None = None,
+        drop_later: bool = False,
     ) -> Sequence[PointAfterRun]:
         self.store.dataflow(name)
         return [
@@ -85,7 +86,7 @@ class FakeAmendments:
                 epoch,
                 RollbackPoint({"count": epoch + 1}, 60_000 * epoch),
             )
-            for epoch in range(5, -2, -1)
+            for epoch in range(5, -1 if drop_later else -2, -1)
         ][:limit]
 
     def rollbacks(self, name: str) -> Sequence[Generation]:

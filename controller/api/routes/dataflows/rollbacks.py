@@ -190,6 +190,9 @@ class MomentsQuery(RangeQuery):
     limit: int = Field(
         50, ge=1, le=500, description="Maximum number of roll-back points to return."
     )
+    drop_later: bool = Field(
+        False, description="Only points that a roll-back with `drop_later` can reach."
+    )
 
 
 class MomentOut(Model):
@@ -216,7 +219,13 @@ def list_moments(
     name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
-    moments = amendments.moments(name, limit=query.limit, since=query.since, until=query.until)
+    moments = amendments.moments(
+        name,
+        limit=query.limit,
+        since=query.since,
+        until=query.until,
+        drop_later=query.drop_later,
+    )
     return Page(items=[_moment(one) for one in moments])
 
 

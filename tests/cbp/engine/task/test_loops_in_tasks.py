@@ -189,7 +189,7 @@ def test_a_try_goes_on_from_snapshots_of_one_try(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 def test_the_error_is_that_of_a_single_task(tasks: int, tmp_path: Path) -> None:
-    """Of several groups that fail in one superstep, the first in order; nothing changes."""
+    """The error is of the first failing group in order, and nothing changes."""
     dataflow = loop_of(Fails(), items="k BIGINT, n BIGINT")
     driver = driver_of(tmp_path, tasks, dataflow)
     driver.feed("s_items", [{"k": k, "n": 9} for k in range(0, 60, 5)])

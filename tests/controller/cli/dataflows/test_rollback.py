@@ -131,6 +131,7 @@ def test_where_to_go_is_listed(cbp: Cbp) -> None:
         (5, "count", 4),
     ]
     assert "--moments" in cbp("rollback", "clicks").err
+    assert "before the first run" not in cbp("rollback", "clicks", "--moments", "--drop-later").out
 
 
 def test_a_listed_moment_can_be_pasted(cbp: Cbp) -> None:

@@ -37,6 +37,8 @@ def written(folder: Path, rows: pa.Table, schema: Schema, keys: list[GroupKey]) 
         is_index = column.path_in_schema.startswith("_key_")
         assert column.compression == ("UNCOMPRESSED" if is_index else "ZSTD")
         assert column.is_stats_set == (not is_index)
+        is_packed = is_index and column.physical_type == "INT32"
+        assert ("DELTA_BINARY_PACKED" in column.encodings) == is_packed
     return {column.path_in_schema: "RLE_DICTIONARY" in column.encodings for column in columns}
 
 
@@ -80,6 +82,23 @@ def test_a_column_of_values_that_hardly_repeat_has_no_dictionary(
     }  # fmt: skip
     (file,) = tmp_path.iterdir()
     assert pq.read_table(file).select(schema.names).equals(table)
+
+
+@pytest.mark.parametrize(("text", "most"), [(12, 1.7), (40, 2.01), (80, 4.01)])
+def test_the_index_takes_a_twentieth_of_the_records_at_most(
+    tmp_path: Path, text: int, most: float
+) -> None:
+    """As they are received, in lines of JSON: of 35 bytes, or of more."""
+    schema, many = Schema.parse("word STRING, n BIGINT"), 20_000
+    words = [f"{n:0{text}d}" for n in range(many)]
+    table = pa.table({"word": words, "n": [n % 1_000 for n in range(many)]})
+    key = GroupKey(schema.select(("word",)), Schema.parse("k STRING"))
+    written(tmp_path, table.cast(arrow_schema(schema)), schema, [key])
+    (file,) = tmp_path.iterdir()
+    group = pq.read_metadata(file).row_group(0)
+    taken = group.column(2).total_compressed_size / many
+    assert taken <= most
+    assert taken <= 0.05 * len(f'{{"word": "{words[0]}", "n": 123}}\n')
 
 
 def test_a_draft_is_neither_compressed_nor_indexed(tmp_path: Path) -> None:

@@ -149,9 +149,7 @@ def test_what_is_not_published_or_not_readable_is_not_found(world: World):
             world.controller.snapshots.take("diamond", **wrong)
     with pytest.raises(NotFoundError):
         world.controller.snapshots.take("diamond", epoch=0, stage="nobody")
-    with pytest.raises(
-        NotFoundError, match=r"as of 1970-01-01T00:00:00\.005\+00:00'; the first one"
-    ):
+    with pytest.raises(NotFoundError, match=r"as of 1970-01-01T00:00:00\.005\+00:00'; the oldest"):
         world.controller.snapshots.take("diamond", at_ms=5)
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp import Input, Translate, View
+from cbp.engine.columnar.key_index import indexed_keys, with_index
 from cbp.engine.storage.checked_parquet import check_parquet, seal
 from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.errors import FileDamagedError
@@ -101,6 +102,20 @@ def test_a_file_of_other_numbers_is_not_decoded(tmp_path: Path) -> None:
     shelf.close()
 
 
+def test_a_file_of_other_texts_is_not_decoded(shelf: Shelf) -> None:
+    """Where keys follow time, it is passed over for what it says of them, without an index."""
+    put(shelf, "monday", MONDAY)
+    dice = random.Random(5)
+    path = put(shelf, "later", [(f"z{dice.randbytes(1_000).hex()}", n) for n in range(800)])
+    pq.write_table(pq.read_table(path).select(["word", "n"]), path)
+    seal(str(path))
+    put(shelf, "tuesday", TUESDAY)
+    with path.open("r+b") as file:
+        file.seek(500_000)
+        file.write(bytes(100))
+    replace(shelf, "monday", [("a", 1), ("b", 3)])
+
+
 @pytest.mark.parametrize("lacking", [{"monday"}, {"tuesday"}, {"monday", "tuesday"}])
 def test_a_file_without_an_index_is_searched(shelf: Shelf, lacking: set[str]) -> None:
     """As earlier versions wrote them, between files that have one."""
@@ -120,10 +135,28 @@ def test_a_file_without_an_index_is_searched(shelf: Shelf, lacking: set[str]) ->
     assert verified(shelf.world, "shelf").status == "equal"
 
 
+@pytest.mark.parametrize("is_stale", [False, True])
+@pytest.mark.parametrize("width", [16, 32])
+def test_an_index_of_an_earlier_version_is_read(
+    shelf: Shelf, width: int, is_stale: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where files like this one have another width now. One that is wrong is noticed."""
+    put(shelf, "monday", MONDAY)
+    path = put(shelf, "tuesday", TUESDAY)
+    key = indexed_keys(shelf.named()[1].sources["a"], shelf.named()[1])
+    table = pq.read_table(path)
+    assert table.schema.field(2).type == pa.uint16()
+    earlier = with_index(table.select(["word", "n"]), key, width)
+    pq.write_table(stale(earlier) if is_stale else earlier, path)
+    seal(str(path))
+    replace(shelf, "monday", [("a", 1), ("b", 3), ("d", 4)])
+    assert ("the index of" in caplog.text) == is_stale
+
+
 def stale(table: pa.Table) -> pa.Table:
     """Give each record the bits of the one before it."""
-    bits = table.column(2).to_pylist()
-    return table.set_column(2, table.schema.field(2), pa.array(bits[-1:] + bits[:-1], pa.binary(2)))
+    bits, field = table.column(2).to_pylist(), table.schema.field(2)
+    return table.set_column(2, field, pa.array(bits[-1:] + bits[:-1], field.type))
 
 
 def of_another_key(table: pa.Table) -> pa.Table:
@@ -139,8 +172,14 @@ def absent(table: pa.Table) -> pa.Table:
 
 def with_nulls(table: pa.Table) -> pa.Table:
     """Leave all values out."""
-    nulls = pa.nulls(table.num_rows, pa.binary(2))
+    nulls = pa.nulls(table.num_rows, table.schema.field(2).type)
     return table.set_column(2, table.column_names[2], nulls)
+
+
+def too_large(table: pa.Table) -> pa.Table:
+    """Add a bit that the index does not have."""
+    bits = [one + (1 << 12) for one in table.column(2).to_pylist()]
+    return table.set_column(2, table.schema.field(2), pa.array(bits, pa.uint16()))
 
 
 def of_type(type_: pa.DataType) -> Callable[[pa.Table], pa.Table]:
@@ -160,6 +199,7 @@ HARMS = [
     of_another_key,
     absent,
     with_nulls,
+    too_large,
     of_type(pa.int64()),
     of_type(pa.binary()),
     of_type(pa.binary(8)),
@@ -173,7 +213,7 @@ def test_an_index_that_is_not_right_is_harmless(
 ) -> None:
     """In the file that is replaced, and in one beside it that has a record of the same group.
 
-    Other bits than the hashes of its keys, another key, none, nulls, another type.
+    Other bits than the hashes of its keys, another key, none, nulls, more bits, another type.
     """
     paths = {"monday": put(shelf, "monday", MONDAY), "tuesday": put(shelf, "tuesday", TUESDAY)}
     table = pq.read_table(paths[name])
@@ -189,8 +229,8 @@ def test_an_index_of_zeros_that_lets_nothing_pass_is_found_by_a_verification(she
     put(shelf, "monday", MONDAY)
     path = put(shelf, "tuesday", TUESDAY)
     table = pq.read_table(path)
-    zeros = pa.array([bytes(2)] * table.num_rows, pa.binary(2))
-    pq.write_table(table.set_column(2, table.schema.field(2), zeros), path)
+    field = table.schema.field(2)
+    pq.write_table(table.set_column(2, field, pa.array([0] * table.num_rows, field.type)), path)
     seal(str(path))
     shelf.replace("monday", ("a", 1), ("b", 3))
     shelf.take_in()

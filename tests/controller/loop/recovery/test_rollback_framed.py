@@ -195,6 +195,38 @@ def test_what_was_framed_before_a_version_began_is_not_left_out(world: World) ->
     assert back(world, refused.value.details["at"], drop_later=True).dropped == {"a": 1}
 
 
+@pytest.mark.parametrize("runs_before", [False, True])
+def test_a_moment_is_listed_if_it_is_one_that_a_plan_accepts(
+    runs_before: bool, world: World
+) -> None:
+    """Also where nothing of a version is kept from before it began, and it began with frames."""
+    if runs_before:
+        play(world)
+    world.clock.advance(1)
+    world.arrive("two", "a", ("x", 1))
+    world.ticks()
+    begins = sum(stage.epoch for stage in world.store.stages("two"))
+    world.controller.change(wider(DOCUMENT))
+    world.clock.advance(1)
+    world.arrive("two", "a", ("y", 2), ("z", 3))
+    world.ticks()
+    amendments, listed = world.controller.amendments, {}
+    for drop_later in (False, True):
+        moments = amendments.moments("two", limit=50, drop_later=drop_later)
+        listed[drop_later] = [one.point.number for one in moments]
+        for position in listed[False]:
+            accepted = True
+            try:
+                amendments.plan_roll_back("two", str(position), drop_later=drop_later)
+            except RollbackImpossibleError:
+                accepted = False
+            assert (position in listed[drop_later]) == accepted, (position, drop_later)
+    assert listed[False][-1] == begins
+    # With runs before it, it began right behind one of them, and nothing had come since.
+    assert (begins in listed[True]) == runs_before
+    assert set(listed[False]) - set(listed[True]) <= {begins}
+
+
 @pytest.mark.soak
 def test_a_lost_store_finds_frames_and_closes_again(world: World, tmp_path: Path) -> None:
     """Right behind a roll-back, with closes that wait for what is still to come again."""
