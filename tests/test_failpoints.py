@@ -65,7 +65,7 @@ NOT_DURABLE = {
     "controller/loop/leadership/terms.py:_remove": "what no name leads to; done again at each term",
     "controller/run_logs.py:append": "a log for people; no decision reads it",
     "controller/run_logs.py:prune": "old logs; done again every minute",
-    "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",
+    "controller/secret_values.py:create_token_file": "a secret of its own, made anew if lost",
     "controller/store/database/connections.py:_prepare": "an empty folder",
     "controller/store/database/connections.py:read": "a transaction that writes nothing",
 }
