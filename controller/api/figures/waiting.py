@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cbp.model.flow.connector import Connector
-from cbp.model.schedule.waiting import Kind, Wait
+from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import Model
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, StageRecord, Store
@@ -45,7 +45,20 @@ class WaitOut(Model):
     """Why a stage does not start now."""
 
     stage: str
-    kind: Literal["", Kind] = Field(description="Empty if it can start at the next tick.")
+    kind: Literal[
+        "",
+        "input",
+        "frame",
+        "timer",
+        "framing",
+        "asking",
+        "readers",
+        "place",
+        "running",
+        "retry",
+        "paused",
+        "stopped",
+    ] = Field(description="Empty if it can start at the next tick.")
     words: str
     since: datetime = Field(
         description="When the stage could first have run, or when its last run started."
