@@ -73,22 +73,12 @@ class RunCalls(Calls):
         return self._each(runs, "retry")
 
     def moments(
-        self,
-        name: str,
-        *,
-        limit: int = 50,
-        since: When = None,
-        until: When = None,
-        drop_later: bool = False,
+        self, name: str, *, limit: int = 50, since: When = None, until: When = None
     ) -> list[Moment]:
-        """Return the newest moments to which a dataflow can be rolled back, newest first.
-
-        Args:
-            drop_later: Only moments from which what came later can be dropped.
-        """
-        later = str(drop_later).lower()
-        asked = {"limit": limit, "drop_later": later, **times(since, until)}
-        page = self.rest.get("dataflows", name, "rollback", "moments", **asked)
+        """Return the newest moments to which a dataflow can be rolled back, newest first."""
+        page = self.rest.get(
+            "dataflows", name, "rollback", "moments", limit=limit, **times(since, until)
+        )
         return [answer_of(Moment, one) for one in page["items"]]
 
     def plan_roll_back(

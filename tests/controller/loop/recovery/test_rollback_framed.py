@@ -195,13 +195,8 @@ def test_what_was_framed_before_a_version_began_is_not_left_out(world: World) ->
     assert back(world, refused.value.details["at"], drop_later=True).dropped == {"a": 1}
 
 
-@pytest.mark.parametrize("runs_before", [False, True])
-def test_a_moment_is_listed_if_it_is_one_that_a_plan_accepts(
-    runs_before: bool, world: World
-) -> None:
+def test_a_moment_is_listed_if_it_is_one_that_a_plan_accepts(world: World) -> None:
     """Also where nothing of a version is kept from before it began, and it began with frames."""
-    if runs_before:
-        play(world)
     world.clock.advance(1)
     world.arrive("two", "a", ("x", 1))
     world.ticks()
@@ -222,9 +217,8 @@ def test_a_moment_is_listed_if_it_is_one_that_a_plan_accepts(
                 accepted = False
             assert (position in listed[drop_later]) == accepted, (position, drop_later)
     assert listed[False][-1] == begins
-    # With runs before it, it began right behind one of them, and nothing had come since.
-    assert (begins in listed[True]) == runs_before
-    assert set(listed[False]) - set(listed[True]) <= {begins}
+    assert begins not in listed[True]
+    assert len(listed[True]) == len(listed[False]) - 1 > 0
 
 
 @pytest.mark.soak
