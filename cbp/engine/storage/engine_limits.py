@@ -25,7 +25,7 @@ class EngineLimits:
             Spark plan without a shuffle saves more time than a second task.
         rows_per_record_task: Records of a record-wise stage that justify another task.
         rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
-            that justify another task. Each superstep costs it an exchange, half a millisecond.
+            that justify another task. Each superstep costs it an exchange of messages.
         loop_reach: Records of the states that a record which arrives is taken to reach, at most.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
             of it. For more, a job of several tasks saves more time than its start costs.
