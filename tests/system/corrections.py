@@ -40,8 +40,6 @@ from tests.system.processes import REPOSITORY, TOKEN, Instance, until
 
 __all__ = ["Corrected"]
 
-_OVER = ("ready", "swapped", "cancelled", "failed")
-
 
 @dataclass
 class Mark:
@@ -275,9 +273,11 @@ class Corrected:
         assert not exact or all("later." in one["table"] for one in differs), differs
 
         def ask(client: Client) -> None:
+            # Killed before the request was recorded, it is only built again.
+            until(lambda: seen(client)["status"] != "building", "it is built", 60)
             if seen(client)["status"] == "ready":
                 client.rest.post("dataflows", NAME, "rebuilds", job["id"], "swap")
-            until(lambda: seen(client)["status"] in _OVER, "it is swapped in", 60)
+            until(lambda: seen(client)["ended"], "it is swapped in", 60)
 
         self.perhaps_killed(ask)
         assert seen()["status"] == "swapped", seen()

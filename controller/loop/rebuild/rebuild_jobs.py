@@ -91,6 +91,9 @@ KEPT_MAX = 20
 
 _log = structlog.get_logger(__name__)
 
+_LET_GO_SECONDS = 1.0
+"""How long a request for a swap waits for the thread that has just shown the job as ready."""
+
 _OTHER_CODE = "save the code of version {} again first: other code is loaded"
 
 
@@ -384,9 +387,13 @@ class RebuildJobs:
             DataflowBusyError: If it is not ready.
         """
         job = self._job(name, id_)
-        if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
-            raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
+        message = f"rebuild {id_} is not ready: {job.shown.step}"
+        # The thread that shows it as ready lets go of it right after that.
+        if job.shown.status != "ready" or not job.busy.acquire(timeout=_LET_GO_SECONDS):
+            raise DataflowBusyError(name, message)
         try:
+            if job.shown.status != "ready":
+                raise DataflowBusyError(name, message)
             self._ask_for_swap(job, swaps=True, by=by)
         except CbpError:
             job.busy.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,21 @@ def test_a_cancelled_rebuild_has_changed_nothing(world: Beside, tmp_path: Path) 
     assert world.build(document()).status == "ready"
     with pytest.raises(NotFoundError):
         world.controller.rebuild_jobs.show("d", "n0")
+
+
+def test_a_swap_waits_for_the_thread_that_has_just_built(world: Beside) -> None:
+    """A rebuild is shown as ready a moment before its thread lets go of it; a swap then succeeds."""
+    world.controller.register(document())
+    arrive(world, 0, 3)
+    world.ticks()
+    job = world.build(document("tripled"))
+    busy = world.controller.rebuild_jobs._job("d", job.id).busy
+    busy.acquire()
+    letting_go = threading.Timer(0.05, busy.release)
+    letting_go.start()
+    world.swap(job)
+    letting_go.join()
+    assert world.store.dataflow("d").version == 2
 
 
 def test_the_old_tables_can_be_shown_again(world: Beside, tmp_path: Path) -> None:
