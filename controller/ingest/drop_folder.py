@@ -59,7 +59,7 @@ from controller.ingest.errors import (
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
 from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.folder.finished import FinishedFiles, plan_finished, remove_finished
+from controller.ingest.folder.finished_files import FinishedFiles, plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,

@@ -28,7 +28,7 @@ from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.claims import Claims, OpenClaims, groups
-from controller.ingest.folder.finished import FinishedFiles, Stamp
+from controller.ingest.folder.finished_files import FinishedFiles, Stamp
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.folder_report import Outcome, ScanReport, old_hint
 from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch

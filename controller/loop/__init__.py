@@ -4,7 +4,7 @@ from controller.loop.assembly import DEFAULT_LOOP_LIMITS, Environment, LoopLimit
 from controller.loop.controller import Controller
 from controller.loop.leadership.lease_keeper import Fence, LeaseKeeper
 from controller.loop.operations.versions import Arrivals
-from controller.loop.runs.failures import RetryPolicy
+from controller.loop.runs.retry_policy import RetryPolicy
 
 __all__ = [
     "DEFAULT_LOOP_LIMITS",

@@ -1,7 +1,7 @@
 """Sinks: flows and views, published outside of a dataflow's folder, each increment once.
 
 `publishing` makes the passes; `notes` has how far each sink is; a module per target writes it;
-`targets` makes it, and has what the operator allowed; `standing` has what is shown.
+`targets` makes it, and has what the operator allowed; `sink_standing` has what is shown.
 """
 
 from controller.sinks.notes import SinkNotes

@@ -61,7 +61,7 @@ from controller.sinks.errors import (
     SinkRolledBackError,
 )
 from controller.sinks.notes import SinkNote, SinkNotes, identity_of
-from controller.sinks.standing import CHOOSING, Standing, standing_of
+from controller.sinks.sink_standing import CHOOSING, Standing, standing_of
 from controller.sinks.target import Shipment, Target
 from controller.store.base import DataflowRecord, Store
 from controller.store.records import SinkRecord

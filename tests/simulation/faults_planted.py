@@ -18,7 +18,7 @@ import pytest
 from cbp.engine.commit.table_entries import Entry
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.expiry import Expiry
-from cbp.engine.kernel.window import Window
+from cbp.engine.kernel.group_batch import Window
 from cbp.engine.run import assembly, recomputation
 from cbp.engine.run.set_aside import SettingAside
 from cbp.engine.storage import parquet_writer as sink

@@ -24,7 +24,7 @@ from controller.outbound.addresses import AddressRules
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.delta_table import GENERATION, INCREMENT
 from controller.sinks.publishing import Mirrors
-from controller.sinks.standing import CHOOSING, standing_of, state_of
+from controller.sinks.sink_standing import CHOOSING, standing_of, state_of
 from controller.sinks.targets import Targets
 from controller.store.records import SinkRecord
 from tests.simulation.history import History, require

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.kept_records import Deletion
-from cbp.engine.kernel.window import Source, Window
+from cbp.engine.kernel.group_batch import Source, Window
 from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec

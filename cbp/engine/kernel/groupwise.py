@@ -43,11 +43,11 @@ from cbp.engine.columnar.row_codec import (
 from cbp.engine.kernel.arrow.output_keys import OutputKeys
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.kernel.expiry import Expiry
+from cbp.engine.kernel.group_batch import Source, Window, WindowReader
 from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
 from cbp.engine.kernel.large_state import LargeState, LargeView
 from cbp.engine.kernel.state_settlement import StateSettlement
 from cbp.engine.kernel.view_changes import ViewChanges
-from cbp.engine.kernel.window import Source, Window, WindowReader
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.state.bucket_state import BucketState, RecordPositions

@@ -22,8 +22,8 @@ from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.group_batch import Source
 from cbp.engine.kernel.view_changes import SIDE, ViewChanges, second_keys
-from cbp.engine.kernel.window import Source
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.multiset_difference import Difference
 from cbp.engine.storage.engine_limits import EngineLimits

@@ -17,7 +17,7 @@ import numpy as np
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.row_codec import Row
-from cbp.engine.kernel.window import Source
+from cbp.engine.kernel.group_batch import Source
 from cbp.model.dataflow.equality import identity
 
 _NESTED = (list, tuple, dict)

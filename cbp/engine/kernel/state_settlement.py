@@ -25,11 +25,11 @@ from cbp.engine.columnar.kept_records import Deletion, KeptShape, changes_of
 from cbp.engine.columnar.row_codec import Row, encode_rows
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.expiry import Timers
+from cbp.engine.kernel.group_batch import Source, Window
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import Place
 from cbp.engine.kernel.state_diff import Settled, settle
 from cbp.engine.kernel.view_changes import ViewChanges, require_single
-from cbp.engine.kernel.window import Source, Window
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.run_files import state_file_schema
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec

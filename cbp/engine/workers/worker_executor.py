@@ -47,7 +47,7 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
 from cbp.engine.workers.task_worker import Answer, Coded, Done, gather
-from cbp.engine.workers.together import TaskEndedError, answers_of
+from cbp.engine.workers.worker_meeting import TaskEndedError, answers_of
 from cbp.engine.workers.worker_process import WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
 from cbp.model.plan.lanes import Lane

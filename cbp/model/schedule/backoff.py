@@ -4,7 +4,7 @@
 
 A part of each doubled pause is random, so that many operations that failed together are not all
 retried together. The caller draws the random number; this module is pure. What a failed stage does
-with it is in `controller.loop.runs.failures`.
+with it is in `controller.loop.runs.retry_policy`.
 
 A `Rest` is one pause, from its begin to its end. It is over if the time is outside of it, also
 before its begin. So a clock that is set back, even across a restart, delays nothing for longer than

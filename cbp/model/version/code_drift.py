@@ -21,7 +21,7 @@ from dataclasses import replace
 from cbp.errors import Mistake
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.version.shape import DataflowShape, StageShape, shape_of
+from cbp.model.version.dataflow_shape import DataflowShape, StageShape, shape_of
 from cbp.model.version.version_change import NodeChange, compare_versions
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from cbp.model.version.dataflow_shape import DataflowShape
 from cbp.model.version.new_views import flows_made_views
-from cbp.model.version.shape import DataflowShape
 
 
 @dataclass(frozen=True, slots=True)

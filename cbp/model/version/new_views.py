@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from cbp.errors import Mistake
-from cbp.model.version.shape import StageShape
+from cbp.model.version.dataflow_shape import StageShape
 
 ViewFate = Literal["filled", "rebuilt", "empty"]
 """How a new view gets its first records; see the module header."""

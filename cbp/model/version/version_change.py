@@ -36,9 +36,15 @@ from cbp.errors.message_limits import listed
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
 from cbp.model.graph.cycles import cycles, predecessors
+from cbp.model.version.dataflow_shape import (
+    RULE,
+    DataflowShape,
+    InputShape,
+    SourceShape,
+    StageShape,
+)
 from cbp.model.version.new_views import ViewFate, fates_of_views, flows_made_views, view_mistakes
 from cbp.model.version.setting_changes import setting_changes
-from cbp.model.version.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
 
 Kind = Literal["kept", "added", "removed", "replaced"]
 StateFate = Literal["none", "kept", "new", "rebuilt"]

@@ -17,7 +17,7 @@ from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import DegradedOut, StageState
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
-from controller.sinks.standing import trouble_of
+from controller.sinks.sink_standing import trouble_of
 from controller.store.base import DataflowRecord, StageRecord, Store
 
 

@@ -23,7 +23,7 @@ from cbp.model.schedule.lease import Role
 from controller.api.figures.degraded import degraded_now
 from controller.api.requests.metric_sources import MetricSources
 from controller.loop.runs.run_counts import BUCKETS, FIGURES, WAITS, Counts
-from controller.sinks.standing import standing_of
+from controller.sinks.sink_standing import standing_of
 from controller.store.base import DataflowRecord, GaugeRows, Store
 
 _FLOW, _STAGE = ["dataflow"], ["dataflow", "stage"]

@@ -1,7 +1,7 @@
 """Parses keys in query parameters by the declared types of the columns.
 
-A text is read as in a CSV file (`controller.values`), a time without a zone in UTC; BINARY is
-base64, and `_null=column` is a null column.
+A text is read as in a CSV file (`controller.value_conversion`), a time without a zone in UTC;
+BINARY is base64, and `_null=column` is a null column.
 
 Invariant: a value of a key column that the API returns (`controller.api.answers.json_values`) is
 parsed to the same value (tests/controller/api/requests/test_keys.py).
@@ -18,7 +18,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.schema import Field, Schema
 from controller.api.answers.request_errors import RequestInvalidError
-from controller.values import ValueRules, excerpt, from_json, from_text
+from controller.value_conversion import ValueRules, excerpt, from_json, from_text
 
 NULL_PARAMETER = "_null"
 

@@ -25,7 +25,7 @@ from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.source_place import evidence
 from controller.ingest.formats.content import read_regular
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 MANIFEST_NAME = "_MANIFEST.json"
 MANIFEST_BYTES_MAX = 16 << 20

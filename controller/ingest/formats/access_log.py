@@ -21,7 +21,7 @@ from cbp.model.flow.schema import Field
 from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import ColumnBuilder, OriginColumns, note_nulls
 from controller.ingest.formats.text import TextBlock, check_last_line, line_batches
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 # Possessive: a match never takes time that is quadratic in the line.
 _QUOTED = r'"((?:[^"\\]++|\\.)*+)"'

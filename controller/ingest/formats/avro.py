@@ -36,7 +36,7 @@ from controller.ingest.formats.columns import ArrowColumns
 from controller.ingest.formats.content import READ_BYTES, ClaimedContent, check_expansion
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 _MAGIC = b"Obj\x01"
 HEADER_BYTES_MAX = 4 << 20

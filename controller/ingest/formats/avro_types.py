@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

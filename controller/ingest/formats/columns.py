@@ -1,8 +1,8 @@
 """The columns of a source's schema, from text, from parsed JSON, and from files with types.
 
 Text and JSON (`ColumnBuilder`) are converted in bulk where that is certainly exact, and one by one
-otherwise. The bulk conversion accepts nothing that `values` would reject, and gives the same result
-(tests/controller/ingest/formats/test_column_builder.py compares them).
+otherwise. The bulk conversion accepts nothing that `value_conversion` would reject, and gives the
+same result (tests/controller/ingest/formats/test_column_builder.py compares them).
 
 Arrow columns (`ArrowColumns`) are cast only where no value can change. Accepted: the declared type,
 other widths of the same kind when every value fits, and dictionaries of it. A timestamp without a
@@ -35,7 +35,7 @@ from cbp.model.flow.schema import DataType, Field, Schema
 from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines, Reading
 from controller.ingest.rejection import FileRejectedError
-from controller.values import (
+from controller.value_conversion import (
     INTEGER_BITS,
     STRICT,
     Converter,

@@ -40,7 +40,7 @@ from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import BatchBuilder, unknown_column
 from controller.ingest.formats.text import TextBlock, check_last_line
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 _LF, _CR = b"\n\r"
 

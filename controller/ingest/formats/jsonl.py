@@ -43,7 +43,7 @@ from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import BatchBuilder, ColumnBuilder, refuse_column
 from controller.ingest.formats.text import TextBlock, line_batches
 from controller.ingest.rejection import FileRejectedError
-from controller.values import INTEGER_BITS, excerpt
+from controller.value_conversion import INTEGER_BITS, excerpt
 
 _AS_TEXT = ("DATE", "TIMESTAMP", "BINARY")
 _AS_THEY_ARE = {*INTEGER_BITS, "STRING", "DOUBLE", "BOOLEAN"}

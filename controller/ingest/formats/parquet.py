@@ -50,7 +50,7 @@ from controller.ingest.formats.parquet_pages import (
 )
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 Unit = Literal["us", "ns", "ms"]
 

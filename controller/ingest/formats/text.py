@@ -24,7 +24,7 @@ from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import TEXT_MAX, BadLines, Notes, Reading
 from controller.ingest.formats.columns import OriginColumns
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 _BOM = b"\xef\xbb\xbf"
 _Row = TypeVar("_Row")

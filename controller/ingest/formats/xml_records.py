@@ -23,7 +23,7 @@ from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import BatchBuilder, refuse_column
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.value_conversion import excerpt
 
 DEPTH_MAX = 64
 _PIECE_BYTES = 1 << 16

@@ -36,7 +36,7 @@ from controller.ingest.formats.parquet_pages import ENCRYPTED_MAGIC, PLAIN_MAGIC
 from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt, from_text
+from controller.value_conversion import excerpt, from_text
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _PADDED = re.compile(r"[+-]?0\d")

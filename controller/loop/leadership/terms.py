@@ -13,7 +13,7 @@ link(2) gives them their name on two conditions: the number is free, and the fol
 successor removes the folder before it reads any log.
 
 `CurrentTerm` says whether this controller may start anything: after `depose` nothing is started
-until the next `begin` (tests/controller/loop/runs/test_failures.py).
+until the next `begin` (tests/controller/loop/runs/test_retry_policy.py).
 
 Guaranteed (tests/controller/loop/leadership/test_terms.py): a put of a term that has ended raises,
 and leaves nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's

@@ -39,9 +39,9 @@ from cbp.model.flow.schema import Schema
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import drift, is_code_of, without_codes
+from cbp.model.version.dataflow_shape import DataflowShape, shape_of
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.new_views import collected_mistake
-from cbp.model.version.shape import DataflowShape, shape_of
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from controller.loop.leadership.terms import Terms

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.commit.applied import require_generations
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.commit.published_epochs import require_generations
 from cbp.engine.storage.files import Files
 from cbp.errors import (
     AlreadyExistsError,
@@ -36,7 +36,7 @@ from cbp.errors.message_limits import listed
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.fusion import choose_leaders
 from cbp.model.run.intention import Intention
-from cbp.model.version.shape import shape_of
+from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations

@@ -28,7 +28,7 @@ import structlog
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, NotFoundError, error_from_dict
-from cbp.model.version.shape import DataflowShape
+from cbp.model.version.dataflow_shape import DataflowShape
 from controller.loop.records.description_log import FOLDER, Description
 from controller.store.base import DataflowRecord
 

@@ -16,7 +16,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift, is_code_of
-from cbp.model.version.shape import shape_of
+from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.allowed_folders import AllowedFolders
 from controller.loop.operations.version_change import Changed

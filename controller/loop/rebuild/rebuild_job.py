@@ -43,7 +43,7 @@ from cbp.model.schedule.backoff import Rest
 from cbp.model.version.version_change import Choice
 from controller.loop.rebuild.build_beside import Build, TableDifference
 from controller.loop.rebuild.build_order import BuildOrder, Outcome
-from controller.loop.runs.failures import lasts, operating
+from controller.loop.runs.retry_policy import lasts, operating
 
 GIVES_WAY_MAX = 4
 """The longest that a build gives way, in rests."""

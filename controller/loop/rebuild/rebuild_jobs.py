@@ -48,7 +48,7 @@ from cbp.errors import (
 )
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
-from cbp.model.version.shape import shape_of
+from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.operations.version_change import Changed
 from controller.loop.operations.versions import Versions
@@ -81,8 +81,8 @@ from controller.loop.rebuild.rebuild_job import (
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions
-from controller.loop.runs.failures import RetryPolicy
 from controller.loop.runs.in_flight import InFlight
+from controller.loop.runs.retry_policy import RetryPolicy
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 

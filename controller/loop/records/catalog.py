@@ -26,7 +26,7 @@ from cbp.errors import CbpError, CodeDriftedError, DataflowInvalidError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.plan.fusion import PhysicalStage, physical_stages
 from cbp.model.version.code_drift import drift, is_code_of, unfingerprinted
-from cbp.model.version.shape import DataflowShape, shape_of
+from cbp.model.version.dataflow_shape import DataflowShape, shape_of
 from controller.loop.records.description_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store

@@ -27,8 +27,8 @@ from cbp.errors import FileLostError, InvariantError, LogConflictError, NotFound
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import unfingerprinted, with_codes
+from cbp.model.version.dataflow_shape import DataflowShape
 from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
-from cbp.model.version.shape import DataflowShape
 from controller.store.base import DataflowRecord
 
 FOLDER = "_description"

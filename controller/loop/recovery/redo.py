@@ -37,12 +37,12 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.rollback import Rollbacks
-from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.retry_policy import Failures
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _log = structlog.get_logger(__name__)

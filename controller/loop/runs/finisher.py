@@ -34,11 +34,11 @@ from cbp.model.run.publication import Publication
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
-from controller.loop.runs.failures import RetryPolicy, describe_error
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import ParkedRun, PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.retry_policy import RetryPolicy, describe_error
 from controller.loop.runs.run_counts import RunCounts
 from controller.store.base import DataflowRecord, StageRecord, Store
 

@@ -4,7 +4,7 @@
 
     intend -> prepare -> finish (`controller.loop.runs.finisher`)
                '-- fails: the increment stays queued, the try is counted
-                   (`controller.loop.runs.failures`)
+                   (`controller.loop.runs.retry_policy`)
 
 `controller.loop.runs.planned_run` draws the whole life of a run.
 
@@ -35,13 +35,13 @@ from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight, RunPhases, Work
 from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
+from controller.loop.runs.retry_policy import Failures
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)

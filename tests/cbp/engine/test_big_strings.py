@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
 from cbp.engine.direct import LocalEngine
-from cbp.engine.kernel.window import WindowReader
+from cbp.engine.kernel.group_batch import WindowReader
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows

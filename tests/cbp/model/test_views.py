@@ -12,7 +12,7 @@ from cbp.model.dataflow.equality import closeness, output_view, view_difference
 from cbp.model.dataflow.stage import OutputSpec
 from cbp.model.flow.schema import Schema
 from cbp.model.verification import comparisons
-from cbp.model.version.shape import DataflowShape, shape_of
+from cbp.model.version.dataflow_shape import DataflowShape, shape_of
 from cbp.model.version.version_change import Choice, compare_versions
 from tests.view_dataflows import shelf_dataflow
 

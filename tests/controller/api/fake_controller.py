@@ -18,7 +18,7 @@ from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.compactions import Compaction
 from cbp.model.schedule.priority import Priority
 from cbp.model.schedule.waiting import Wait
-from cbp.model.version.shape import shape_of
+from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from controller.loop.housekeeping.disk_use import DiskUses

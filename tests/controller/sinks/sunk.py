@@ -19,7 +19,7 @@ from controller.loop.records.description_log import Descriptions
 from controller.outbound.addresses import AddressRules
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
-from controller.sinks.standing import standing_of, state_of
+from controller.sinks.sink_standing import standing_of, state_of
 from controller.sinks.targets import Targets
 from controller.store.records import SinkRecord
 from tests.controller.world import ONE, Crash, World

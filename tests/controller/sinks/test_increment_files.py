@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp.errors import DataflowInvalidError, LeaseLostError
-from controller.sinks.standing import standing_of
+from controller.sinks.sink_standing import standing_of
 from tests.controller.lost import lose_the_store
 from tests.controller.sinks import sunk
 from tests.controller.world import World

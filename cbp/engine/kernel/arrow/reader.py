@@ -1,6 +1,6 @@
 """Reads the groups of a bucket as Arrow tables, for calls of many groups; whole columns only.
 
-Groups are ranges of equal hashes, as in `cbp.engine.kernel.window`. If two keys share a hash,
+Groups are ranges of equal hashes, as in `cbp.engine.kernel.group_batch`. If two keys share a hash,
 or a comparison cannot tell (NaN), each key gets an integer code (`row_codes`), and records are
 sorted by group once more. This costs little and is always right.
 """
@@ -29,8 +29,8 @@ from cbp.engine.columnar.groups import (
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.expiry import called_groups
 from cbp.engine.kernel.arrow.groups import Groups, author_schema
+from cbp.engine.kernel.group_batch import state_order
 from cbp.engine.kernel.groups_to_call import look_up, rows_that_fit
-from cbp.engine.kernel.window import state_order
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.timers import Woken, is_due

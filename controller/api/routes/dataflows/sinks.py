@@ -21,7 +21,7 @@ from controller.api.routing.dependencies import ControllerDep, Now, NowDep, Stor
 from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
-from controller.sinks.standing import SinkReport, find_row, report_sinks, require_choosing
+from controller.sinks.sink_standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
 
 routes = router("sinks")

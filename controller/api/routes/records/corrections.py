@@ -36,7 +36,7 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
-from controller.values import from_json, from_text
+from controller.value_conversion import from_json, from_text
 
 routes = router("corrections")
 

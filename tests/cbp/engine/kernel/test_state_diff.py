@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cbp.engine.kernel.group_batch import Source
 from cbp.engine.kernel.state_diff import settle
-from cbp.engine.kernel.window import Source
 from cbp.model.dataflow.equality import identity
 
 NAN = float("nan")

@@ -26,7 +26,7 @@ from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 from cbp.model.plan.fusion import choose_leaders
-from cbp.model.version.shape import shape_of
+from cbp.model.version.dataflow_shape import shape_of
 
 ONE = Schema.parse("k BIGINT")
 MANY = FileBatch()

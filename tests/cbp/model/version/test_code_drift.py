@@ -12,7 +12,7 @@ import pytest
 from cbp import Input, RunAll, State, framed
 from cbp.model.author.code_fingerprint import SCHEME
 from cbp.model.version.code_drift import drift, unfingerprinted, with_codes
-from cbp.model.version.shape import DataflowShape, shape_of
+from cbp.model.version.dataflow_shape import DataflowShape, shape_of
 from cbp.model.version.version_change import compare_versions
 from tests.cbp.model.versions import (
     ByOther,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cbp import View
+from cbp.model.version.dataflow_shape import DataflowShape, shape_of
 from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
-from cbp.model.version.shape import DataflowShape, shape_of
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.model.versions import Count, Echo, flow_of
 

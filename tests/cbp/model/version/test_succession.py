@@ -28,7 +28,7 @@ from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.plan.fusion import choose_leaders, physical_stages
-from cbp.model.version.shape import shape_of
+from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 

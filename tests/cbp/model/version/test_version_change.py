@@ -17,7 +17,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.runnable import CountWindow
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.schema import Schema
-from cbp.model.version.shape import RULE, DataflowShape, shape_of
+from cbp.model.version.dataflow_shape import RULE, DataflowShape, shape_of
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from tests.cbp.model.versions import (
     ByOther,

@@ -13,8 +13,7 @@ from typing import IO
 
 import pytest
 
-from controller.ingest.folder import finished
-from controller.ingest.folder.finished import Stamp
+from controller.ingest.folder.finished_files import Stamp
 from controller.ingest.folder.source_place import SourcePlace, kept_name
 from controller.ingest.formats.content import open_regular
 from tests.controller.ingest.harness import Drop, lines
@@ -215,7 +214,7 @@ def test_a_file_is_hashed_once_more_only_when_it_was_touched(
         opened.append(path)
         return open_regular(path)
 
-    monkeypatch.setattr(finished, "open_regular", opens)
+    monkeypatch.setattr(finished_files, "open_regular", opens)
     drop.folder.clean(drop.record, drop.dataflow)
     assert opened == []
     drop.start()

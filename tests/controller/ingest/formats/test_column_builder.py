@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.bad_lines import BadLines
 from controller.ingest.formats.columns import BatchBuilder, ColumnBuilder
-from controller.values import STRICT, ValueRules
+from controller.value_conversion import STRICT, ValueRules
 from tests.sampling import examples
 
 ATOMS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DOUBLE", "FLOAT", "BOOLEAN")

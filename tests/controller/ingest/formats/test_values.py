@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cbp.model.flow.schema import Schema
-from controller.values import from_json, from_text
+from controller.value_conversion import from_json, from_text
 from tests.controller.ingest.harness import accepted, rejected
 
 NOON = datetime(2024, 2, 29, 12, 0, tzinfo=UTC)

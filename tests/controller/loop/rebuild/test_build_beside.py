@@ -224,7 +224,7 @@ def test_a_cancelled_rebuild_has_changed_nothing(world: Beside, tmp_path: Path) 
 
 
 def test_a_swap_waits_for_the_thread_that_has_just_built(world: Beside) -> None:
-    """A rebuild is shown as ready a moment before its thread lets go of it; a swap then succeeds."""
+    """A swap succeeds as soon as the rebuild is shown as ready."""
     world.controller.register(document())
     arrive(world, 0, 3)
     world.ticks()

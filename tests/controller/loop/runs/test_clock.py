@@ -13,8 +13,8 @@ from cbp.errors import OperatingError
 from controller.clock import LEAD_MAX, SteadyClock, bring_forward
 from controller.ingest.folder.folder_report import MOST_SECONDS, SourceTroubles
 from controller.loop.runs import isolation
-from controller.loop.runs.failures import RetryPolicy
 from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.retry_policy import RetryPolicy
 from controller.store.base import StageRecord
 from tests.controller.world import ONE, World
 

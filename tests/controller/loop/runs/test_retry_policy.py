@@ -24,7 +24,7 @@ from cbp.errors import (
     SparkLostError,
 )
 from cbp.model.run.intention import Intention
-from controller.loop.runs.failures import DEATHS_MAX
+from controller.loop.runs.retry_policy import DEATHS_MAX
 from tests.controller.world import DIAMOND, ONE, Crash, World, only_stage, statuses
 
 Failing = Callable[..., None]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.engine.kernel.window import Source
+from cbp.engine.kernel.group_batch import Source
 
 SIZES = st.one_of(
     st.lists(st.integers(0, 3), max_size=12),

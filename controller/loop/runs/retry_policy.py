@@ -15,7 +15,7 @@ tried after pauses. After `DEATHS_MAX` deaths in a row the run itself is taken f
 its stage stops.
 
 Guaranteed: the error's class alone decides whether a failure is operating, so a restart counts
-the same tries (tests/controller/loop/runs/test_failures.py, test_time_limit.py).
+the same tries (tests/controller/loop/runs/test_retry_policy.py, test_time_limit.py).
 """
 
 from __future__ import annotations
