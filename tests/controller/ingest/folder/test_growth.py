@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from controller.ingest.folder import finished_files
 from controller.ingest.folder.finished_files import Stamp
 from controller.ingest.folder.source_place import SourcePlace, kept_name
 from controller.ingest.formats.content import open_regular
