@@ -1,4 +1,7 @@
-"""What a caller may do: three scopes; each includes those before it."""
+"""What a caller may do: three scopes; each includes those before it.
+
+Routes are checked by `controller.api.routing.scope_check`.
+"""
 
 from __future__ import annotations
 
