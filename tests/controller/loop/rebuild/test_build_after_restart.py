@@ -236,7 +236,7 @@ def test_a_build_that_a_kill_interrupted_at_once_begins_anew(world: Beside, tmp_
     given = order(world)
     restart(world)
     assert [(job.id, job.status) for job in jobs(world)] == [(given.id, "building")]
-    assert "goes on" in jobs(world)[0].step
+    assert "continues after a restart" in jobs(world)[0].step
     assert "d" in world.parts.building
     world.controller.tick()
     (job,) = jobs(world)

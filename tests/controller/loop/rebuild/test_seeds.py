@@ -90,7 +90,7 @@ def test_a_seed_stands_for_what_is_gone(world: Beside, tmp_path: Path, kind: str
 
 def test_without_a_seed_the_refusal_offers_it(world: Beside) -> None:
     """It says since when input is kept, and what to name."""
-    with pytest.raises(ChangeRefusedError, match=r"kept since 2026.*--seed a=PATH") as caught:
+    with pytest.raises(ChangeRefusedError, match=r"kept from 2026.*--seed a=PATH") as caught:
         world.start(document("tripled"))
     assert {one.code for one in caught.value.mistakes} == {"input_not_retained"}
 
