@@ -20,9 +20,10 @@ of the file cover it, and readers leave it out, since they name the columns that
 The name of the column is a digest of how the hash is made, so a key that has other columns or types
 has another column.
 
-It has 12, 16 or 32 bits of each hash: at most a twentieth of the records, as Arrow has them, or 1.7
-bytes a record. Parquet packs the differences of 12 bits into 13 (`index_encodings`). Of a file of
-20,000 records, 12 bits let five others pass for each group that is looked for.
+The index has 12, 16 or 32 bits of each hash. So it takes at most a twentieth of the bytes that the
+records take in Arrow, or, with small records, 1.7 bytes for each: Parquet stores the difference of
+two 12-bit numbers in 13 bits (`index_encodings`). In a file of 20,000 records, five records of
+other groups are expected to pass for each group that is looked up by 12 bits.
 """
 
 from __future__ import annotations

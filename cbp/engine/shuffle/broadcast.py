@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.shuffle.exchange import owners
 from cbp.engine.shuffle.layout import MADE, TO
 from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.several_destinations import destinations
@@ -185,8 +186,7 @@ class Shared:
                 named = at.is_valid().to_numpy()
                 audience = numbers[at.fill_null(0).to_numpy()]
                 self._bound_anywhere[audience[named]] = True
-                unsigned = table.column("_hash").to_numpy().view(np.uint64)
-                owner = (unsigned >> self._shift).astype(np.int64) * tasks // buckets
+                owner = owners(table.column("_hash").to_numpy(), tasks=tasks, buckets=buckets)
                 mine = np.flatnonzero(named & (owner == self._part))
                 tables.append(table.take(pa.array(mine)))
                 audiences.append(audience[mine])

@@ -6,8 +6,8 @@
 All tasks do the same rounds. In each of them a task sends one message to every other task, and
 waits until it has one of each. So what they decide by all messages of a round, they decide alike.
 
-A run with one task has the same rounds, with itself (`ALONE`). `cbp.engine.shuffle.flight_exchange`
-has those of several processes.
+`cbp.engine.shuffle.flight_exchange` has the rounds of several processes. The only task of a run has
+nobody to wait for (`ALONE`), and its loop does no rounds.
 
 Guaranteed: a task that fails, or whose process ends, ends the next round of all others
 (`PeerGoneError`), so none of them waits for it. Messages of one round come in the order of the

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +35,8 @@ from pyspark.sql import SparkSession
 
 from cbp.engine.spark.authentication import authentication, spark_defaults
 from cbp.engine.spark.jvm_output import JvmOutput
-from cbp.engine.spark.scratch import root_of_user, take_scratch
 from cbp.engine.spark.worker_pool import safe_path
+from cbp.engine.storage.scratch_folders import take_scratch
 from cbp.errors import SparkSettingError, SparkUnstartedError
 from cbp.errors.masks import SECRET_NAME, mask_credentials
 from cbp.model.plan.lanes import JOB_START_SECONDS
@@ -121,7 +122,7 @@ class SparkSettings:
         job_start_seconds: Cost of a job's start; see `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         scratch: Whether a local Spark keeps its temporary files in a separate folder, which is
-            removed after its process ends; see `cbp.engine.spark.scratch`.
+            removed after its process ends; see `cbp.engine.storage.scratch_folders`.
     """
 
     master: str = "local[*]"
@@ -213,7 +214,7 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
     """Return the settings by which Spark has its temporary files in a folder of this process."""
     if not settings.scratch or not settings.master.startswith("local"):
         return {}  # a cluster's workers have folders of their own, and remove them
-    folder, lock = take_scratch(root_of_user())
+    folder, lock = take_scratch(_scratch_root(), "spark-")
     _LOCKS.append(lock)
     os.environ["TMPDIR"] = str(folder)  # for Python workers of the JVM, and resident ones
     os.environ["SPARK_LOCAL_DIRS"] = str(folder)  # it overrides the setting
@@ -222,6 +223,20 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
         "spark.local.dir": str(folder),
         _JAVA_OPTIONS: f"{options} -Djava.io.tmpdir={folder}".strip(),
     }
+
+
+def _scratch_root() -> Path:
+    """Return the root of the scratch folders of this user; its path is short, as of sockets' files.
+
+    Raises:
+        SparkSettingError: If it is a link, or belongs to another user.
+    """
+    root = Path(tempfile.gettempdir()) / f"cbp-scratch-{os.geteuid()}"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if root.is_symlink() or root.stat().st_uid != os.geteuid():
+        found = f"{root}, which belongs to another user"
+        raise SparkSettingError("TMPDIR", found=found, expected="one of ours")
+    return root
 
 
 def python_of_workers(master: str, environment: Mapping[str, str]) -> str:

@@ -44,7 +44,7 @@ class Position:
     """The position of a dataflow; see the module header.
 
     Attributes:
-        stages: Positions by stage. Of stages that run together, only the leader has one.
+        stages: Positions by stage. If stages run together, only their leader has a position.
         newest: The last increment of each flow that has one.
         punctuations: Number of the next punctuation; earlier ones are in the connectors.
         version: The version of the dataflow. The position is valid for this version only.

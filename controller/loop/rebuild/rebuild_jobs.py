@@ -91,9 +91,6 @@ KEPT_MAX = 20
 
 _log = structlog.get_logger(__name__)
 
-_LET_GO_SECONDS = 1.0
-"""How long a request for a swap waits for the thread that has just shown the job as ready."""
-
 _OTHER_CODE = "save the code of version {} again first: other code is loaded"
 
 
@@ -387,13 +384,9 @@ class RebuildJobs:
             DataflowBusyError: If it is not ready.
         """
         job = self._job(name, id_)
-        message = f"rebuild {id_} is not ready: {job.shown.step}"
-        # The thread that shows it as ready lets go of it right after that.
-        if job.shown.status != "ready" or not job.busy.acquire(timeout=_LET_GO_SECONDS):
-            raise DataflowBusyError(name, message)
+        if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
+            raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
         try:
-            if job.shown.status != "ready":
-                raise DataflowBusyError(name, message)
             self._ask_for_swap(job, swaps=True, by=by)
         except CbpError:
             job.busy.release()
@@ -524,8 +517,6 @@ class RebuildJobs:
                     return
                 job.planned = job.planned or self._plans.again(job.shown.dataflow, job.order)
                 self._work.build(job, job.planned)
-                if not job.order.swaps:
-                    job.show(status="ready", step="is ready", done=0, total=0, unit="")
                 job.check()
             except JobCancelledError:
                 self._end(job, "cancelled")
@@ -540,7 +531,13 @@ class RebuildJobs:
                 job.show(error=error)
                 _log.warning("rebuild.failed", dataflow=job.shown.dataflow, exc_info=cause)
                 self._end(job, "failed")
-        if job.order.swaps and not job.shown.ended and job.busy.acquire(blocking=False):
+        if job.shown.ended:
+            return
+        if job.stop.is_set():  # since the last check
+            self._cancel(job)
+        elif not job.order.swaps:  # it can be swapped in as soon as this is shown
+            job.show(status="ready", step="is ready", done=0, total=0, unit="")
+        elif job.busy.acquire(blocking=False):
             job.show(status="swapping", step="applies what came", error=None)
             self._swap(job)
 

@@ -19,7 +19,7 @@ own store and files are only read. Not guaranteed: that the past is still kept;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from typing import Any
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.scratch_folders import scratch_folder
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.connector import Connector, Queued
@@ -45,7 +46,6 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.recovery.scratch_folder import scratch_folder
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
@@ -78,6 +78,27 @@ class PastPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept:
+    """Data from which positions of the past are reconstructed; read once for any number of points.
+
+    Attributes:
+        origin: The start of the newest version.
+        positions: The log's positions, descending; `None`: each is read when it is needed.
+        number: The number of the next close.
+        logged: Number -> close, of all closes in the log; empty if no input is framed.
+        wiring: Stage -> input -> its flow.
+        framed: Stages and inputs with frames.
+    """
+
+    origin: Position
+    positions: Sequence[Position] | None
+    number: int
+    logged: Mapping[int, Punctuation]
+    wiring: Mapping[str, Mapping[str, str]]
+    framed: Set[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class _Start:
     """Where the way to a roll-back point starts.
 
@@ -85,13 +106,11 @@ class _Start:
         base: The position from which records are redone.
         closes: Closes that are made again on the way, oldest first.
         later: Numbers of the closes that were made after the point.
-        number: The number of the next close.
     """
 
     base: Position
     closes: Sequence[Punctuation]
     later: tuple[int, ...]
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +146,9 @@ class Past:
             CbpError: If an author's FrameBy fails.
         """
         units = self.catalog.units(record)
-        wiring, framed = _wiring(units), _framed(units)
-        start = self._start(record, log, point, units, everything=everything)
+        kept = self._kept(record, units)
+        wiring, framed = kept.wiring, kept.framed
+        start = self._start(record, log, point, kept, everything=everything)
         base, closes, later = start.base, start.closes, start.later
         redo = [
             intention
@@ -141,11 +161,11 @@ class Past:
         # Frames are made of increments in turn; how far records needed them is not known.
         in_turn = {wiring[stage][input_] for stage, input_ in framed}
         ends = {
-            s: len(a) if s in in_turn else _count_read(a, last_read.get(s, -1))
+            s: sum(s in in_turn or one.increment.index <= last_read.get(s, -1) for one in a)
             for s, a in arrivals.items()
         }
         with (
-            scratch_folder() as folder,
+            scratch_folder("cbp-rollback-") as folder,
             closing(open_scratch(f"sqlite:///{folder}/scratch.db")) as scratch,
         ):
             generation = redo[0].generation if redo else 0
@@ -167,7 +187,7 @@ class Past:
         position = _with_arrivals(position, unread, wiring)
         # What was closed since then comes after this position: `number` is not asked again.
         again, dropped = (later, ()) if everything else ((), later)
-        return PastPosition(replace(position, punctuations=start.number), again, dropped)
+        return PastPosition(replace(position, punctuations=kept.number), again, dropped)
 
     def reachable(
         self, record: DataflowRecord, log: IntentionLog, *, everything: bool
@@ -177,63 +197,69 @@ class Past:
         Where no position is before a point, none is before an earlier one.
         """
         units = self.catalog.units(record)
-        origin = self._origin(record, _wiring(units), _framed(units))
-        known = origin, list(log.newest_positions())
+        kept = self._kept(record, units, list(log.newest_positions()))
 
         def begins(point: RollbackPoint) -> bool:
             with suppress(RollbackImpossibleError):
-                self._start(record, log, point, units, everything=everything, known=known)
+                self._start(record, log, point, kept, everything=everything)
                 return True
             return False
 
-        return lambda point: _base(origin, log, point, positions=known[1]) is not None, begins
+        return lambda point: _base(kept, log, point) is not None, begins
+
+    def _kept(
+        self,
+        record: DataflowRecord,
+        units: Mapping[str, PhysicalStage],
+        positions: Sequence[Position] | None = None,
+    ) -> _Kept:
+        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+        framed = {(n, one.name) for n, u in units.items() for one in u.leader.translator.framed}
+        number = self.store.next_punctuation(record.name)
+        closes = self.punctuations.log(record.folder).before(number) if framed else ()
+        logged = {one.number: one for one in closes}
+        origin = self._origin(record, wiring, framed)
+        return _Kept(origin, positions, number, logged, wiring, framed)
 
     def _start(
         self,
         record: DataflowRecord,
         log: IntentionLog,
         point: RollbackPoint,
-        units: Mapping[str, PhysicalStage],
+        kept: _Kept,
         *,
         everything: bool,
-        known: tuple[Position, Sequence[Position]] | None = None,
     ) -> _Start:
-        """Return where the way to a point starts, and raise, as `position_at` does.
-
-        Args:
-            known: The origin and the log's positions, descending, if they were read before.
-        """
-        wiring, framed = _wiring(units), _framed(units)
-        origin, positions = known or (self._origin(record, wiring, framed), None)
-        made_later = {} if everything or not framed else self._made_later(record, point)
+        """Return where the way to a point starts, and raise, as `position_at` does."""
+        made_later = {} if everything or not kept.framed else self._made_later(record, point, kept)
         nothing_later = self._holds_nothing_later(record, point, made_later)
         base = None
         if not everything:
-            base = _base(origin, log, point, nothing_later, positions=positions)
-        base = base or _base(origin, log, point, positions=positions)
+            base = _base(kept, log, point, nothing_later)
+        base = base or _base(kept, log, point)
         if base is None:
             why = "no earlier position is kept for its stages"
             raise RollbackImpossibleError(record.name, why)
         gone = closes_dropped(log.generations)
         held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
-        base = _without_closes(base, held, wiring)
+        base = _without_closes(base, held, kept.wiring)
         if not everything and not nothing_later(base):
-            self._require_framed_before(record, base, wiring, point)
-        number = self.store.next_punctuation(record.name)
-        closes = self._closes(record, base, number) if framed else []
+            self._require_framed_before(record, base, kept.wiring, point)
+        closes = _closes(record, base, kept) if kept.framed else []
         later = tuple(one.number for one in (*held, *closes) if one.closed_ms > point.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        return _Start(base, closes, later, number)
+        return _Start(base, closes, later)
 
-    def _made_later(self, record: DataflowRecord, point: RollbackPoint) -> dict[int, Punctuation]:
+    def _made_later(
+        self, record: DataflowRecord, point: RollbackPoint, kept: _Kept
+    ) -> dict[int, Punctuation]:
         """Return number -> close, of all closes that are known and were made after a point.
 
         The log has them as far back as positions are kept, and the store has those before, unless
         it was lost since.
         """
-        number = self.store.next_punctuation(record.name)
-        made = {one.number: one for one in self.punctuations.log(record.folder).before(number)}
+        made = dict(kept.logged)
         since = datetime.fromtimestamp(point.at_ms / 1000, UTC)
         page = self.store.punctuations(record.name, since=since)
         made |= {one.number: one for one in page.items}
@@ -330,17 +356,6 @@ class Past:
             isolation=Isolation(clock=self.clock, on_conflict=lambda reason: None),
         )
 
-    def _closes(self, record: DataflowRecord, base: Position, end: int) -> list[Punctuation]:
-        """Return the closes from a position up to a number, oldest first."""
-        logged = self.punctuations.log(record.folder).since(base.punctuations)
-        closes = [one for one in logged if one.number < end]
-        if base.punctuations + len(closes) < end:
-            why = (
-                f"some closes of its flows, from number {base.punctuations} on, are no longer kept"
-            )
-            raise RollbackImpossibleError(record.name, why)
-        return closes
-
     def _arrivals(
         self,
         record: DataflowRecord,
@@ -383,7 +398,7 @@ class Past:
         self,
         record: DataflowRecord,
         wiring: Mapping[str, Mapping[str, str]],
-        framed: set[tuple[str, str]],
+        framed: Set[tuple[str, str]],
     ) -> Position:
         """Return the position at which the record's version began."""
         begin = self.descriptions.of(record).begin
@@ -449,26 +464,31 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     return intentions
 
 
+def _closes(record: DataflowRecord, base: Position, kept: _Kept) -> list[Punctuation]:
+    """Return the closes since a position, oldest first."""
+    numbers = range(base.punctuations, kept.number)
+    if any(number not in kept.logged for number in numbers):
+        why = f"some closes of its flows, from number {base.punctuations} on, are no longer kept"
+        raise RollbackImpossibleError(record.name, why)
+    return [kept.logged[number] for number in numbers]
+
+
 def _base(
-    origin: Position,
+    kept: _Kept,
     log: IntentionLog,
     point: RollbackPoint,
     fits: Callable[[Position], bool] = lambda position: True,
-    *,
-    positions: Iterable[Position] | None = None,
 ) -> Position | None:
     """Return the newest position before a point from which every record is there.
 
     Args:
-        origin: The start of the newest version.
         log: The log of the dataflow's records.
-        fits: What the position must fulfil, too.
-        positions: The log's positions, descending; by default each is read when it is looked at.
+        fits: A further condition on the position.
     """
-    newest = log.newest_positions() if positions is None else positions
-    for position in chain(newest, [origin]):
+    newest = log.newest_positions() if kept.positions is None else kept.positions
+    for position in chain(newest, [kept.origin]):
         if (
-            position.version == origin.version
+            position.version == kept.origin.version
             and position.stages.keys() <= point.epochs.keys()  # not while its folder is removed
             and all(
                 stage.epoch <= point.epochs[name]
@@ -527,17 +547,6 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
     return replace(connector, framing=replace(framing, closed=False))
 
 
-def _wiring(units: Mapping[str, PhysicalStage]) -> dict[str, dict[str, str]]:
-    """Return stage -> input -> its flow."""
-    return {name: dict(unit.leader.wiring) for name, unit in units.items()}
-
-
-def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:
-    return {
-        (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
-    }
-
-
 def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage]) -> dict[str, int]:
     """Return flow -> the newest increment that records read of it, at inputs without frames."""
     last_read: dict[str, int] = {}
@@ -549,11 +558,6 @@ def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage])
                 flow = leader.wiring[input_]
                 last_read[flow] = max(last_read.get(flow, -1), *indexes, -1)
     return last_read
-
-
-def _count_read(arrived: Sequence[IncrementRecord], last: int) -> int:
-    """Return how many of a source's increments come up to the last one that was read."""
-    return sum(one.increment.index <= last for one in arrived)
 
 
 def _with_arrivals(

@@ -111,7 +111,7 @@ class Subject:
             stage -> its first epoch since the swap. Epoch numbers continue from before, so only
             idle tables can be compared.
         valid_to: For the same tables: source -> the first increment that had not arrived when
-            they were built. Of earlier files, only the records that still counted were read.
+            they were built. Only those records of earlier files were read that still counted.
         taken_back: Leading stage -> undone swaps, oldest first. The tables lack their epochs; a
             recomputation continues the numbers without a gap.
     """

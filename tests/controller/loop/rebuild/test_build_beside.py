@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from controller.cli.session import Session
 from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.rebuild.build_beside import Build, TableDifference
+from controller.loop.rebuild.rebuild_job import Job
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import POINTS
@@ -223,18 +223,23 @@ def test_a_cancelled_rebuild_has_changed_nothing(world: Beside, tmp_path: Path) 
         world.controller.rebuild_jobs.show("d", "n0")
 
 
-def test_a_swap_waits_for_the_thread_that_has_just_built(world: Beside) -> None:
-    """A swap succeeds as soon as the rebuild is shown as ready."""
+def test_a_rebuild_that_is_shown_as_ready_can_be_swapped_in_at_once(
+    world: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing holds a rebuild once it is shown as ready."""
+    show, held = Job.show, list[bool]()
+
+    def noted(job: Job, **changed: Any) -> None:
+        show(job, **changed)
+        if changed.get("status") == "ready":
+            held.append(job.busy.locked())
+
+    monkeypatch.setattr(Job, "show", noted)
     world.controller.register(document())
     arrive(world, 0, 3)
     world.ticks()
-    job = world.build(document("tripled"))
-    busy = world.controller.rebuild_jobs._job("d", job.id).busy
-    busy.acquire()
-    letting_go = threading.Timer(0.05, busy.release)
-    letting_go.start()
-    world.swap(job)
-    letting_go.join()
+    world.swap(world.build(document("tripled")))
+    assert held == [False]
     assert world.store.dataflow("d").version == 2
 
 

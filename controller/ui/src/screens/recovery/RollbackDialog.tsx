@@ -1,9 +1,11 @@
 import { Button, Checkbox, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
+import type { UseMutationResult } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { client } from "@/api/client";
 import { useAction, useApi } from "@/api/hooks";
 import { stepInWords } from "@/api/jobs";
+import type { ProblemError } from "@/api/problem";
 import type { components } from "@/api/schema";
 import { Asked } from "@/components/Asked";
 import { CliHint } from "@/components/CliHint";
@@ -37,15 +39,19 @@ interface RollbackDialogProps {
 /** What a roll-back undoes; then who asks for it and why, and the name of the dataflow typed. */
 export function RollbackDialog({ dataflow, to, allowed, onClose }: RollbackDialogProps) {
   const [dropLater, setDropLater] = useState(false);
-  // Once the roll-back has begun, the service can no longer plan it.
-  const [confirmed, setConfirmed] = useState(false);
+  const [job, setJob] = useState<RollbackJob>();
+  const action = useAction(
+    (given: Given) => rollBack(dataflow, { to, drop_later: dropLater, ...given }, setJob),
+    { done: `${dataflow} is back at position ${to}`, onDone: onClose, notify: false },
+  );
   const plan = useApi(
     ["rollback-plan", dataflow, to, dropLater],
     () =>
       client.GET("/api/v1/dataflows/{name}/rollback", {
         params: { path: { name: dataflow }, query: { to, drop_later: dropLater } },
       }),
-    { enabled: !confirmed, keepPrevious: true },
+    // What is done cannot be planned again.
+    { enabled: !action.isPending && !action.isSuccess, keepPrevious: true },
   );
   return (
     <Modal opened onClose={onClose} size="xl" title={`Roll-back of ${dataflow} to position ${to}`}>
@@ -74,10 +80,10 @@ export function RollbackDialog({ dataflow, to, allowed, onClose }: RollbackDialo
         {allowed && plan.data !== undefined && (
           <Confirmation
             dataflow={dataflow}
-            to={to}
             dropLater={dropLater}
             setDropLater={setDropLater}
-            setConfirmed={setConfirmed}
+            action={action}
+            job={job}
             onClose={onClose}
           />
         )}
@@ -109,32 +115,32 @@ function Preview({ plan }: { plan: Plan }) {
   );
 }
 
+interface Given {
+  reason: string;
+  by: string;
+  pause: boolean;
+}
+
 interface ConfirmationProps {
   dataflow: string;
-  to: string;
   dropLater: boolean;
   setDropLater: (dropLater: boolean) => void;
-  setConfirmed: (confirmed: boolean) => void;
+  action: UseMutationResult<RollbackJob, ProblemError, Given>;
+  job: RollbackJob | undefined;
   onClose: () => void;
 }
 
-function Confirmation({ dataflow, to, dropLater, setDropLater, setConfirmed, onClose }: ConfirmationProps) {
+function Confirmation({ dataflow, dropLater, setDropLater, action, job, onClose }: ConfirmationProps) {
   const [by, setBy] = useState("");
   const [reason, setReason] = useState("");
   const [typed, setTyped] = useState("");
   const [pause, setPause] = useState(false);
-  const [job, setJob] = useState<RollbackJob>();
-  const action = useAction(
-    () => rollBack(dataflow, { to, reason, by, drop_later: dropLater, pause }, setJob),
-    { done: `${dataflow} is back at position ${to}`, onDone: onClose, notify: false },
-  );
   return (
     <form
       aria-label="Confirm the roll-back"
       onSubmit={(event) => {
         event.preventDefault();
-        setConfirmed(true);
-        action.mutate(undefined, { onError: () => setConfirmed(false) });
+        action.mutate({ reason, by, pause });
       }}
     >
       <Stack gap="sm">

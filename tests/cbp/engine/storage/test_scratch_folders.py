@@ -1,4 +1,4 @@
-"""Scratch folders of roll-backs: nothing stays of a process that was killed."""
+"""Scratch folders: those of dead processes are removed, those of living ones stay."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.loop.recovery.scratch_folder import scratch_folder
+from cbp.engine.storage.scratch_folders import scratch_folder
 
 HOLDS = """
 import sys
-from controller.loop.recovery.scratch_folder import scratch_folder
-with scratch_folder() as folder:
+from cbp.engine.storage.scratch_folders import scratch_folder
+with scratch_folder("cbp-rollback-") as folder:
     (folder / "scratch.db").touch()
     print(folder, flush=True)
     sys.stdin.read()
@@ -36,7 +36,7 @@ def test_the_folder_of_a_dead_process_is_removed_and_that_of_a_living_one_is_not
         theirs = Path(process.stdout.readline().strip())
         being_made = tmp_path / "cbp-rollback-being-made"
         being_made.mkdir()
-        with scratch_folder() as first, scratch_folder() as second:
+        with scratch_folder("cbp-rollback-") as first, scratch_folder("cbp-rollback-") as second:
             assert first != second
             assert {one.parent for one in (theirs, first, second)} == {tmp_path}
             assert (theirs / "scratch.db").exists()
@@ -45,6 +45,6 @@ def test_the_folder_of_a_dead_process_is_removed_and_that_of_a_living_one_is_not
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert theirs.exists()
-    with scratch_folder() as third:
+    with scratch_folder("cbp-rollback-") as third:
         assert set(tmp_path.iterdir()) == {third, being_made}
     assert list(tmp_path.iterdir()) == [being_made]

@@ -1,0 +1,72 @@
+"""Scratch folders: only the process that made one writes it; removed after that process ends.
+
+    <root>/spark-3f9a.../lock       locked for as long as the folder is in use
+    <root>/spark-3f9a.../...        temporary files of Spark, its JVM and its Python workers
+
+A process that is killed removes nothing: Spark leaves some 90 MB. The next process of this machine
+and user that makes a folder of the same kind removes every one whose lock is free.
+
+Guaranteed: a folder that is in use is never removed
+(tests/cbp/engine/storage/test_scratch_folders.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_LOCK = "lock"
+
+
+def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
+    """Make a scratch folder for this process; remove the folders of dead processes.
+
+    Args:
+        root: An existing folder on a disk of this machine.
+        prefix: How the names of such folders begin.
+
+    Returns:
+        The folder, and the file descriptor of its lock; keep it open while the folder is in use.
+
+    Raises `OSError`.
+    """
+    for folder in root.glob(f"{prefix}*"):
+        _remove_dead(folder)
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+        lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (made / _LOCK).exists():
+                return made, lock
+        os.close(lock)  # another process took it for that of a dead one, and removes it
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """Give a scratch folder in the system's folder for temporary files, and remove it at the end.
+
+    Raises as `take_scratch`.
+    """
+    folder, lock = take_scratch(Path(tempfile.gettempdir()), prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_dead(folder: Path) -> None:
+    """Remove a folder that nobody uses; one without a lock is being made."""
+    with suppress(OSError):  # it is removed by another process, or belongs to another user
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
