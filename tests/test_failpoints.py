@@ -49,7 +49,7 @@ NOT_DURABLE = {
     "cbp/engine/state/index_cache.py:_put": "a cache",
     "cbp/engine/storage/scratch_folders.py:_remove_dead": "scratch of killed processes",
     "cbp/engine/storage/scratch_folders.py:scratch_folder": "scratch of one roll-back",
-    "cbp/engine/storage/scratch_folders.py:take_scratch": "an empty folder",
+    "cbp/engine/spark/session.py:_scratch_root": "scratch of processes",
     "cbp/engine/spark/sql/task_input.py:forget": "scratch of one task",
     "cbp/engine/spark/sql/scratch_files.py:__init__": "scratch of one task",
     "cbp/engine/spark/sql/scratch_files.py:close": "scratch of one task",
