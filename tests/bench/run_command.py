@@ -184,6 +184,12 @@ Reads = Annotated[
     float, typer.Option(help="For service: seconds of REST reads by all clients; 0 means none.")
 ]
 Clients = Annotated[int, typer.Option(help="For service: connections that read at a time.")]
+ReadRate = Annotated[
+    float,
+    typer.Option(
+        help="For service: requests a second of all clients; 0 means as many as they can."
+    ),
+]
 Backlog = Annotated[
     int,
     typer.Option(
@@ -257,6 +263,7 @@ def bench_command(
     batch_lines: BatchLines = 5_000,
     reads: Reads = 10.0,
     clients: Clients = 50,
+    read_rate: ReadRate = 0.0,
     readers: ServiceReaders = None,
     backlog: Backlog = 0,
     backlog_lines: BacklogLines = 100,
@@ -279,6 +286,7 @@ def bench_command(
                 batch_lines=batch_lines,
                 read_seconds=reads,
                 clients=clients,
+                read_rate=read_rate,
                 readers=readers,
                 backlog=backlog,
                 backlog_lines=backlog_lines,

@@ -37,6 +37,9 @@ class Plan:
         keys: Keys that the state has.
         clients: Number of connections.
         seconds: How long they ask.
+        rate: Requests a second of all connections, evenly spread; 0 means each connection asks
+            again as soon as it has an answer. Latencies count from when a request was due, so one
+            that waits for its connection waits for the service.
     """
 
     host: str
@@ -46,6 +49,7 @@ class Plan:
     keys: Sequence[str]
     clients: int
     seconds: float
+    rate: float = 0.0
 
 
 @dataclass(slots=True)
@@ -59,34 +63,52 @@ class Load:
 async def read_for(plan: Plan) -> Load:
     """Ask on all connections at a time, for the plan's seconds."""
     load, until = Load({kind: [] for kind in plan.reads}), time.perf_counter() + plan.seconds
-    await asyncio.gather(*(_read(plan, load, until, seed) for seed in range(plan.clients)))
+    await asyncio.gather(*(_read(plan, load, until, number) for number in range(plan.clients)))
     return load
 
 
-async def _read(plan: Plan, load: Load, until: float, seed: int) -> None:
-    loop, chance = asyncio.get_running_loop(), random.Random(seed)
+class _Turns:
+    """When the requests of one connection are due, in seconds of `time.perf_counter`."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        self._every = plan.clients / plan.rate if plan.rate else 0.0
+        self._next = time.perf_counter() + self._every * number / plan.clients
+
+    def take(self) -> float:
+        """Return when the next request is due."""
+        if not self._every:
+            return time.perf_counter()
+        due, self._next = self._next, self._next + self._every
+        return due
+
+
+async def _read(plan: Plan, load: Load, until: float, number: int) -> None:
+    loop, chance, turns = asyncio.get_running_loop(), random.Random(number), _Turns(plan, number)
     while time.perf_counter() < until:
         try:
             _, asking = await loop.create_connection(
-                lambda: _Asking(plan, load, until, chance), plan.host, plan.port
+                lambda: _Asking(plan, load, until, chance, turns), plan.host, plan.port
             )
-            broken = await asking.ended
+            if not await asking.ended:
+                return
         except OSError:
-            broken = True
-        if broken:
-            load.errors["broken"] += 1
-            await asyncio.sleep(0.1)
+            pass
+        load.errors["broken"] += 1
+        await asyncio.sleep(0.1)
 
 
 class _Asking(asyncio.Protocol):
-    """One connection; asks again as soon as it has an answer.
+    """One connection; asks when a request is due, and it has the answer to the one before.
 
     Attributes:
         ended: Whether the connection broke, once it is over.
     """
 
-    def __init__(self, plan: Plan, load: Load, until: float, chance: random.Random) -> None:
+    def __init__(
+        self, plan: Plan, load: Load, until: float, chance: random.Random, turns: _Turns
+    ) -> None:
         self._plan, self._load, self._until, self._chance = plan, load, until, chance
+        self._turns = turns
         self._kinds = sorted(plan.reads)
         self._head = (
             f" HTTP/1.1\r\nHost: {plan.host}:{plan.port}\r\n"
@@ -98,7 +120,7 @@ class _Asking(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport), "a stream"
         self._transport = transport
-        self._ask()
+        self._wait()
 
     def data_received(self, data: bytes) -> None:
         received = self._received = self._received + data
@@ -114,21 +136,30 @@ class _Asking(asyncio.Protocol):
             self._load.latencies[self._kind].append(now - self._begun)
         else:
             self._load.errors[status.decode()] += 1
-        if now < self._until:
-            self._ask()
-        else:
-            self.ended.set_result(False)
-            self._transport.close()
+        self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
             self.ended.set_result(True)
 
-    def _ask(self) -> None:
+    def _wait(self) -> None:
+        """Ask when the next request is due; close if that is behind the end."""
+        now, due = time.perf_counter(), self._turns.take()
+        if max(now, due) >= self._until:
+            self.ended.set_result(False)
+            self._transport.close()
+        elif due > now:
+            asyncio.get_running_loop().call_later(due - now, self._ask, due)
+        else:
+            self._ask(due)
+
+    def _ask(self, due: float) -> None:
+        if self.ended.done():  # the connection broke meanwhile
+            return
         self._kind = self._chance.choice(self._kinds)
         key = quote(self._chance.choice(self._plan.keys), safe="")
         path = self._plan.reads[self._kind].format(key)
-        self._begun = time.perf_counter()
+        self._begun = due
         self._transport.write(f"GET {path}".encode() + self._head)
 
 

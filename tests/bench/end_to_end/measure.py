@@ -55,6 +55,7 @@ def measure_service(
                 service,
                 seconds=options.read_seconds,
                 clients=options.clients,
+                rate=options.read_rate,
                 lines=options.lines,
                 step=step,
             )

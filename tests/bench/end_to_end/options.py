@@ -30,6 +30,7 @@ class ServiceBenchOptions:
         batch_files, batch_lines: Files of one round of ingestion, and lines of each.
         read_seconds: How long REST reads are measured; not at all: 0.
         clients: Connections that read at a time.
+        read_rate: Requests a second of all connections; 0 means as many as they can.
         readers: Processes that answer reads; `None` means as the service decides.
         backlog: Files that wait at once in a source that puts them together; not at all: 0.
         backlog_lines: Lines of each.
@@ -50,6 +51,7 @@ class ServiceBenchOptions:
     batch_lines: int = 5_000
     read_seconds: float = 10.0
     clients: int = 50
+    read_rate: float = 0.0
     readers: int | None = None
     backlog: int = 0
     backlog_lines: int = 100
@@ -74,6 +76,7 @@ class ServiceBenchOptions:
             "ingest": (self.ingest_seconds, 0),
             "reads": (self.read_seconds, 0),
             "clients": (self.clients, 1),
+            "read-rate": (self.read_rate, 0),
             "readers": (self.readers or 0, 0),
             "batch-files": (self.batch_files, 1),
             "batch-lines": (self.batch_lines, 1),

@@ -36,10 +36,14 @@ def measure_reads(
     *,
     seconds: float,
     clients: int,
+    rate: float,
     lines: int,
     step: Callable[[str], None],
 ) -> Reads:
     """Let clients read from a process of their own; meanwhile files are applied, one by one.
+
+    Args:
+        rate: Requests a second of all clients; 0 means as many as they can.
 
     Raises:
         BenchFailedError: If the clients' process fails.
@@ -56,6 +60,7 @@ def measure_reads(
         keys=keys,
         clients=clients,
         seconds=seconds,
+        rate=rate,
     )
     if service.settings.readers is None:  # readers start when they are needed
         with tempfile.TemporaryFile("w+", encoding="utf-8") as unread:
@@ -101,7 +106,7 @@ def _client_limit(plan: Plan) -> float:
         try:
             assert server.stdout is not None, "it is a pipe"
             port = int(server.stdout.readline())
-            easy = replace(plan, host="127.0.0.1", port=port, seconds=_LIMIT_SECONDS)
+            easy = replace(plan, host="127.0.0.1", port=port, seconds=_LIMIT_SECONDS, rate=0.0)
             document = json.dumps(asdict(easy))
             done = subprocess.run(
                 _COMMAND, input=document, stdout=subprocess.PIPE, text=True, check=True

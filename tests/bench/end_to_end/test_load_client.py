@@ -8,7 +8,9 @@ from collections import Counter
 from tests.bench.end_to_end.load_client import Load, Plan, read_for
 
 
-async def _read(statuses: list[str], *, clients: int) -> tuple[Load, Counter[str]]:
+async def _read(
+    statuses: list[str], *, clients: int, rate: float = 0.0
+) -> tuple[Load, Counter[str]]:
     """Read from a server that gives these statuses in turn; return what came, and the requests."""
     asked: Counter[str] = Counter()
     answered = 0
@@ -39,6 +41,7 @@ async def _read(statuses: list[str], *, clients: int) -> tuple[Load, Counter[str
             keys=["a/b", "c"],
             clients=clients,
             seconds=0.3,
+            rate=rate,
         )
         return await read_for(plan), asked
 
@@ -59,3 +62,10 @@ def test_an_error_is_no_answer() -> None:
     assert load.errors["503"] >= 1
     assert load.errors["broken"] >= 1
     assert sum(map(len, load.latencies.values())) + load.errors.total() == asked.total()
+
+
+def test_requests_of_a_rate_are_spread_evenly() -> None:
+    """No more are sent than were due, however fast the answers are."""
+    load, asked = asyncio.run(_read(["200"], clients=3, rate=50.0))
+    assert 3 <= asked.total() <= 15
+    assert not load.errors
