@@ -11,7 +11,7 @@ from pathlib import Path
 
 _ASK = """
 import importlib, sys
-from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.code_fingerprint import fingerprint
 module, _, name = sys.argv[1].partition(":")
 code = fingerprint(getattr(importlib.import_module(module), name))
 print(code)

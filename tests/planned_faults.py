@@ -25,7 +25,7 @@ _KNOWN = frozenset(POINTS)
 class Crash(BaseException):
     """Simulated death of the process at a point; no `except Exception` catches it."""
 
-    ends_process = True  # so it is never reported as an author's error (`cbp.errors.cause`)
+    ends_process = True  # so it is never reported as an author's error (`cbp.errors.author_cause`)
 
 
 def check_point(point: str) -> None:

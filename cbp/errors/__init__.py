@@ -114,7 +114,7 @@ from cbp.errors.author import (
     ViewRemoteError,
 )
 from cbp.errors.base import CbpError, InvariantError, error_from_dict
-from cbp.errors.cause import author_cause, author_line, is_authors, text_of
+from cbp.errors.author_cause import author_cause, author_line, is_authors, text_of
 from cbp.errors.damage import (
     FileDamagedError,
     FileLostError,

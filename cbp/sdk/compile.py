@@ -24,8 +24,7 @@ from typing import Any, NoReturn, TypeVar
 
 from cbp.errors import DefinitionError, Mistake, text_of
 from cbp.errors.message_limits import shortened
-from cbp.model.author.code_fingerprint import Code
-from cbp.model.author.fingerprint import fingerprint, held_by
+from cbp.model.author.code_fingerprint import Code, fingerprint, held_by
 from cbp.model.dataflow.expiry import hidden_timers
 from cbp.model.dataflow.runnable import RunAll, RunAny
 from cbp.model.dataflow.stage import (
@@ -51,7 +50,7 @@ from cbp.sdk.form_mistakes import (
     supersteps_mistakes,
     unemitted_states,
 )
-from cbp.sdk.input_spec import input_spec
+from cbp.sdk.input_compiler import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes

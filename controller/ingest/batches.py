@@ -26,7 +26,7 @@ from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.identity import is_asked_for, put_aside_reason
 from controller.ingest.intake import (
     Claimed,

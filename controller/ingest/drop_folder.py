@@ -77,8 +77,8 @@ from controller.ingest.folder.folder_report import (
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.folder.table_feed import TableFeeds
-from controller.ingest.formats.content import never
-from controller.ingest.formats.record_batches import check_options
+from controller.ingest.formats.file_bytes import never
+from controller.ingest.formats.format_readers import check_options
 from controller.ingest.identity import NamedContent
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits

@@ -36,7 +36,7 @@ from controller.ingest.folder.source_place import (
     move_all,
     move_to_quarantine,
 )
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.identity import (
     Identities,
     is_asked_for,

@@ -58,7 +58,7 @@ from controller.ingest.folder.source_place import (
     names_in,
     reason_path,
 )
-from controller.ingest.formats.content import open_regular, read_regular
+from controller.ingest.formats.file_bytes import open_regular, read_regular
 from controller.ingest.identity import addition_key
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError

@@ -48,7 +48,7 @@ from controller.ingest.folder.source_place import (
     move,
     move_to_quarantine,
 )
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.intake import Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports

@@ -50,7 +50,7 @@ from controller.loop.operations.versions import Arrivals, Versions
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reader
-from controller.loop.reading.rebuilding import Rebuilding
+from controller.loop.reading.rebuild_backlog import Rebuilding
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.rebuild.build_plans import BuildPlans

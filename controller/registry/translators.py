@@ -23,7 +23,7 @@ from typing import Any
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import listed
-from cbp.model.author.fingerprint import modules_of
+from cbp.model.author.code_fingerprint import modules_of
 from cbp.model.author.source_modules import travelling
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.stage import TranslatorSpec

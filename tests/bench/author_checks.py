@@ -25,7 +25,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.kernel import author_call as call
 from cbp.engine.kernel import groupwise as bucket
 from cbp.engine.workers import shipping, task_worker
-from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.code_fingerprint import fingerprint
 from cbp.model.author.process_state import ProcessWatch
 from cbp.model.author.translator_state import StateWatch
 from tests.driver import Driver

@@ -36,7 +36,7 @@ import structlog
 from cbp import Input, TranslateArrow, View
 from cbp.engine.storage.table_names import source_folder
 from controller.ingest.uploads import Author
-from controller.loop.rebuild.rebuild_job import RebuildJob
+from controller.loop.rebuild.build_in_progress import RebuildJob
 from tests.controller.corrected_files import DOCUMENT, Shelf
 
 STAGE = {**DOCUMENT, "stages": {"sums": {**DOCUMENT["stages"]["columns"], "buckets": 8}}}

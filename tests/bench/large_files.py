@@ -27,7 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 from cbp.model.flow.schema import Schema
-from controller.ingest.formats.content import ClaimedContent
+from controller.ingest.formats.file_bytes import ClaimedContent
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ClaimedFile, ReadRequest, read_files
 from controller.ingest.reader.increment_parts import PartWriter

@@ -19,7 +19,7 @@ from cbp.engine.spark.worker_main import answer
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import CodeNotLoadedError
-from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.code_fingerprint import fingerprint
 from cbp.model.author.source_modules import SourceModule, load_sources
 from tests.authored import forget, write
 

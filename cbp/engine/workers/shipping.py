@@ -30,8 +30,7 @@ from pyspark.cloudpickle import cloudpickle
 
 from cbp.engine.workers.carried_errors import carrying_errors
 from cbp.errors import AuthorUnsendableError, CodeNotLoadedError, text_of
-from cbp.model.author.code_fingerprint import Code
-from cbp.model.author.fingerprint import fingerprint, is_authors
+from cbp.model.author.code_fingerprint import Code, fingerprint, is_authors
 from cbp.model.author.source_modules import arrive, travelling
 from cbp.model.dataflow.nodes import StageNode
 

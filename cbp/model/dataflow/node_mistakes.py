@@ -1,16 +1,13 @@
-"""Mistakes of one source or one stage of a dataflow, each with its place; pure.
-
-Those of look-ups and of cycles are below.
-
-Checks of look-ups: what they are wired to, and whether they are by its key. Pure.
+"""Mistakes of sources, stages, look-ups and cycles of a dataflow, each with its place; pure.
 
 A look-up reads the state of another stage, or its own, by the key of the called group. It is no
-input: it brings no increments, so nothing waits for it, and it closes no cycle.
+input: it brings no increments, so nothing waits for it, and it closes no cycle. So what it is wired
+to, and whether that has its key, is checked apart. The changes by which one with `wake` calls
+groups are an input, wired in `cbp.model.dataflow.nodes`.
 
-The changes by which one with `wake` calls groups are an input, wired in `cbp.model.dataflow.nodes`.
-The records are found in `cbp.engine.task.bucket_work`.
+A cycle runs if records come from outside of it, or a stage in it has a rule that needs none.
 
-Which columns a source of each format can declare; pure.
+The format of a source limits its columns:
 
 csv, xml     any, but no nested types and no BINARY: a cell is text
 text         one STRING column for the line, and the columns that options name

@@ -5,7 +5,7 @@
     stuck         something is left that waits for a person
 
 What waits for more input by design is not left: the other side of a join that reads both together,
-the rest of an open frame, a timer (`cbp.model.schedule.quiescence`). Nor is what a source put
+the rest of an open frame, a timer (`cbp.model.schedule.left_to_do`). Nor is what a source put
 aside by its own rules. A file in quarantine is left until somebody decides about it, and so is
 what a stage set aside until it is given back.
 

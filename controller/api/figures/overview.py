@@ -56,7 +56,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.loop.controller import Controller
-from controller.loop.reading.rebuilding import Rebuild
+from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from cbp.model.dataflow.nodes import BINARY_FORMATS
 from controller.ingest.folder.source_place import SourcePlace, kept_name
-from controller.ingest.formats.content import BINARY_MAGIC, open_regular
+from controller.ingest.formats.file_bytes import BINARY_MAGIC, open_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 

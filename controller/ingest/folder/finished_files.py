@@ -56,7 +56,7 @@ from controller.ingest.folder.source_place import (
     kept_name,
     move_to_quarantine,
 )
-from controller.ingest.formats.content import open_regular
+from controller.ingest.formats.file_bytes import open_regular
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord

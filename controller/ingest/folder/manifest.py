@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.source_place import evidence
-from controller.ingest.formats.content import read_regular
+from controller.ingest.formats.file_bytes import read_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.value_conversion import excerpt
 

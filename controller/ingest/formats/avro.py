@@ -33,7 +33,7 @@ from controller.ingest.formats.avro_types import (
 )
 from controller.ingest.formats.bad_lines import Reading
 from controller.ingest.formats.columns import ArrowColumns
-from controller.ingest.formats.content import READ_BYTES, ClaimedContent, check_expansion
+from controller.ingest.formats.file_bytes import READ_BYTES, ClaimedContent, check_expansion
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.value_conversion import excerpt

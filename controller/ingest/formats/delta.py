@@ -65,7 +65,7 @@ from cbp.model.flow.schema import DataType, Field, Schema
 from cbp.model.source.options import DeltaOptions, ValueRules
 from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import ColumnBuilder
-from controller.ingest.formats.content import ClaimedContent
+from controller.ingest.formats.file_bytes import ClaimedContent
 from controller.ingest.formats.parquet import read_parquet
 from controller.ingest.rejection import FileRejectedError
 

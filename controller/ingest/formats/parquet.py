@@ -35,7 +35,7 @@ import pyarrow.types as pt
 from cbp.engine.columnar.value_limits import inner_arrays
 from controller.ingest.formats.bad_lines import Reading
 from controller.ingest.formats.columns import ArrowColumns
-from controller.ingest.formats.content import ClaimedContent, check_expansion
+from controller.ingest.formats.file_bytes import ClaimedContent, check_expansion
 from controller.ingest.formats.parquet_pages import (
     DELTA_BYTE_ARRAY,
     DICTIONARY_PAGE,

@@ -35,8 +35,8 @@ from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.bad_lines import Notes
-from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
-from controller.ingest.formats.record_batches import read_batches
+from controller.ingest.formats.file_bytes import ClaimedContent, ignore_progress, never
+from controller.ingest.formats.format_readers import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
 from controller.ingest.reader.source_suggestion import suggest_columns

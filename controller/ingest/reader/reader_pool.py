@@ -35,7 +35,7 @@ from typing import Any
 import controller
 from cbp.clock import MACHINE
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
 from controller.ingest.reader.reader_process import (
     HURRY,

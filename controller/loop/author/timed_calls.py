@@ -10,7 +10,7 @@ dropped; and the error names the stage, the function, its line, the limit and wh
                '---> given up                    `give_up_late`, its stage stops
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
-an answer calls `wanted` first (tests/controller/loop/author/test_answers.py).
+an answer calls `wanted` first (tests/controller/loop/author/test_timed_calls.py).
 Absent on purpose: calls of translators in runs; `in_flight.py` limits the time of runs.
 """
 

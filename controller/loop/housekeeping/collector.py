@@ -35,7 +35,7 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.housekeeping.input_retention import Inputs
 from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
-from controller.loop.reading.rebuilding import Rebuilding
+from controller.loop.reading.rebuild_backlog import Rebuilding
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import ParkedRuns

@@ -26,7 +26,7 @@ from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.plan.picture import dot, mermaid, picture
 from cbp.model.run.account import Account, changes_of, consumed, looked_up, reason
 from cbp.model.run.intention import Intention, RunStatus
-from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.schedule.waiting import Wait
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Description, Descriptions

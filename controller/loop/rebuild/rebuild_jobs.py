@@ -67,7 +67,7 @@ from controller.loop.rebuild.build_order import (
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.checkpoint import folder_of, take_over
-from controller.loop.rebuild.rebuild_job import (
+from controller.loop.rebuild.build_in_progress import (
     STEPS,
     Ended,
     Job,

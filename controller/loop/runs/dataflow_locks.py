@@ -6,7 +6,7 @@ dataflow that is locked to a later tick. If a dataflow stays locked for long, th
 holder.
 
 Guaranteed: `attempt` blocks no longer than its caller says, by default not at all
-(tests/controller/loop/runs/test_exclusion.py).
+(tests/controller/loop/runs/test_dataflow_locks.py).
 Not guaranteed: an order among waiting threads.
 """
 

@@ -40,7 +40,7 @@ from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import PhysicalStage
-from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.description_log import TakenBack

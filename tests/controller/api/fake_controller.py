@@ -25,7 +25,7 @@ from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.lineage import Lineages
-from controller.loop.reading.rebuilding import Rebuild
+from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal

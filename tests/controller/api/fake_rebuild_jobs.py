@@ -12,7 +12,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.operations.version_change import Changed
 from controller.loop.rebuild.build_beside import TableDifference
-from controller.loop.rebuild.rebuild_job import RebuildJob, Status
+from controller.loop.rebuild.build_in_progress import RebuildJob, Status
 from controller.store.base import DataflowRecord
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_store import FakeStore

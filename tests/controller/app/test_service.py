@@ -26,7 +26,7 @@ from cbp.errors import (
 )
 from cbp.model.schedule.lease import Role
 from controller.app import Service, configure_logging, create_app
-from controller.ingest.formats import record_batches
+from controller.ingest.formats import format_readers
 from controller.ingest.reader import file_reader
 from controller.settings import Settings, load_settings
 from controller.store.base import Store

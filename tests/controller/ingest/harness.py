@@ -26,7 +26,7 @@ from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.bucket_feed import Buckets
 from controller.ingest.folder.folder_report import ScanReport
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import (
     FileReader,

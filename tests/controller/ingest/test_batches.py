@@ -21,7 +21,7 @@ from cbp.model.dataflow.stage import InputSpec, OutputSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Listings
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from controller.ingest.source_log import SourceEntry, SourceLog

@@ -24,7 +24,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.errors import DefinitionError, DiskFullError, LogConflictError, OperatingError
 from cbp.model.flow.increment import Increment
 from controller.ingest.errors import DataflowDrainsError, DropFolderError, IntakeStoppedError
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import FileReader, ReadRequest, ReadResult, read_files
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog

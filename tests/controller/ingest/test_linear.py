@@ -20,8 +20,8 @@ import pytest
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.bad_lines import Notes
-from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.record_batches import read_batches
+from controller.ingest.formats.file_bytes import ClaimedContent
+from controller.ingest.formats.format_readers import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop

@@ -1,4 +1,4 @@
-"""Dataflows: register, check, change, list, show, steer, delete."""
+"""Dataflows: register, check, change, list, show, delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.schedule.priority import Priority
 from controller.access.scopes import Scope
 from controller.api.answers.request_errors import VersionDiffersError
 from controller.api.answers.schemas import (
@@ -27,7 +26,7 @@ from controller.api.answers.schemas import (
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import Waits, waits
 from controller.api.requests.body import Document, parsed, read_document_body
-from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, change_out
+from controller.api.answers.version_changes import ChangeOut, ChangeQuery, change_out
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
@@ -217,86 +216,6 @@ def left(name: str, explaining: ExplainingDep) -> LeftOut:
 def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
     """Explain why each stage waits, in words and by input, as of the last decision."""
     return waits(controller, store, store.dataflow(name))
-
-
-@routes.post("/dataflows/{name}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
-def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Start no more runs; running ones finish. Idempotent and persistent."""
-    controller.pause(name)
-    return overview.summary_now(name)
-
-
-@routes.post("/dataflows/{name}/drain", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
-def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Take in no more files, process all queued input, then start no more runs: `drained`.
-
-    Files stay in their drop folders, and uploads are refused, until `resume`. Idempotent and
-    persistent.
-    """
-    controller.drain_dataflow(name)
-    return overview.summary_now(name)
-
-
-@routes.post("/dataflows/{name}/resume", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
-def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Resume all stages, paused or stopped, and reset their failure counts. Idempotent."""
-    controller.resume(name)
-    return overview.summary_now(name)
-
-
-@routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
-def pause_stage(
-    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
-) -> DataflowSummary:
-    """Start no more runs of one stage until it is resumed; its input waits. Idempotent."""
-    controller.pause_stage(name, stage)
-    return overview.summary_now(name)
-
-
-@routes.post("/dataflows/{name}/stages/{stage}/resume", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
-def resume_stage(
-    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
-) -> DataflowSummary:
-    """Resume one stage, and reset its failure count. Idempotent."""
-    controller.resume_stage(name, stage)
-    return overview.summary_now(name)
-
-
-@routes.put("/dataflows/{name}/stages/{stage}/priority/{priority}", responses=problems(404))
-@needs(Scope.OPERATOR)
-def set_priority(
-    name: str, stage: str, priority: Priority, controller: ControllerDep, overview: OverviewDep
-) -> DataflowSummary:
-    """Set the priority of a stage: its waiting time counts 4, 1 or 1/4 times. Idempotent.
-
-    Stages that run together have one priority. No stage starves, and results do not depend on it.
-    """
-    controller.set_priority(name, stage, priority)
-    return overview.summary_now(name)
-
-
-@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404, 409))
-@needs(Scope.OPERATOR)
-@any_instance
-def retry(
-    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
-) -> DataflowSummary:
-    """Retry a stage that stopped after failures; the next failure stops it again.
-
-    A request for a stage that an operator paused is refused (`stage_paused`): resume it instead.
-    """
-    controller.retry(name, stage)
-    return overview.summary_now(name)
 
 
 @routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))

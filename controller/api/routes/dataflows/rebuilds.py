@@ -20,7 +20,7 @@ from controller.api.routing.dependencies import CallerDep, ControllerDep, Rebuil
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
-from controller.loop.rebuild.rebuild_job import RebuildJob
+from controller.loop.rebuild.build_in_progress import RebuildJob
 
 routes = router("rebuilds")
 

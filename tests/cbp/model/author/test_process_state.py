@@ -12,7 +12,7 @@ from tests.fresh import of_tests
 _ALL = """
 import json, sys
 import numpy.random
-from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.code_fingerprint import fingerprint
 from cbp.model.author.process_state import watch_process
 from tests.cbp.engine.workers import changing
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.workers.shipping import pickled
-from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.code_fingerprint import fingerprint
 from cbp.model.author.source_modules import SourceModule, SourceSet, load_sources, travelling
 
 COUNT = """

@@ -16,7 +16,7 @@ import pytest
 from controller.ingest.folder import finished_files
 from controller.ingest.folder.finished_files import Stamp
 from controller.ingest.folder.source_place import SourcePlace, kept_name
-from controller.ingest.formats.content import open_regular
+from controller.ingest.formats.file_bytes import open_regular
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 

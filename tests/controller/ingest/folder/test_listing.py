@@ -17,7 +17,7 @@ from controller.ingest.folder.listing import (
     sealed_close_name,
 )
 from controller.ingest.folder.manifest import MANIFEST_NAME, sealed_name
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from tests.controller.ingest.harness import Drop

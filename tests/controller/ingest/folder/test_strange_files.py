@@ -21,8 +21,8 @@ from controller.ingest.folder import listing
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import Manifest, read_manifest
 from controller.ingest.folder.source_place import evidence
-from controller.ingest.formats import content
-from controller.ingest.formats.content import open_regular, read_regular
+from controller.ingest.formats import file_bytes
+from controller.ingest.formats.file_bytes import open_regular, read_regular
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 

@@ -26,7 +26,7 @@ import pytest
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import DropFolderError, IntakeStoppedError, device_errors
-from controller.ingest.formats.content import never
+from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader import reader_process
 from controller.ingest.reader.file_reader import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from cbp import Input, Output, State, Translate, View
 from cbp.model.verification import Comparison
-from controller.loop.rebuild.rebuild_job import RebuildJob
+from controller.loop.rebuild.build_in_progress import RebuildJob
 from tests.controller.changing import Changing
 from tests.controller.changing import document as document_of
 

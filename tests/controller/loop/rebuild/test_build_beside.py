@@ -26,7 +26,7 @@ from controller.cli.session import Session
 from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.rebuild.build_beside import Build, TableDifference
-from controller.loop.rebuild.rebuild_job import Job
+from controller.loop.rebuild.build_in_progress import Job
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import POINTS

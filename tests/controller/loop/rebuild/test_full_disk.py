@@ -14,7 +14,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DiskFullError
 from controller.cli import main
 from controller.cli.session import Session
-from controller.loop.rebuild.rebuild_job import RebuildJob
+from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import KEEPING_HOUSE

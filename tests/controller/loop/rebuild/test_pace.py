@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.loop.rebuild.build_beside import Build
-from controller.loop.rebuild.rebuild_job import (
+from controller.loop.rebuild.build_in_progress import (
     GIVES_WAY_MAX,
     LOOK_SECONDS,
     QUIET_SECONDS,

@@ -6,7 +6,7 @@ happens there by itself. Nor has a stage that waits for a timer, which may be du
 stage is stopped, or its Runnable fails, its unfinished work still counts as left.
 
 Invariant: with nothing left, and without arrivals, closes, changes or due timers, no tick starts
-anything (tests/cbp/model/schedule/test_quiescence.py).
+anything (tests/cbp/model/schedule/test_left_to_do.py).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from cbp.model.flow.connector import Connector, Decision, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
-from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.schedule.waiting import Wait
 
 

@@ -16,7 +16,7 @@ from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.cli import main
 from controller.cli.session import Session
 from controller.loop.reading.reader import AsOf
-from controller.loop.reading.rebuilding import Rebuild
+from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.rest import api_of_world

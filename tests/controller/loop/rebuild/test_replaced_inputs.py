@@ -14,7 +14,7 @@ from cbp import Input, Output, Translate, View
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import ChangeRefusedError, ReplaceRefusedError
 from cbp.model.version.version_change import Choice
-from controller.loop.rebuild.rebuild_job import RebuildJob
+from controller.loop.rebuild.build_in_progress import RebuildJob
 from tests.controller.changing import KEEPING_HOUSE
 from tests.controller.corrected_files import DOCUMENT, Row, Shelf
 from tests.controller.verified import EACH_WAY, verified

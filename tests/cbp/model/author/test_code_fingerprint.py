@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from cbp import Input, Output, State
-from cbp.model.author.code_fingerprint import Code
-from cbp.model.author.fingerprint import fingerprint, held_by, modules_of
+from cbp.model.author.code_fingerprint import Code, fingerprint, held_by, modules_of
 from cbp.sdk.declare import place_of
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.url_count import UrlCount

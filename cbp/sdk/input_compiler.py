@@ -7,8 +7,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import cast
 
-from cbp.model.author.code_fingerprint import Code
-from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.code_fingerprint import Code, fingerprint
 from cbp.model.dataflow.stage import SECONDS_MAX, CombineSpec, Computed, InputSpec
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
