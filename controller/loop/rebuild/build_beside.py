@@ -16,6 +16,12 @@ came (`valid_inputs.py`): so it is right also for stages that cannot apply a rep
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
+Where all results are views, increments of a source whose ends no stage notices
+(`SourceNode.cut_anywhere`) are read by few runs, up to `UNIT_BYTES` each. So such a build also
+catches up with small updates that follow each other without a pause. The changes of its views are
+then those of its runs, fewer than before. Elsewhere each increment is a run, since an output that
+is no view would have other records.
+
 A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
 of increments of outputs go on, so what was built is in none: its records have epochs below 0.
 """
@@ -38,6 +44,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.replacement import obstacles
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -62,6 +69,9 @@ from controller.loop.verification.valid_inputs import Read, ValidInputs, is_rewr
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 Tables = Mapping[str, tuple[TableChange, ...]]
+
+UNIT_BYTES, UNIT_INCREMENTS = 4 << 20, 1_000
+"""The most bytes of Parquet, and increments, that a run of a build reads: a second's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +158,18 @@ class Build:
     _seeds: tuple[Increment, ...] = field(init=False, default=())
     _valid_to: Mapping[str, int] = field(init=False)
     _valid: dict[str, Read] = field(init=False, default_factory=dict)
+    _together: frozenset[str] = field(init=False)
     _kept_at: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._kept_at = self.clock.seconds()
         self._beside = self.engine.beside()
+        read = _read_together(self.dataflow)
+        self._together = frozenset(n for n, one in read.sources.items() if one.batch.files > 1)
         self._replay = Replay(
             self._beside,
-            self.dataflow,
-            physical_stages(self.dataflow, self.leaders),
+            read,
+            physical_stages(read, self.leaders),
             self.folder,
             self.id,
             before_run=self.watched.began,
@@ -221,7 +234,7 @@ class Build:
         return f"../../{self.record.folder.rpartition('/')[2]}"
 
     def feed(self) -> None:
-        """Apply all arrived increments, one by one, in the order of arrival.
+        """Apply all arrived increments, in the order of arrival.
 
         Frames are closed at the same places: between the same two increments of their source.
 
@@ -237,18 +250,33 @@ class Build:
         self.watched.tell("builds", done, total, "increments")
         self._take_closes()
         flows = [self._arrived(source, end) for source, end in ends.items()]
+        waiting, size = 0, 0  # of the increments that the next runs read
         for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
             self._close({source: index})
+            done += 1
             # First, so that whatever is kept from now on has it.
             self._fed[source] = index + 1
-            if not any(index in part for part in dropped.get(source, ())):
-                self._replay.offer(self._read(one))
-                self._replay.run_until_idle()
-            done += 1
-            self.watched.tell("builds", done, total, "increments")
+            if any(index in part for part in dropped.get(source, ())):
+                continue
+            increment = self._read(one)
+            alone = source not in self._together or bool(increment.gone)
+            if waiting and (alone or size + increment.bytes > UNIT_BYTES):
+                self._run(done - 1, total)
+                waiting, size = 0, 0
+            self._replay.offer(increment)
+            waiting, size = waiting + 1, size + increment.bytes
+            if alone or waiting == UNIT_INCREMENTS:
+                self._run(done, total)
+                waiting, size = 0, 0
+        self._run(done, total)
         self._close(ends)
         self._replay.finish()
         self.watched.began("")
+
+    def _run(self, done: int, total: int) -> None:
+        """Run on what was offered, and pause."""
+        self._replay.run_until_idle()
+        self.watched.tell("builds", done, total, "increments")
 
     def _take_closes(self) -> None:
         """Note the closes of sources that came since the last one that was seen."""
@@ -547,3 +575,16 @@ def _gone_on(
 
 def _refused(dataflow: str, rule: str, message: str, where: str = "rebuild") -> ChangeRefusedError:
     return ChangeRefusedError(dataflow, [Mistake(rule, where, message)])
+
+
+def _read_together(dataflow: Dataflow) -> Dataflow:
+    """Return a dataflow in which a run reads many increments, where that changes no table."""
+    stages = dataflow.stages.values()
+    views = all(output.view for node in stages for output in node.translator.outputs)
+    if not views or any(node.sets_aside for node in stages):  # which has a bound for each run
+        return dataflow
+    sources = {
+        name: replace(source, batch=FileBatch()) if source.cut_anywhere else source
+        for name, source in dataflow.sources.items()
+    }
+    return replace(dataflow, sources=sources)

@@ -22,8 +22,8 @@ from controller.allowed_folders import AllowedFolders
 from controller.loop.operations.version_change import Changed
 from controller.loop.operations.versions import Versions
 from controller.loop.rebuild.build_beside import hindrances_of_build
-from controller.loop.rebuild.build_order import BuildOrder
 from controller.loop.rebuild.build_in_progress import Planned
+from controller.loop.rebuild.build_order import BuildOrder
 from controller.loop.rebuild.seeds import Seeds
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store

@@ -25,9 +25,9 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.left_to_do import left_to_do
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.rebuild.build_beside import Build, CorrectedMeanwhileError
+from controller.loop.rebuild.build_in_progress import Job, Planned
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.checkpoint import Checkpoint, folder_of, read_checkpoint, take_over
-from controller.loop.rebuild.build_in_progress import Job, Planned
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.runs.dropped_files import DroppedFiles

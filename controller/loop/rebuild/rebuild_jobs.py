@@ -57,16 +57,6 @@ from controller.loop.rebuild.build_beside import (
     Return,
     hindrances_of_build,
 )
-from controller.loop.rebuild.build_order import (
-    BuildOrder,
-    end_order,
-    open_order,
-    read_order,
-    write_order,
-)
-from controller.loop.rebuild.build_plans import BuildPlans, everything_of
-from controller.loop.rebuild.build_work import BuildWork
-from controller.loop.rebuild.checkpoint import folder_of, take_over
 from controller.loop.rebuild.build_in_progress import (
     STEPS,
     Ended,
@@ -78,6 +68,16 @@ from controller.loop.rebuild.build_in_progress import (
     error_of,
     passes,
 )
+from controller.loop.rebuild.build_order import (
+    BuildOrder,
+    end_order,
+    open_order,
+    read_order,
+    write_order,
+)
+from controller.loop.rebuild.build_plans import BuildPlans, everything_of
+from controller.loop.rebuild.build_work import BuildWork
+from controller.loop.rebuild.checkpoint import folder_of, take_over
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.description_log import Descriptions

@@ -525,3 +525,31 @@ def test_files_can_be_replaced_behind_a_swap_and_its_return(world: Beside) -> No
     world.controller.retained.check("d", "a")
     world.controller.rebuild_jobs.back("d")
     world.controller.retained.check("d", "a")
+
+
+def test_small_updates_of_views_are_read_by_few_runs(
+    calm: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build catches up with many increments in one run, unless an output is no view."""
+    began, runs = Job.began, list[str]()
+
+    def noted(job: Job, run: str) -> None:
+        began(job, run)
+        if run:
+            runs.append(run)
+
+    monkeypatch.setattr(Job, "began", noted)
+    stage = {"translator": "viewed", "any_order": True}
+    calm.controller.register(document_of(sum=stage))
+    arrive(calm, 0, 30)
+    calm.ticks()
+    job = calm.build(document_of(sum={**stage, "buckets": 4}))
+    assert len(set(runs)) == 1
+    assert all((one.added, one.gone, one.changed) == (0, 0, 0) for one in job.tables)
+    arrive(calm, 30, 50)
+    calm.swap(job)
+    assert len(set(runs)) == 2
+    assert calm.sums() == {"x": sum(range(50)), "w0": 17, "w1": 17, "w2": 16}
+    runs.clear()
+    calm.build(document(sum="sum"))  # its outputs are no views
+    assert len(set(runs)) >= 50
