@@ -53,6 +53,8 @@ MEANT = {
     "dataflow_invalid": "a document names translators, columns and stages that there are",
     "definition_invalid": "a body or a query names columns, files and stages that there are",
     "epoch_missing": "a stage is named with its epoch",
+    "key_column_missing": "a look-up names the columns of its key, which the dataflow has",
+    "name_invalid": "a name is printable, and its UTF-8 has a length: no pattern says which",
 }
 """What a request may mean that is refused, by the code of the refusal or of its one mistake."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, BinaryIO
 
 from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
@@ -29,6 +30,8 @@ from controller.api.routing.scope_check import needs
 from controller.store.base import Uploaded
 
 NAME_BYTES_MAX = 200
+_NAME_PATTERN = r"^[^./\\\x00-\x1f\x7f-\xa0][^/\\\x00-\x1f\x7f-\xa0]*$"
+"""What the OpenAPI document says of a name. Other unprintable characters are refused as well."""
 routes = router("sources")
 
 ANY_TYPE = {
@@ -43,17 +46,18 @@ ANY_TYPE = {
 class UploadQuery(Model):
     """The file's name; kept as evidence, never used as a path."""
 
-    name: str = Field(min_length=1, max_length=NAME_BYTES_MAX)
+    name: str = Field(
+        min_length=1, max_length=NAME_BYTES_MAX, json_schema_extra={"pattern": _NAME_PATTERN}
+    )
 
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
         if name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
             message = "must be printable, without '/' or '\\', and not begin with '.'"
-            raise ValueError(message)
+            raise PydanticCustomError("name_invalid", message)
         if len(name.encode()) > NAME_BYTES_MAX:
-            message = f"is longer than {NAME_BYTES_MAX} bytes"
-            raise ValueError(message)
+            raise PydanticCustomError("name_invalid", f"is longer than {NAME_BYTES_MAX} bytes")
         return name
 
 
