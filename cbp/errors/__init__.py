@@ -113,8 +113,8 @@ from cbp.errors.author import (
     ViewKeyTwiceError,
     ViewRemoteError,
 )
-from cbp.errors.base import CbpError, InvariantError, error_from_dict
 from cbp.errors.author_cause import author_cause, author_line, is_authors, text_of
+from cbp.errors.base import CbpError, InvariantError, error_from_dict
 from cbp.errors.damage import (
     FileDamagedError,
     FileLostError,

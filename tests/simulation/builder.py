@@ -11,8 +11,8 @@ import random
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import ChangeRefusedError, DataflowBusyError
-from controller.loop.rebuild.build_order import open_order
 from controller.loop.rebuild.build_in_progress import RebuildJob
+from controller.loop.rebuild.build_order import open_order
 from tests.planned_faults import Crash
 from tests.simulation.history import require
 from tests.simulation.world import NAME, World

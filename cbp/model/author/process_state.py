@@ -38,8 +38,8 @@ from importlib import import_module
 from types import FunctionType, ModuleType
 from typing import Any
 
-from cbp.model.author.decimals import digits_text
 from cbp.model.author.code_fingerprint import modules_seen
+from cbp.model.author.decimals import digits_text
 from cbp.model.author.source_modules import source_names
 from cbp.model.author.translator_state import shape
 

@@ -12,9 +12,9 @@ from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
 from controller.ingest.formats.avro import read_avro
 from controller.ingest.formats.bad_lines import BadLines, Notes, Reading
-from controller.ingest.formats.file_bytes import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.csv_records import read_csv
 from controller.ingest.formats.delta import read_changes
+from controller.ingest.formats.file_bytes import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.jsonl import read_jsonl
 from controller.ingest.formats.parquet import read_parquet
 from controller.ingest.formats.text import read_text, text_blocks

@@ -31,9 +31,9 @@ from controller.ingest.formats.avro import AvroContainer
 from controller.ingest.formats.avro_types import record_fields
 from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.file_bytes import ClaimedContent, decompressed, sniff
+from controller.ingest.formats.format_readers import read_batches
 from controller.ingest.formats.parquet import damaged, open_parquet
 from controller.ingest.formats.parquet_pages import ENCRYPTED_MAGIC, PLAIN_MAGIC, check_footer
-from controller.ingest.formats.format_readers import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.value_conversion import excerpt, from_text

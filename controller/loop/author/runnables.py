@@ -9,8 +9,8 @@ that waited then. By the time it comes more increments may wait, but none are go
 of an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; a
 decision to read nothing yet is asked again.
 
-Guaranteed (tests/controller/loop/author/test_timed_calls.py): a Runnable that never returns stops its
-stage only, and the error names its line; no tick waits for it twice; an answer to an outdated
+Guaranteed (tests/controller/loop/author/test_timed_calls.py): a Runnable that never returns stops
+its stage only, and the error names its line; no tick waits for it twice; an answer to an outdated
 question starts nothing.
 """
 

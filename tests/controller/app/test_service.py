@@ -299,7 +299,7 @@ def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) ->
 @contextmanager
 def endless_files() -> Iterator[threading.Event]:
     """Let a file that is read never come to its end; yield what knows when one is."""
-    begun, read = threading.Event(), record_batches.read_batches
+    begun, read = threading.Event(), format_readers.read_batches
 
     def batches(*given: Any, **more: Any) -> Iterator[Any]:
         first = next(read(*given, **more))

@@ -23,10 +23,10 @@ from controller.api.answers.schemas import (
     PageQuery,
     Validation,
 )
+from controller.api.answers.version_changes import ChangeOut, ChangeQuery, change_out
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import Waits, waits
 from controller.api.requests.body import Document, parsed, read_document_body
-from controller.api.answers.version_changes import ChangeOut, ChangeQuery, change_out
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (

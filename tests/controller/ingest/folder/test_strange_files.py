@@ -168,25 +168,25 @@ def test_an_error_that_nobody_foresaw_goes_to_its_file(
     drop = Drop(tmp_path, SCHEMA)
     for name in "ab":
         drop.put(name, lines(1, start=ord(name)))
-    finish = content.ClaimedContent.finish
+    finish = file_bytes.ClaimedContent.finish
 
-    def fails(self: content.ClaimedContent) -> str:
+    def fails(self: file_bytes.ClaimedContent) -> str:
         if self.peek(100) == lines(1, start=ord("a")):
             raise error or OSError(errno.EIO, "Input/output error")
         return finish(self)
 
     if error is None:
-        read = content.ClaimedContent.read
+        read = file_bytes.ClaimedContent.read
 
-        def broken(self: content.ClaimedContent, count: int) -> bytes:
+        def broken(self: file_bytes.ClaimedContent, count: int) -> bytes:
             if self.peek(100) == lines(1, start=ord("a")):
                 self._file.close = lambda: None  # type: ignore[method-assign]
                 self._file = _Broken(self._file)  # type: ignore[assignment]
             return read(self, count)
 
-        monkeypatch.setattr(content.ClaimedContent, "read", broken)
+        monkeypatch.setattr(file_bytes.ClaimedContent, "read", broken)
     else:
-        monkeypatch.setattr(content.ClaimedContent, "finish", fails)
+        monkeypatch.setattr(file_bytes.ClaimedContent, "finish", fails)
     report = drop.scan()
     assert (report.accepted, report.quarantined, report.failures) == (1, 1, ())
     (reason,) = drop.reasons()

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from cbp.model.flow.schema import Schema
 from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.bad_lines import Reading
-from controller.ingest.formats.file_bytes import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.csv_records import read_csv
+from controller.ingest.formats.file_bytes import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.text import text_blocks
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
