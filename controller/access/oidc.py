@@ -101,7 +101,7 @@ class ProviderTokens:
             subject=subject,
             mark=mark_of(digest(token)),
             dataflows=self._dataflows(claims),
-            expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC) + LEEWAY,
+            expires_at=_end(claims["exp"]),
         )
 
     def _verified(self, token: str) -> Mapping[str, Any]:
@@ -172,6 +172,15 @@ def _load(described: Mapping[str, Any]) -> _Key | None:
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):
         return None
     return _Key(key.key, allowed)
+
+
+def _end(expiry: Any) -> datetime:
+    """Return when a token ends, from `exp`, in seconds since 1970."""
+    try:
+        return datetime.fromtimestamp(int(expiry), UTC) + LEEWAY
+    except (ValueError, OverflowError, OSError) as error:  # such as milliseconds
+        why = "its `exp` is not a time in seconds before the year 10000"
+        raise UnauthenticatedError("provider", why) from error
 
 
 def _reason(error: Exception) -> str:

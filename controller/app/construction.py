@@ -52,6 +52,7 @@ def drop_folder_for(
     readers: ReaderPool | None,
     on_accept: Callable[[], None],
     on_close: Callable[[str, str, str], None],
+    require_followed: Callable[[str, str], object] = lambda _dataflow, _source: None,
     faults: Faults,
     limits: IngestLimits | None = None,
 ) -> DropFolder:
@@ -69,6 +70,7 @@ def drop_folder_for(
         drop_root=settings.drop_root,
         on_accept=on_accept,
         on_close=on_close,
+        require_followed=require_followed,
         settle_seconds=settings.settle_seconds,
         limits=_limits(settings, limits or IngestLimits()),
         reader=read_files if readers is None else readers,

@@ -117,6 +117,9 @@ class Service:
             readers=self._readers,
             on_accept=self._wake,
             on_close=self._close,
+            require_followed=lambda dataflow, source: self.controller.retained.check(
+                dataflow, source
+            ),
             faults=faults,
         )
         environment = Environment(

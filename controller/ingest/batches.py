@@ -27,7 +27,7 @@ from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.identity import is_asked_for, put_aside_reason
+from controller.ingest.identity import is_asked_for, manifest_replaces, put_aside_reason
 from controller.ingest.intake import (
     Claimed,
     Intake,
@@ -40,7 +40,7 @@ from controller.ingest.ports import Ports
 from controller.ingest.reader.file_reader import ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 from controller.ingest.replacement import replaces
-from controller.store.base import ClaimRecord, Judged
+from controller.store.base import ClaimRecord
 
 
 @dataclass(slots=True)
@@ -253,8 +253,7 @@ class Batches:
                 if made.replacing is None:
                     ids = [one.id for one, _ in claimed]
                     made.replacing = ids.index(claim.id)
-                named = Judged("quarantined", {**(judged.same_as or {}), "by": "name"})
-                made.refused.append((replace(claim, index=None), put_aside_reason(named)))
+                made.refused.append((replace(claim, index=None), manifest_replaces(judged)))
             elif judged.outcome == "accepted":
                 made.accepted.append((claim, outcome))
             elif judged.same_as is not None and judged.same_as["by"] == "name":

@@ -126,6 +126,8 @@ class DropFolder:
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
             The close is durable when it returns. If `None`, close markers are not processed.
+        require_followed: Called before a dropped file takes records of an earlier one back, with
+            dataflow and source; raises `ReplaceRefusedError`, and the file goes to quarantine.
         reader: Reads files; by default in the calling thread, without time limits.
 
     Attributes:
@@ -143,6 +145,7 @@ class DropFolder:
         drop_root: Path,
         on_accept: Callable[[], None],
         on_close: Callable[[str, str, str], object] | None = None,
+        require_followed: Callable[[str, str], object] = lambda _dataflow, _source: None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
         reader: FileReader = read_files,
@@ -156,7 +159,8 @@ class DropFolder:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._root, self._on_accept, self._keep = drop_root, on_accept, keep
         self._stuck_readers, self._limits = stuck_readers, limits or IngestLimits()
-        ports = Ports(store, files, clock, faults, self._limits, new_id or self._timed_id)
+        own_id = new_id or self._timed_id
+        ports = Ports(store, files, clock, faults, self._limits, own_id, require_followed)
         self._intake, self._claims = Intake(ports, reader), Claims(ports)
         self._finished, self._watch = FinishedFiles(ports), IncomingWatch()
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)

@@ -7,7 +7,7 @@ what is there by then. No message has a credential.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from cbp.errors import DiskFullError, OperatingError
@@ -81,6 +81,32 @@ class FileRetractedError(OperatingError):
             source=source,
             file=name,
         )
+
+
+class FileNameSharedError(OperatingError):
+    """A request replaces or retracts a file, but records of several files of its name count."""
+
+    code = "file_name_shared"
+    retryable = False
+
+    def __init__(self, dataflow: str, source: str, name: str, increments: Sequence[int]) -> None:
+        without = " ".join(f"--without {source}/{index}" for index in increments)
+        super().__init__(
+            f"{shared_name(name, increments)}. Instead, remove the wrong files with `cbp rollback "
+            f"{dataflow} ... {without}`, and then drop the corrected file",
+            source=source,
+            file=name,
+            increments=list(increments),
+        )
+
+
+def shared_name(name: str, increments: Sequence[int]) -> str:
+    """Return why no single file of a name can be replaced, in words."""
+    listed = " and ".join(map(str, increments))
+    return (
+        f"the source has several files named {name!r} whose records count (increments {listed}), "
+        "so a file of this name replaces none of them"
+    )
 
 
 class FileDecidedError(OperatingError):

@@ -9,7 +9,7 @@
 A day that is sent again, corrected, has the name of the first one. Its records would count twice,
 and nobody could tell: so a person decides whether it is an addition (`quarantine`) or replaces the
 earlier file (`replacement`). A file is then compared with the newest one of its name only: what was
-replaced counts no longer, and may come again.
+replaced counts no longer, and may come again, under any name.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
@@ -31,6 +31,9 @@ from controller.ingest.replacement import REPLACED, RETRACTED, replaces
 from controller.store.base import ClaimRecord, Judged, Store
 
 NEW = Judged("accepted")
+
+NOTHING_TO_REPLACE = "nothing_to_replace"
+"""The rule of a request to replace or retract a file, if its source has no file of that name."""
 
 _ADDITION, _REPLACEMENT, _RETRACTION = "addition:", "replacement:", "retraction:"
 
@@ -56,14 +59,33 @@ def is_retraction(claim: ClaimRecord) -> bool:
     return claim.key.startswith(_RETRACTION)
 
 
+def is_correction(key: str) -> bool:
+    """Return whether a key is that of a request to replace or retract the file of its name."""
+    return key.startswith((_REPLACEMENT, _RETRACTION))
+
+
 def is_asked_for(claim: ClaimRecord) -> bool:
     """Return whether a claim is a request to replace or retract the file of its name."""
-    return claim.key.startswith((_REPLACEMENT, _RETRACTION))
+    return is_correction(claim.key)
 
 
 def addition_key(claim: str, number: str) -> str:
     """Return the key of an upload that an operator admits as additional data."""
     return f"{_ADDITION}{claim}:{number}"
+
+
+def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool) -> str:
+    """Return the key of an upload that admits a quarantined file, not as an addition.
+
+    A request to replace or retract a file stays one, unless the source has no file of this name:
+    then the file is data. A retraction that is given a file replaces.
+    """
+    if (claim.reason or {}).get("code") != NOTHING_TO_REPLACE:
+        if is_retraction(claim) and not mended:
+            return retraction_key(number)
+        if is_asked_for(claim):
+            return replacement_key(number)
+    return f"readmit:{claim.id}:{number}"
 
 
 def put_aside_reason(judged: Judged) -> FileRejectedError:
@@ -74,7 +96,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         message = (
             "the source has no current file of this name, so there is nothing to replace or retract"
         )
-        return FileRejectedError(rule="nothing_to_replace", message=message)
+        return FileRejectedError(rule=NOTHING_TO_REPLACE, message=message)
     if earlier.get("by") != "name":
         message = (
             f"its content equals that of {file!r}, increment {index}, and the source declares "
@@ -90,6 +112,17 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         "source"
     )
     return FileRejectedError(rule="same_name", message=message)
+
+
+def manifest_replaces(judged: Judged) -> FileRejectedError:
+    """Return why a manifest's file that would replace an earlier one goes to quarantine."""
+    message = (
+        f"a file of this name was already taken in as increment {(judged.same_as or {})['index']}, "
+        "and no file of a manifest can replace it: all files of a manifest form one increment, and "
+        "a replacement is an increment of its own. Readmit the files of the manifest with `cbp "
+        "quarantine readmit`, or drop them again without a manifest: then each is an increment"
+    )
+    return FileRejectedError(rule="manifest_replaces", message=message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +171,8 @@ class Identities:
         made = list[Judged]()
         for claim in files:
             key = (claim.sha256, claim.path)
-            same = [stored.get(key), named.get(key), first.get(claim.sha256)]
+            equal = [stored.get(key), named.get(key), first.get(claim.sha256)]
+            same = self._counting(place, claim, equal, newest)
             made.append(_judged(place, claim, same, newest.get(claim.path)))
             if made[-1].outcome == "accepted":
                 accept(claim)
@@ -150,8 +184,8 @@ class Identities:
         A waiting file may still be rejected, so the result for an equal file is not final.
         """
         stored, newest = self._stored(place, [file])
-        same = stored.get((file.sha256, file.path))
-        judged = _judged(place, file, [same], newest.get(file.path))
+        same = self._counting(place, file, [stored.get((file.sha256, file.path))], newest)
+        judged = _judged(place, file, same, newest.get(file.path))
         if judged.outcome != "accepted":
             return judged, True
         waiting = self._first(place, file, waiting=True)
@@ -165,15 +199,51 @@ class Identities:
         """Return the accepted claims of the same content, and the newest of each name.
 
         Of a content: by digest and name, the claim with this name, or else one with this content.
-        Names that may come again are left out.
         """
-        paths = {file.path for file in files if not _is_added(place, file)}
-        named = self.store.named_claims(place.dataflow, place.name, paths) if paths else {}
+        paths = {file.path for file in files}
+        named = self.store.named_claims(place.dataflow, place.name, paths)
         if len(files) == 1:  # as most are; it costs one look
             same = self._first(place, files[0], waiting=False)
             return {} if same is None else {(files[0].sha256, files[0].path): same}, dict(named)
         contents = sorted({(file.sha256, file.path) for file in files})
         return self.store.same_claims(place.dataflow, place.name, contents), dict(named)
+
+    def _counting(
+        self,
+        place: SourcePlace,
+        file: ClaimRecord | NamedContent,
+        equal: Sequence[ClaimRecord | None],
+        newest: dict[str, ClaimRecord],
+    ) -> list[ClaimRecord]:
+        """Return claims of a file's content that count, or that have its name.
+
+        In place of one that was replaced or retracted: another of that content, if one counts.
+        """
+        made = list[ClaimRecord]()
+        for one in equal:
+            if one is None:
+                continue
+            if (
+                place.source.duplicates == "accept"
+                or one.path == file.path
+                or self._counts(place, one, newest)
+            ):
+                made.append(one)
+                continue
+            others = self.store.claims_of_content(place.dataflow, place.name, file.sha256)
+            made += [other for other in others if self._counts(place, other, newest)][:1]
+        return made
+
+    def _counts(
+        self, place: SourcePlace, claim: ClaimRecord, newest: dict[str, ClaimRecord]
+    ) -> bool:
+        """Return whether no later file took the place of an accepted one; adds to `newest`."""
+        if claim.path not in newest:
+            newest |= self.store.named_claims(place.dataflow, place.name, [claim.path])
+        last = newest.get(claim.path, claim)
+        if last.id == claim.id:
+            return (claim.same_as or {}).get("by") != RETRACTED
+        return not replaces(last.same_as)
 
     def _first(
         self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
@@ -201,17 +271,16 @@ def _is_admitted(file: ClaimRecord | NamedContent) -> bool:
 def _judged(
     place: SourcePlace,
     file: ClaimRecord | NamedContent,
-    same_content: Sequence[ClaimRecord | None],
+    known: Sequence[ClaimRecord],
     same_name: ClaimRecord | None,
 ) -> Judged:
     """Compare a file with the earlier ones of its content, then with the newest of its name."""
-    known = [one for one in same_content if one is not None]
     if any(one.id == file.id for one in known):
         return NEW
     replaced = _replaced(place, file, same_name)
     if replaced is not None:
         return replaced
-    if same_name is not None and replaces(same_name.same_as):
+    if same_name is not None and replaces(same_name.same_as) and not _is_added(place, file):
         # What it replaced counts no longer, and is not what a file of this name may equal.
         known = [one for one in known if one.path != file.path or one.id == same_name.id]
     # As the store does: the claim of this name, or else the first by name.
@@ -233,7 +302,8 @@ def _replaced(
         return Judged("quarantined", {"by": "nothing", "file": file.path})
     if same_name is None or same_name.id == file.id:
         return None
-    if not (asked or retracted or place.source.same_name == "replace") or _is_admitted(file):
+    overwrites = place.source.same_name == "replace" and not _is_admitted(file)
+    if not (asked or retracted or overwrites):
         return None
     if file.key.startswith(_RETRACTION):
         if retracted:

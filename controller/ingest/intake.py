@@ -24,7 +24,7 @@ from typing import Any
 import structlog
 
 from cbp.engine.storage.parquet_writer import sync_files
-from cbp.errors import CbpError, FileLostError, OperatingError
+from cbp.errors import CbpError, FileLostError, OperatingError, ReplaceRefusedError
 from cbp.model.flow.increment import DataFile
 from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
@@ -128,7 +128,8 @@ class Intake:
     def __init__(self, ports: Ports, reader: FileReader) -> None:
         self._store, self._files, self.clock = ports.store, ports.files, ports.clock
         self._limits, self._faults, self.reader = ports.limits, ports.faults, reader
-        self.identities, self._replacements = Identities(ports.store), Replacements(ports)
+        self.identities, self.replacements = Identities(ports.store), Replacements(ports)
+        self._require_followed = ports.require_followed
         self._not_added: dict[str, str] = {}
 
     def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
@@ -327,6 +328,8 @@ class Intake:
             if replaces(same_as):
                 same_as = {**_asked(claim), **(same_as or {})}
                 parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
+                if gone and not is_asked_for(claim):  # a request was checked when it came
+                    self._require_readers(place)
         except Exception:
             names.discard()
             raise
@@ -359,7 +362,7 @@ class Intake:
         names = self.names(place, index, claim.id)
         try:
             parts, _ = self._sound(place, (claim, path), index, never)
-            return self._replacements.difference(place, names.temporaries(parts), earlier, {})
+            return self.replacements.difference(place, names.temporaries(parts), earlier, {})
         finally:
             names.discard()
 
@@ -374,13 +377,24 @@ class Intake:
     ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
         """Write the differences from the earlier file instead of the file; return both parts."""
         waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
-        made = self._replacements.difference(
+        made = self.replacements.difference(
             place, names.temporaries(parts), str(same_as["claim"]), waiting
         )
         names.discard()
-        came, gone = self._replacements.write(place, names.index, names.claim, made)
+        came, gone = self.replacements.write(place, names.index, names.claim, made)
         counts = {"records_came": made.came.num_rows, "records_gone": made.gone.num_rows}
         return came, gone, replace(sound, notes={**sound.notes, **counts})
+
+    def _require_readers(self, place: SourcePlace) -> None:
+        """Refuse a file that takes records back if a reader of its source cannot apply that."""
+        try:
+            self._require_followed(place.dataflow, place.name)
+        except ReplaceRefusedError as error:
+            message = (
+                "the file would replace the earlier one of its name, but "
+                f"{error.details['why']}. No record of the file was taken in"
+            )
+            raise FileRejectedError(rule="replace_refused", message=message) from error
 
     def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
         """Return the names of the parts of an increment, made from its claim."""

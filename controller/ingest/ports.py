@@ -18,6 +18,8 @@ class Ports:
 
     Attributes:
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+        require_followed: `(dataflow, source)`; raises `ReplaceRefusedError` if a reader of the
+            source cannot apply that records are taken back.
     """
 
     store: Store
@@ -26,3 +28,4 @@ class Ports:
     faults: Faults
     limits: IngestLimits
     new_id: Callable[[], str]
+    require_followed: Callable[[str, str], object] = lambda _dataflow, _source: None

@@ -41,6 +41,7 @@ import structlog
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import NotFoundError
+from cbp.model.dataflow.nodes import SourceNode
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
 from controller.ingest.folder.claims import PathLocks
 from controller.ingest.folder.folder_check import require_folders
@@ -59,7 +60,7 @@ from controller.ingest.folder.source_place import (
     reason_path,
 )
 from controller.ingest.formats.file_bytes import open_regular, read_regular
-from controller.ingest.identity import addition_key
+from controller.ingest.identity import addition_key, is_correction, readmitted_key
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.uploads import Author, Uploads
@@ -113,10 +114,13 @@ class _Note:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def refusal(claim: ClaimRecord) -> str:
-    """Return why a file cannot be admitted unchanged, in words; `""` if it can."""
+def refusal(claim: ClaimRecord, source: SourceNode) -> str:
+    """Return why a file cannot be admitted unchanged, in words; `""` if it can.
+
+    Where names are overwritten, a file that changed replaces what was taken in.
+    """
     code = (claim.reason or {}).get("code")
-    if code in _WOULD_COUNT_TWICE:
+    if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
         return (
             "its first records were taken in before the file changed, and would count twice; send "
             "a file that holds only the missing records"
@@ -142,7 +146,7 @@ class Quarantine:
             if claim.status == "readmitted":
                 return self._repeated(claim, mended is None)
             self._require_quarantined(claim)
-            if mended is None and (why := refusal(claim)):
+            if mended is None and (why := refusal(claim, place.source)):
                 raise ReadmitRefusedError(claim.path, why)
             if mended is not None:
                 return self._admit(place, claim, mended, author, mended=True)
@@ -249,10 +253,17 @@ class Quarantine:
             notes.append(one)
 
         # Another key each time: a decision that was taken back is no reason to skip the next one.
-        adds = (claim.reason or {}).get("code") in _DECIDES_WHETHER_TO_ADD
+        code = (claim.reason or {}).get("code")
+        overwrites = code in _WOULD_COUNT_TWICE and place.source.same_name == "replace"
+        adds = code in _DECIDES_WHETHER_TO_ADD and not overwrites
         number = self._new_id()
-        key = addition_key(claim.id, number) if adds else f"readmit:{claim.id}:{number}"
-        uploaded = self._uploads.receive_as(place, claim.path, stream, key, before_claim=note)
+        key = addition_key(claim.id, number)
+        if not adds:
+            key = readmitted_key(claim, number, mended=mended)
+        said = {"who": author.by, "why": author.why} if is_correction(key) else None
+        uploaded = self._uploads.receive_as(
+            place, claim.path, stream, key, before_claim=note, asked=said
+        )
         return Decided(self._carry_out(place, claim, notes[0]), uploaded.claim)
 
     def _put(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> None:

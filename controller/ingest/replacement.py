@@ -7,6 +7,10 @@ The earlier file is what counts under its name now: its records in the increment
 and what replacements of it brought and took back since. Nothing of it is kept beside the
 increments, so what is computed here is the same from the folders alone.
 
+Several files of one name can count: those that an operator admitted beside an earlier one, or that
+came while the source said `same_name: add`. None of them is replaced, since the name does not say
+which one is meant.
+
 A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
@@ -23,7 +27,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +40,8 @@ from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.changes import SIGN
-from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.increment import DataFile
+from controller.ingest.errors import shared_name
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.ports import Ports
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
@@ -121,7 +126,8 @@ class Replacements:
         """Return the records that a new file adds and removes, compared with the earlier file.
 
         Raises:
-            FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.
+            FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept. Rule
+                `name_shared`: several files of the name count.
         """
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
@@ -158,40 +164,72 @@ class Replacements:
                 raise
         return parts[0], parts[1]
 
+    def sharing(self, newest: ClaimRecord) -> tuple[int, ...]:
+        """Return the increments of two files that both count under a name; `()` if one does.
+
+        Args:
+            newest: The newest accepted claim of the name.
+        """
+        claim: ClaimRecord | None = newest
+        while claim is not None and replaces(claim.same_as):
+            earlier = str((claim.same_as or {})["claim"])
+            claim = self._store.find_claims([earlier]).get(earlier)
+        return () if claim is None else self._sharing(claim, ())
+
+    def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
+        """Return the increments of a file that replaced none, and of an earlier one of its name."""
+        others = [one for one in waiting if one.path == first.path]
+        if stored := self._store.claim_before(first):
+            others.append(stored)
+        for one in others:
+            retracted = (one.same_as or {}).get("by") == RETRACTED
+            if not retracted and one.index is not None and first.index is not None:
+                return one.index, first.index
+        return ()
+
     def _history(
         self,
         place: SourcePlace,
         identity: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Iterator[Brought]:
-        """Yield the increments of the claims of a name, newest first."""
+        """Yield the increments of the claims of a name, newest first.
+
+        Raises:
+            FileRejectedError: Rule `inputs_not_kept`, or `name_shared`: several files count.
+        """
         seen = set[str]()
         while identity not in seen:
             seen.add(identity)
             if identity in waiting:
                 claim, brought = waiting[identity]
             else:
-                claim, brought = self._accepted(place, identity)
+                claim = self._accepted(identity)
+                brought = self._brought(place, claim)
             yield brought
             if not replaces(claim.same_as):
+                others = [one for one, _ in waiting.values() if one.id not in seen]
+                if increments := self._sharing(claim, others):
+                    raise _shared(claim.path, increments)
                 return
             identity = str((claim.same_as or {})["claim"])
 
-    def _accepted(self, place: SourcePlace, identity: str) -> tuple[ClaimRecord, Brought]:
+    def _accepted(self, identity: str) -> ClaimRecord:
         claim = self._store.find_claims([identity]).get(identity)
         if claim is None or claim.status != "accepted" or claim.index is None:
             message = "a roll-back removed the original file, but not the file that replaced it"
             raise FileRejectedError(rule="inputs_not_kept", message=message)
+        return claim
+
+    def _brought(self, place: SourcePlace, claim: ClaimRecord) -> Brought:
+        """Return a claim's part of an increment, which can have several files."""
         try:
-            increment = self._store.increment(place.dataflow, place.name, claim.index).increment
+            record = self._store.increment(place.dataflow, place.name, claim.index or 0)
         except NotFoundError as error:
             raise _not_kept(claim) from error
+        increment = record.increment
         if any(not self._files.exists(f"{place.folder}/{one.path}") for one in increment.kept):
             raise _not_kept(claim)
-        return claim, self._brought(place, claim, increment)
-
-    def _brought(self, place: SourcePlace, claim: ClaimRecord, increment: Increment) -> Brought:
-        """Return a claim's part of an increment, which can have several files."""
         log = SourceLog(place.folder, place.name, self._files)
         entry = next(log.since(increment.index))
         if len(entry.files) == 1:
@@ -241,6 +279,14 @@ def _without_pairs(records: pa.Table) -> pa.Table:
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
     more, less = subtract_rows(positive, _turned(negative))
     return pa.concat_tables([more, _turned(less)])
+
+
+def _shared(name: str, increments: Sequence[int]) -> FileRejectedError:
+    message = (
+        f"{shared_name(name, increments)}. Remove the wrong files with `cbp rollback`, and then "
+        "drop this file again. If it brings additional records, drop it under another name"
+    )
+    return FileRejectedError(rule="name_shared", message=message)
 
 
 def _not_kept(claim: ClaimRecord) -> FileRejectedError:

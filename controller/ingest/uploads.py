@@ -21,7 +21,12 @@ from typing import BinaryIO
 
 from cbp.errors import NotFoundError, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.ingest.errors import FileRetractedError, UploadTooLargeError, device_errors
+from controller.ingest.errors import (
+    FileNameSharedError,
+    FileRetractedError,
+    UploadTooLargeError,
+    device_errors,
+)
 from controller.ingest.folder.claims import Claims, upload_name
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.source_place import SourcePlace, evidence
@@ -210,6 +215,7 @@ class ReplacementRequests:
         Raises:
             NotFoundError: There is no such source, or no current file of this name.
             FileRetractedError: The file of this name was already retracted.
+            FileNameSharedError: Several files of this name count.
             OperatingError: As for an upload.
         """
         place = self._open_place(record, dataflow, source)
@@ -241,7 +247,7 @@ class ReplacementRequests:
         return Compared.of(made, dataflow, source)
 
     def _earlier(self, place: SourcePlace, name: str) -> ClaimRecord:
-        """Return the claim of the current file of a name; raises `NotFoundError`."""
+        """Return the claim of the current file of a name; raises as `ask`."""
         path = evidence(name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
         if claim is None:
@@ -251,4 +257,6 @@ class ReplacementRequests:
             at = f"{claim.created_at:%Y-%m-%d %H:%M:%S} UTC"
             by = str((claim.same_as or {}).get("who", ""))
             raise FileRetractedError(place.dataflow, place.name, name, at=at, by=by)
+        if increments := self._intake.replacements.sharing(claim):
+            raise FileNameSharedError(place.dataflow, place.name, name, increments)
         return claim

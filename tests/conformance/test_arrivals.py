@@ -242,6 +242,38 @@ def test_the_newest_accepted_file_of_a_name_is_found(chain: Store) -> None:
     assert chain.named_claims("d", "a", []) == {}
 
 
+def test_the_accepted_files_of_a_content_are_found_by_name(chain: Store) -> None:
+    """Those of this source, and no more than were asked for."""
+    for n, (path, sha256) in enumerate((("b", "x"), ("a", "x"), ("c", "y"), ("d", "x"))):
+        claim = replace(chain.add_claim(a_claim(f"c{n}", path=path)), sha256=sha256)
+        chain.accept(claim, an_arrival(n))
+    chain.withdraw("d", {"a": [range(3, 4)]})
+    chain.add_claim(a_claim("waits", path="e", sha256="x"))
+    assert [one.path for one in chain.claims_of_content("d", "a", "x")] == ["a", "b"]
+    assert [one.path for one in chain.claims_of_content("d", "a", "x", limit=1)] == ["a"]
+    assert chain.claims_of_content("d", "b", "x") == []
+
+
+def test_the_file_of_a_name_before_another_one_is_found(chain: Store) -> None:
+    """The newest accepted one up to its increment, which can hold several files of the name."""
+    names = ("day", "day", "other", "day")
+    files = [chain.add_claim(a_claim(f"c{n}", path=name)) for n, name in enumerate(names)]
+    for index, some in ((0, files[:1]), (1, files[1:3]), (2, files[3:])):
+        chain.accept_all([(one, an_arrival(index)) for one in some])
+    beside = chain.add_claim(a_claim("beside", path="day"))
+    chain.update_claim(replace(beside, status="accepted", index=2))
+    stored = chain.find_claims([*(one.id for one in files), "beside"])
+
+    def before(claim: str) -> str:
+        found = chain.claim_before(stored[claim])
+        return "" if found is None else found.id
+
+    assert [before(f"c{n}") for n in range(4)] == ["", "c0", "", "beside"]
+    assert before("beside") == "c3"
+    chain.withdraw("d", {"a": [range(1)]})
+    assert before("c1") == ""
+
+
 def test_an_accepted_increment_waits_at_every_consumer(chain: Store) -> None:
     """Acceptance stores, enqueues and settles together."""
     claim = chain.add_claim(a_claim())

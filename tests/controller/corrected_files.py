@@ -143,6 +143,7 @@ class Shelf:
             clock=self.world.clock,
             drop_root=self.root / "drop",
             on_accept=self.world.controller.wake,
+            require_followed=self.world.controller.retained.check,
             faults=self.world.faults,
         )
         self.world.arrivals = self.drop_folder

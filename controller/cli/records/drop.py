@@ -397,10 +397,8 @@ def _correct(
     if as_json:
         print_json(answer)
     elif answer["status"] == "duplicate":
-        print_text(
-            f"{name} of {source} already has the content of {file}: nothing changes (claim "
-            f"{answer['id']})"
-        )
+        known = "is already taken back" if file is None else f"already has the content of {file}"
+        print_text(f"{name} of {source} {known}: nothing changes (claim {answer['id']})")
     else:
         what = "is taken back" if file is None else f"is replaced by {file}"
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")

@@ -295,6 +295,11 @@ def _reason(
     else:
         became = f"that are increment {claim.index} of {claim.source}"
     head = f"the {claim.bytes} bytes {became}"
+    overwrites = place.source.same_name == "replace" and claim.index is not None
+    replaces = (
+        "Its source declares `same_name: replace`: once the file is complete, readmit it unchanged "
+        "(cbp quarantine readmit), and it replaces what was taken in"
+    )
     advice = (
         "Producers: write under a name that ends in .part, and rename the file when it is complete"
     )
@@ -302,15 +307,18 @@ def _reason(
         code, more = "file_grew", comparison.bytes - claim.bytes
         said = (
             f"the file grew after it was taken in: {head} are followed by {more} more, which are "
-            f"NOT taken in. {_what_to_do(claim, comparison, target, place)}"
+            f"NOT taken in. {replaces if overwrites else _rest(claim, comparison, target, place)}"
         )
     else:
         code = "file_rewritten"
+        added = (
+            "If this is additional data, drop it again under another name. If it replaces the "
+            "increment, roll back to before the increment (cbp rollback) or correct its records"
+        )
         said = (
             f"the file was overwritten after it was taken in: it no longer begins with {head}. "
-            f"Its present content ({comparison.bytes} bytes) is NOT taken in. If this is "
-            "additional data, drop it again under another name. If it replaces the increment, "
-            "roll back to before the increment (cbp rollback) or correct its records"
+            f"Its present content ({comparison.bytes} bytes) is NOT taken in. "
+            f"{replaces if overwrites else added}"
         )
     return {
         "code": code,
@@ -329,9 +337,7 @@ def _reason(
     }
 
 
-def _what_to_do(
-    claim: ClaimRecord, comparison: _Comparison, target: Path, place: SourcePlace
-) -> str:
+def _rest(claim: ClaimRecord, comparison: _Comparison, target: Path, place: SourcePlace) -> str:
     """Return how to take in the rest of a file that grew."""
     if place.source.format in (*BINARY_FORMATS, "xml"):
         return f"Drop the later content as a separate file, in the format {place.source.format}"

@@ -170,6 +170,15 @@ class Arrivals:
         # The order of its index: fast even with a hundred thousand empty files.
         return self._first_claim(query.order_by(claims.c.path))
 
+    def claims_of_content(
+        self, dataflow: str, source: str, sha256: str, *, limit: int = 100
+    ) -> list[ClaimRecord]:
+        """Return accepted claims with this content, ordered by name."""
+        query = _claims(dataflow, source).where(
+            claims.c.sha256 == sha256, claims.c.status == "accepted"
+        )
+        return self._database.rows(query.order_by(claims.c.path).limit(limit), rows.claim_of)
+
     def same_claims(
         self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], ClaimRecord]:
@@ -210,6 +219,19 @@ class Arrivals:
                 if newest is not None:
                     named[path] = newest
         return named
+
+    def claim_before(self, claim: ClaimRecord) -> ClaimRecord | None:
+        """Return the newest other accepted claim of an accepted claim's name, up to its increment.
+
+        An increment can hold several files of one name.
+        """
+        query = _claims(claim.dataflow, claim.source).where(
+            claims.c.status == "accepted",
+            claims.c.path == claim.path,
+            claims.c.id != claim.id,
+            claims.c.idx <= claim.index,
+        )
+        return self._first_claim(query.order_by(claims.c.idx.desc()))
 
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False

@@ -116,6 +116,8 @@ def test_both_kinds_of_keys_sign(service: Service, issuer: Issuer, kind: str) ->
         ({"iss": "https://other.example"}, "has another issuer"),
         ({"exp": NOW - 3600}, "has expired"),
         ({"exp": None}, "lacks a claim"),
+        ({"exp": NOW * 1000}, "not a time in seconds"),
+        ({"exp": 253_402_300_799}, "not a time in seconds"),  # the last second of 9999
         ({"nbf": NOW + 3600}, "is not valid yet"),
         ({"iat": NOW + 3600}, "is not valid yet"),
         ({"roles": []}, "it has no role"),

@@ -110,6 +110,14 @@ class DictStore:
         )
         return next(actual, None)
 
+    def claims_of_content(self, dataflow: str, source: str, sha256: str) -> list[ClaimRecord]:
+        mine = [
+            c
+            for c in self.claim_rows.values()
+            if (c.source, c.sha256, c.status) == (source, sha256, "accepted")
+        ]
+        return sorted(mine, key=lambda c: c.path)
+
     def same_claims(
         self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], ClaimRecord]:
@@ -129,6 +137,16 @@ class DictStore:
             if c.source == source and c.status == "accepted" and c.path in paths
         ]
         return {c.path: c for c in sorted(mine, key=lambda c: c.index or 0)}
+
+    def claim_before(self, claim: ClaimRecord) -> ClaimRecord | None:
+        mine = [
+            c
+            for c in self.claim_rows.values()
+            if (c.source, c.path, c.status) == (claim.source, claim.path, "accepted")
+            and c.id != claim.id
+            and (c.index or 0) <= (claim.index or 0)
+        ]
+        return max(mine, key=lambda c: c.index or 0, default=None)
 
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
@@ -150,6 +168,9 @@ class DictStore:
             if key not in known:
                 self.increment_rows[key] = record
                 self.claim_rows[claim.id] = replace(claim, status="accepted", index=key[1])
+
+    def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
+        return self.increment_rows[flow, index]
 
     def next_index(self, dataflow: str, flow: str) -> int:
         return sum(1 for known, _ in self.increment_rows if known == flow)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cbp.model.dataflow.nodes import FileBatch
+from controller.ingest.quarantine import refusal
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord, Uploaded
 from tests.controller.ingest.harness import DictStore, Drop, lines
@@ -188,3 +190,98 @@ def test_the_question_before_a_copy_has_the_same_answer(tmp_path: Path) -> None:
     assert drop.folder.foresee(drop.record, drop.dataflow, "orders", "b", "0" * 64).outcome == (
         "accepted"
     )
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_no_file_of_a_manifest_replaces(again: bool, tmp_path: Path) -> None:
+    """All files of one are an increment; readmitted, each is one of its own, and can replace.
+
+    That is where names are overwritten, and of a file that was retracted.
+    """
+    drop = Drop(tmp_path, SCHEMA, same_name="quarantine" if again else "replace")
+    bring(drop, "drop", "a", lines(3))
+    if again:
+        drop.folder.replacements.ask(drop.record, drop.dataflow, "orders", "a", None, ME)
+        drop.scan()
+    for name, data in (("a", lines(2)), ("b", lines(1, start=7))):
+        drop.put(name, data)
+    files = [{"name": "a", "bytes": len(lines(2))}, {"name": "b", "bytes": len(lines(1, start=7))}]
+    drop.put("_MANIFEST.json", json.dumps({"files": files}).encode())
+    assert drop.scan().quarantined == 2
+    reasons = {reason["file"]: reason for reason in drop.reasons()}
+    assert {name: one["code"] for name, one in reasons.items()} == {
+        "a": "manifest_replaces",
+        "b": "manifest_refused",
+    }
+    assert "same_name" not in reasons["a"]["message"]
+    for name in ("a", "b"):
+        claim = reasons[name]["claim"]
+        drop.folder.readmit(drop.record, drop.dataflow, "orders", claim, None, ME)
+    drop.scan()
+    gone = [sum(file.rows for file in one.gone) for one in drop.increments()]
+    assert gone == ([0, 3, 0, 0] if again else [0, 1, 0])
+    assert sorted(ids(drop)) == [0, *([0, 1] if again else []), 1, 2, 7]
+
+
+def test_a_replacement_of_what_a_roll_back_took_out_is_data_if_it_is_readmitted(
+    tmp_path: Path,
+) -> None:
+    """There is nothing to replace, and its records count nowhere else."""
+    drop = Drop(tmp_path, SCHEMA)
+    claim = bring(drop, "drop", "day", lines(1))
+    right = io.BytesIO(lines(2))
+    drop.folder.replacements.ask(drop.record, drop.dataflow, "orders", "day", right, ME)
+    drop.store.claim_rows[claim.id] = replace(drop.store.claim_rows[claim.id], status="withdrawn")
+    drop.scan()
+    (reason,) = drop.reasons()
+    assert reason["code"] == "nothing_to_replace"
+    drop.folder.readmit(drop.record, drop.dataflow, "orders", reason["claim"], None, ME)
+    drop.scan()
+    assert newest(drop).status == "accepted"
+    assert ids(drop) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("change", ["grew", "rewritten"])
+def test_a_file_that_changed_replaces_its_first_content_where_names_are_overwritten(
+    change: str, tmp_path: Path
+) -> None:
+    """Readmitted as it is, it is the newest file of its name; its records count once."""
+    drop = Drop(tmp_path, SCHEMA, same_name="replace")
+    claim = bring(drop, "drop", "day", lines(2))
+    path = drop.place("finished") / f"{claim.id}-day"
+    path.write_bytes(lines(3) if change == "grew" else lines(2, start=1))
+    drop.scan()
+    (reason,) = drop.reasons()
+    assert reason["code"] == f"file_{change}"
+    assert "readmit it unchanged" in reason["message"]
+    assert refusal(newest(drop), drop.dataflow.sources["orders"]) == ""
+    other = replace(drop.dataflow.sources["orders"], same_name="add")
+    assert "would count twice" in refusal(newest(drop), other)
+    drop.folder.readmit(drop.record, drop.dataflow, "orders", reason["claim"], None, ME)
+    drop.scan()
+    assert ids(drop) == [0, 1, 2]
+    (increment,) = drop.increments()[1:]
+    assert sum(file.rows for file in increment.gone) == (change == "rewritten")
+
+
+@pytest.mark.parametrize("batch", [FileBatch(files=1), FileBatch()])
+@pytest.mark.parametrize(("duplicates", "known"), [("skip", "duplicate"), ("quarantine",) * 2])
+def test_content_that_was_retracted_or_replaced_comes_under_another_name(
+    duplicates: str, known: str, batch: FileBatch, tmp_path: Path
+) -> None:
+    """It equals no file that counts; once it came, it is known again."""
+    drop = Drop(tmp_path, SCHEMA, duplicates=duplicates, batch=batch)
+    bring(drop, "drop", "a", lines(1))
+    bring(drop, "drop", "b", lines(1, start=5))
+    for name, stream in (("a", None), ("b", io.BytesIO(lines(1, start=6)))):
+        drop.folder.replacements.ask(drop.record, drop.dataflow, "orders", name, stream, ME)
+    drop.scan()
+    status = "quarantined" if known == "quarantine" else known
+    for name, start in (("c", 0), ("d", 5)):
+        shown = drop.folder.foresee(
+            drop.record, drop.dataflow, "orders", name, sha256(lines(1, start=start)).hexdigest()
+        )
+        assert shown.outcome == "accepted"
+        assert bring(drop, "drop", name, lines(1, start=start)).status == "accepted"
+        assert bring(drop, "drop", f"{name} again", lines(1, start=start)).status == status
+    assert ids(drop) == [0, 5, 6, 0, 5]

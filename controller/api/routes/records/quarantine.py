@@ -10,6 +10,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from cbp.errors import NotFoundError
+from controller.access.errors import ScopeTooLowError
+from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Model, Page
@@ -25,6 +27,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scope_check import needs
+from controller.ingest.identity import is_asked_for
 from controller.ingest.quarantine import Decided, refusal
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
@@ -136,7 +139,7 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
         ],
         content=file.content,
         hint=file.hint,
-        as_it_is_refused=refusal(quarantined),
+        as_it_is_refused=refusal(quarantined, place[1].sources[source]),
     )
 
 
@@ -186,11 +189,13 @@ async def readmit(
     """Admit a refused file unchanged, or with the body as its new content; durable.
 
     The original file is kept with its reason and this decision. A repeated request admits nothing
-    more: it gets the first answer, or 409 with the new claim.
+    more: it gets the first answer, or 409 with the new claim. A refused replacement or retraction
+    stays one: it needs the scope `admin`, and is refused like a new one (409, `replace_refused`).
     """
     author = Author(query.by or caller.actor, query.reason)
 
     def act(body: BinaryIO) -> Decided:
+        _require_allowed(at, name, source, claim, caller)
         mended = None if query.as_it_is else body
         return at.folder.readmit(*at.place(name, source), claim, mended, author)
 
@@ -233,6 +238,16 @@ def _decided(decided: Decided) -> DecidedOut:
         readmitted=None if other is None else claim_out(other),
         repeated=decided.repeated,
     )
+
+
+def _require_allowed(at: Deliveries, name: str, source: str, claim: str, caller: Identity) -> None:
+    """Refuse to readmit a replacement or retraction that the caller could not ask for now."""
+    refused = at.store.find_claims([claim]).get(claim)
+    if refused is None or not is_asked_for(refused):
+        return
+    if not caller.scope.includes(Scope.ADMIN):
+        raise ScopeTooLowError(Scope.ADMIN, caller.scope, "readmitting a refused replacement")
+    at.controller.retained.check(name, source)
 
 
 def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:

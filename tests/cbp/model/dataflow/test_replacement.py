@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, State, Translate, View
+from cbp import DataflowBuilder, Input, Output, State, Timers, Translate, View, by
 from cbp.model.dataflow.replacement import is_signed, obstacles
 
 SCHEMA = "k BIGINT, n BIGINT, sign INT"
@@ -52,6 +53,31 @@ class Kept(Signed):
     """Adds them up in state that is kept."""
 
     counts = View("k BIGINT, times BIGINT", key="k", keep=True)
+
+
+class Framed(Able):
+    """Reads records by the hour."""
+
+    rows = Input(SCHEMA, route_by="k", frame_by="n")
+
+
+class Routed(Able):
+    """Is routed by a function."""
+
+    rows = Input(SCHEMA, route_by=by(lambda row: row.k % 7, "BIGINT"))
+    key = "k BIGINT"
+
+
+class Emitting(Able):
+    """Has an output that is not a view."""
+
+    changed = Output("k BIGINT")
+
+
+class Woken(Able):
+    """Is called again without input."""
+
+    later = Timers()
 
 
 def why(
@@ -112,3 +138,47 @@ def test_what_was_taken_back_before_is_recomputed_by_readers_of_signs_too() -> N
     ((reader, reason),) = why(Kept(), any_order=False, taken_back=True)
     assert reader == "stages.s"
     assert "'counts' (kept, outer or written by .remote) cannot" in reason
+
+
+@pytest.mark.parametrize(
+    ("translator", "words"),
+    [
+        (Framed(), "closed frames cannot be opened again"),
+        (Routed(), "routed by a function"),
+        (Emitting(), "'changed' is not a view"),
+        (Woken(), "timers"),
+    ],
+)
+def test_a_promise_does_not_help_what_cannot_be_taken_back(
+    translator: Translate, words: str
+) -> None:
+    """Frames, function keys, emitted records and timers, each with its reason."""
+    ((reader, reason),) = why(translator)
+    assert reader == "stages.s"
+    assert words in reason
+
+
+def test_readers_beside_groups_are_named() -> None:
+    """A sink of the source, an input from a stage, records that are set aside; and a table."""
+    builder = DataflowBuilder("d")
+    rows = builder.source("rows", SCHEMA)
+    first = builder.stage("first", Able(), rows=rows, any_order=True)
+
+    class Both(Able):
+        """Reads the source and a stage."""
+
+        more = Input("k BIGINT, times BIGINT, sign INT", route_by="k", changes="signed")
+
+    builder.stage("both", Both(), rows=rows, more=first.counts, any_order=True)
+    builder.stage("aside", Able(), rows=rows, any_order=True, on_error="set_aside")
+    builder.sink("archive", to="parquet", flow=rows, path="archive")
+    made = builder.build()
+    every = made.sources, made.stages, made.sinks
+    named = {one.reader: one.why for one in obstacles(made.sources["rows"], *every)}
+    assert set(named) == {"stages.both", "stages.aside", "sinks.archive"}
+    assert "'first.counts', whose history is not kept" in named["stages.both"]
+    assert "sets records aside" in named["stages.aside"]
+    altered = obstacles(made.sources["rows"], *every, altered=["first"])
+    assert "stages.first" in {one.reader for one in altered}
+    table = replace(made.sources["rows"], format="delta")
+    assert next(obstacles(table, *every)).reader == "sources.rows"

@@ -54,7 +54,9 @@ class Working(Clock):
         self._shelf.take_in()
 
 
-def call(shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str) -> Called:
+def call(
+    shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str, token: str = TOKEN
+) -> Called:
     """Call a command against the shelf's service."""
     settings = Settings(root=shelf.root, token=TOKEN)
     api = create_api(
@@ -65,6 +67,7 @@ def call(shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str) -> Calle
         access=Access(settings, shelf.world.store),
         standing=lead_alone,
     )
+    settings = Settings(root=shelf.root, token=token)
     with pytest.raises(SystemExit) as ended:
         main(list(given), session=Session(settings, AppTransport(api), clock=Working(shelf)))
     return Called(int(ended.value.code or 0), *capsys.readouterr())
@@ -165,5 +168,29 @@ def test_a_corrected_file_that_is_refused_replaces_nothing(
     done = call(shelf, capsys, *named, str(same), "--reason", "a slip")
     assert done.status == 0, done.err
     assert "nothing changes" in done.out
+    shelf.take_in()
+    shelf.require_right()
+
+
+def test_who_may_not_replace_readmits_no_replacement(
+    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator may readmit files, but the content of a replacement is an admin's decision."""
+    wrong, right = tmp_path / "wrong.jsonl", tmp_path / "right.jsonl"
+    wrong.write_text('{"word": 5x}\n')
+    right.write_text('{"word": "a", "n": 1}\n')
+    assert call(shelf, capsys, "replace", "shelf", "a", "monday", str(wrong), "--reason", "r")
+    shelf.take_in()
+    (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    made = call(shelf, capsys, "tokens", "new", "helper", "--scope", "operator", "--json")
+    named = ("quarantine", "readmit", "shelf", "a", claim.id, "--file", str(right))
+    readmit = (*named, "--reason", "mended")
+    refused = call(shelf, capsys, *readmit, token=json.loads(made.out)["secret"])
+    assert refused.status != 0
+    assert "scope" in refused.err
+    shelf.take_in()
+    shelf.require_right()
+    assert call(shelf, capsys, *readmit).status == 0
+    shelf.counts["monday"] = [("a", 1)]
     shelf.take_in()
     shelf.require_right()

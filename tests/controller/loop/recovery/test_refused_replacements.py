@@ -1,0 +1,161 @@
+"""Replacements that cannot be right: refused before any record is taken back, and then settled."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.errors import OperatingError
+from controller.ingest.errors import FileNameSharedError
+from controller.ingest.uploads import Author
+from controller.store.base import ClaimRecord
+from tests.controller.corrected_files import DOCUMENT, Shelf
+from tests.controller.verified import verified
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+MONDAY, TUESDAY = [("a", 1), ("b", 2)], [("a", 5), ("c", 7)]
+ME = Author("me", "mended")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    """Return a service with two days that were applied."""
+    made = Shelf(tmp_path)
+    fill(made)
+    yield made
+    made.close()
+
+
+def fill(shelf: Shelf) -> None:
+    """Apply two days."""
+    for name, rows in (("monday", MONDAY), ("tuesday", TUESDAY)):
+        shelf.put(name, *rows)
+        shelf.counts[name] = list(rows)
+        shelf.take_in()
+    shelf.require_right()
+
+
+def with_source(**setting: Any) -> dict[str, Any]:
+    return {**DOCUMENT, "sources": {"a": {**DOCUMENT["sources"]["a"], **setting}}}
+
+
+def refused(shelf: Shelf, code: str) -> ClaimRecord:
+    """Expect one file in quarantine, for this reason."""
+    (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    assert (claim.reason or {})["code"] == code
+    return claim
+
+
+def readmit(shelf: Shelf, claim: ClaimRecord, content: bytes | None = None) -> None:
+    mended = None if content is None else io.BytesIO(content)
+    shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, mended, ME)
+    shelf.take_in()
+
+
+def add_under_its_name(shelf: Shelf) -> None:
+    """Admit further records of tuesday, as an operator does."""
+    shelf.put("tuesday", ("d", 4))
+    shelf.take_in()
+    readmit(shelf, refused(shelf, "same_name"))
+    shelf.counts["more of tuesday"] = [("d", 4)]
+    shelf.require_right()
+
+
+def test_a_name_of_several_files_says_not_which_one_is_replaced(shelf: Shelf) -> None:
+    """Replace, retract and a dry run name the increments; no file that counts is counted twice."""
+    add_under_its_name(shelf)
+    for ask in (
+        lambda: shelf.replace("tuesday", ("a", 5)),
+        lambda: shelf.retract("tuesday"),
+        lambda: shelf.compare("tuesday", ("a", 5)),
+    ):
+        with pytest.raises(FileNameSharedError) as caught:
+            ask()
+        assert caught.value.details["increments"] == [1, 2]
+    shelf.replace("monday", ("z", 1))
+    shelf.counts["monday"] = [("z", 1)]
+    shelf.take_in()
+    shelf.require_right()
+
+
+def test_a_file_that_overwrites_is_refused_if_several_have_its_name(shelf: Shelf) -> None:
+    """Also one that waits together with a file that was added under its name."""
+    shelf.put("tuesday", ("d", 4))
+    shelf.take_in()
+    added = refused(shelf, "same_name")
+    shelf.document = with_source(same_name="replace")
+    shelf.world.controller.change(shelf.document)
+    shelf.drop_folder.readmit(*shelf.named(), "a", added.id, None, ME)
+    shelf.counts["more of tuesday"] = [("d", 4)]
+    shelf.put("tuesday", ("e", 4))
+    shelf.take_in()
+    refused(shelf, "name_shared")
+    shelf.require_right()
+
+
+def test_a_retracted_file_comes_again_where_every_file_is_added(tmp_path: Path) -> None:
+    """The same content under the same name is no retry of a file that no longer counts."""
+    shelf = Shelf(tmp_path, with_source(same_name="add"))
+    fill(shelf)
+    shelf.retract("tuesday")
+    del shelf.counts["tuesday"]
+    shelf.take_in()
+    shelf.require_right()
+    shelf.put("tuesday", *TUESDAY)
+    shelf.counts["tuesday"] = TUESDAY
+    shelf.take_in()
+    shelf.require_right()
+    assert shelf.put("tuesday", *TUESDAY).status == "duplicate"
+    shelf.replace("tuesday", ("c", 7), ("d", 1))
+    shelf.counts["tuesday"] = [("c", 7), ("d", 1)]
+    shelf.take_in()
+    shelf.require_right()
+    assert verified(shelf.world, "shelf").status == "equal"
+    shelf.close()
+
+
+def test_a_mended_replacement_replaces(shelf: Shelf) -> None:
+    """A refused one is not data beside the file that it was meant to replace."""
+    wrong = io.BytesIO(b'{"word": "a", "n": "x"}\n')
+    shelf.drop_folder.replacements.ask(*shelf.named(), "a", "tuesday", wrong, ME)
+    shelf.take_in()
+    readmit(shelf, refused(shelf, "value_type"), b'{"word": "a", "n": 6}\n')
+    shelf.counts["tuesday"] = [("a", 6)]
+    shelf.require_right()
+    (claim,) = [c for c in shelf.world.store.claims("shelf", "a").items if c.index == 2]
+    said = claim.same_as or {}
+    assert (said["by"], said["who"], said["why"]) == ("replaced", "me", "mended")
+    assert not shelf.world.store.claims("shelf", "a", status="quarantined").items
+
+
+def test_a_file_replaces_none_if_input_is_gone_or_state_was_corrected(tmp_path: Path) -> None:
+    """It goes to quarantine, and no stage stops for it; other files come."""
+    shelf = Shelf(tmp_path, with_source(same_name="replace"))
+    fill(shelf)
+    shelf.world.store.forget_increments("shelf", "a", below=1)
+    shelf.put("tuesday", ("a", 6))
+    shelf.put("wednesday", ("b", 1))
+    shelf.counts["wednesday"] = [("b", 1)]
+    shelf.take_in()
+    claim = refused(shelf, "replace_refused")
+    assert "from number 1 on" in (claim.reason or {})["message"]
+    shelf.require_right()
+    readmit(shelf, claim)
+    assert refused(shelf, "replace_refused").id != claim.id
+    shelf.put("tuesday", *TUESDAY, ("e", 1))  # it takes nothing back
+    shelf.counts["tuesday"] = [*TUESDAY, ("e", 1)]
+    shelf.take_in()
+    shelf.require_right()
+    shelf.close()
+
+
+def test_a_refusal_says_what_to_do(shelf: Shelf) -> None:
+    """The increments of the name, in the form that a roll-back takes."""
+    add_under_its_name(shelf)
+    with pytest.raises(OperatingError, match="--without a/1 --without a/2"):
+        shelf.retract("tuesday")
