@@ -43,6 +43,7 @@ from cbp.model.flow.schema import Schema, is_name
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     aggregate_mistakes,
+    nesting_mistakes,
     parameters_mistake,
     record_wise_mistakes,
     run_mistakes,
@@ -186,11 +187,11 @@ class Compiler:
             compiler = StateCompiler(self._options, self._form, key)
             states = self._read(declarations, State, compiler.spec)
         self._check_kept_inputs(inputs, states)
-        wrong_steps = list(supersteps_mistakes(inputs, states))
+        wrong_steps = [*supersteps_mistakes(inputs, states), *nesting_mistakes(inputs)]
         shared_keys = [] if wrong_steps else shared_key_mistakes(outputs, inputs, key)
         aggregates = {n: d for n, d in declarations.items() if isinstance(d, Aggregate)}
         loops = any(spec.loopback and spec.supersteps != 1 for spec in inputs)
-        wrong = list(aggregate_mistakes(aggregates, loops=loops))
+        wrong = list(aggregate_mistakes(aggregates, inputs, loops=loops))
         for name, code, message in (*wrong_steps, *shared_keys, *wrong):
             self._note(code, name, message)
         if self._form == "groupwise":
@@ -220,7 +221,10 @@ class Compiler:
             writes_remote=names_attribute(self._stage, "remote"),
             aggregates=tuple(
                 AggregateSpec(
-                    name, one.how, None if one.ends_below is None else float(one.ends_below)
+                    name,
+                    one.how,
+                    None if one.ends_below is None else float(one.ends_below),
+                    one.ends or "",
                 )
                 for name, one in aggregates.items()
             ),

@@ -227,6 +227,11 @@ class Loopback:
             are left after that many supersteps, they come back in the next epoch. All loopbacks
             of a translator have the same number. 1 means that each message comes back in a
             later epoch.
+        inside: The name of another loopback, within whose loop this one is a loop of its own.
+            While messages of this one are left, those of the outer one wait; so a message of
+            the outer one arrives when this loop has come to rest. Loops can be nested to any
+            depth; a superstep reads the messages of the innermost loops that have any. What
+            earlier epochs left waits in the same way; inputs never wait.
     """
 
     schema: str
@@ -234,6 +239,7 @@ class Loopback:
     order_by: str | Computed | None = None
     combine: Combine | None = None
     supersteps: int = field(default=1, metadata=LATER)
+    inside: str | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -256,11 +262,15 @@ class Aggregate:
             superstep, which reads the inputs, never ends the loop. If each changed group emits
             1, `Aggregate("sum", ends_below=1)` ends the loop when nothing changes any more.
             None means that the number does not end the loop.
+        ends: The name of the loopback whose loop ends, and all loops inside it; the loops around
+            it go on. Only supersteps that read messages of these loops end it. None means that
+            all loops end.
     """
 
     schema: ClassVar[str] = "value DOUBLE NOT NULL"
     how: Literal["sum", "min", "max"]
     ends_below: float | None = None
+    ends: str | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from cbp.model.author.bytecode import attributes_of_a_local
 from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import is_name
+from cbp.model.graph.nesting import Nesting
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
 
@@ -190,14 +191,48 @@ def supersteps_mistakes(
         yield from _unsupported(inputs, states)
 
 
+def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, code and message of each mistake in what loopbacks are `inside` of."""
+    loopbacks = {spec.name: spec for spec in inputs if spec.loopback}
+    inside: dict[str, object] = {name: spec.inside for name, spec in loopbacks.items()}
+    known = {name: one for name, one in inside.items() if isinstance(one, str) and one in loopbacks}
+    loops = Nesting(known)
+    for name, one in inside.items():
+        if not one:
+            continue
+        if name not in known:
+            given = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+            others = ", ".join(other for other in loopbacks if other != name)
+            message = (
+                f"inside is {given}, which is no name of a Loopback of this translator: give one "
+                f"as a text ({others or 'there is no other one'}), or remove inside"
+            )
+            yield name, "inside_unknown", message
+        elif loops.is_cyclic(name):
+            chain = " inside ".join([name, *loops.around(name)])
+            message = (
+                f"a loop cannot be inside itself, and this is {chain}: remove inside from the "
+                "outermost of these loops"
+            )
+            yield name, "inside_cycle", message
+        elif loopbacks[name].supersteps == 1:
+            message = (
+                "loops are nested within one run, but each message of this one comes back in a "
+                "later epoch: give all loopbacks supersteps, such as supersteps=1000; or remove "
+                "inside"
+            )
+            yield name, "inside_without_supersteps", message
+
+
 def aggregate_mistakes(
-    aggregates: Mapping[str, Aggregate], *, loops: bool
+    aggregates: Mapping[str, Aggregate], inputs: Sequence[InputSpec], *, loops: bool
 ) -> Iterator[tuple[str, str, str]]:
     """Yield name, code and message of each mistake in aggregates.
 
     Args:
         loops: Whether a loopback has supersteps.
     """
+    loopbacks = [spec.name for spec in inputs if spec.loopback]
     for name, declared in aggregates.items():
         if declared.how not in ("sum", "min", "max"):
             message = f"got how={declared.how!r}; expected 'sum', 'min' or 'max'"
@@ -206,6 +241,15 @@ def aggregate_mistakes(
         number = isinstance(least, int | float) and not isinstance(least, bool)
         if least is not None and not (number and least == least):
             message = f"got ends_below={least!r}; expected a number, or no ends_below"
+            yield name, "aggregate_invalid", message
+        if declared.ends is not None and declared.ends not in loopbacks:
+            message = f"got ends={declared.ends!r}; expected a Loopback: {', '.join(loopbacks)}"
+            yield name, "aggregate_invalid", message
+        elif declared.ends is not None and least is None:
+            message = (
+                f"ends={declared.ends!r} is the loop that a small number ends: give ends_below, "
+                "too, or remove ends"
+            )
             yield name, "aggregate_invalid", message
         if not loops:
             message = (

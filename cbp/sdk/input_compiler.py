@@ -41,6 +41,7 @@ def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> 
         0.0 if isinstance(declared, Loopback) else _idle(options, name, declared),
         changes,
         declared.supersteps if isinstance(declared, Loopback) else 1,
+        (declared.inside or "") if isinstance(declared, Loopback) else "",
     )
 
 

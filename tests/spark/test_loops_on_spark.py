@@ -32,6 +32,7 @@ from tests.driver import Driver
 from tests.fresh import REPOSITORY, run_fresh
 from tests.limited import limits_of
 from tests.loops import Ranks, Waves, loop_of
+from tests.nested_loops import PROGRAM, Nested
 from tests.spark.killed_workers import KillOnce
 from tests.stages.test_gather import Katz, flow_of
 from tests.stages.test_loops_on_arrays import loop_of as on_arrays
@@ -75,6 +76,24 @@ def growing(seed: int, name: str) -> Epochs:
     ]
 
 
+def programs(seed: int) -> Epochs:
+    """Return programs so long that runs end before nested loops do."""
+    dice = random.Random(seed)
+    return [
+        {
+            "programs": [
+                {
+                    "k": dice.randrange(5),
+                    "n": dice.randrange(9),
+                    "program": "".join(dice.choices("ymdwt", k=12)),
+                }
+                for _ in range(6)
+            ]
+        }
+        for _ in range(DAYS - 1)
+    ]
+
+
 Case = tuple[Callable[[], Dataflow], Callable[[int], Epochs], str]
 """A dataflow, its input, and what begins the names of its sources."""
 
@@ -83,6 +102,7 @@ CASES: dict[str, Case] = {
     "delta": (lambda: spread(Components()), weighted, ""),
     "bulk": (lambda: loop_of(Ranks(), links=LINKS), lambda seed: growing(seed, "links"), "s_"),
     "columns": (lambda: loop_of(Waves(), edges=LINKS), lambda seed: growing(seed, "edges"), "s_"),
+    "nested": (lambda: loop_of(Nested(), programs=PROGRAM), programs, "s_"),
     "components": (lambda: on_arrays(ComponentsArrow(changes=False)), marked, ""),
     "strong-components": (lambda: on_arrays(StrongComponentsArrow(changes=False)), marked, ""),
     "pagerank": (lambda: on_arrays(PageRankArrow(error=1e-9, changes=False)), marked, ""),

@@ -45,6 +45,22 @@ class Rounds(Translate):
             if record.n:
                 out.on(k=key.k + 1, n=record.n - 1, file=record.file)
         out.calls(k=key.k, calls=1 + sum(row.calls for row in group.calls))
+
+
+class Nested(Rounds):
+    """The same, and what waits for it: each group leaves a message for itself that comes last."""
+
+    late = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=100)
+    on = Loopback(
+        "k BIGINT, n BIGINT, file STRING", route_by="k", supersteps=100, inside="late"
+    )
+
+    def translate(self, key, group, out):
+        if [*group.late]:
+            out.calls(k=key.k, calls=100 + sum(row.calls for row in group.calls))
+        else:
+            super().translate(key, group, out)
+            out.late(k=key.k, n=1)
 '''
 
 
@@ -55,7 +71,8 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Instance
     """Give a service that offers `rounds`, and logs each superstep; it is killed at the end."""
     folder = tmp_path / "author"
     write(folder, {"rounds_flows/__init__.py": "", "rounds_flows/rounds.py": ROUNDS})
-    install(folder, "rounds_flows", {"rounds": "rounds_flows.rounds:Rounds"})
+    stages = {"rounds": "rounds_flows.rounds:Rounds", "nested": "rounds_flows.rounds:Nested"}
+    install(folder, "rounds_flows", stages)
     instance = Instance(
         tmp_path,
         "one",
@@ -70,11 +87,18 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Instance
     instance.kill()
 
 
-def test_a_loop_goes_on_after_its_service_was_killed(service: Instance, tmp_path: Path) -> None:
-    """Restart alone: every group was called once, and the supersteps before were not repeated."""
+@pytest.mark.parametrize("translator", ["rounds", "nested"])
+def test_a_loop_goes_on_after_its_service_was_killed(
+    translator: str, service: Instance, tmp_path: Path
+) -> None:
+    """Restart alone: every group was called once, and the supersteps before were not repeated.
+
+    What waited for the inner loop is there, too, and comes when that is at rest.
+    """
+    nested = translator == "nested"
     service.start()
     service.wait()
-    stage = {"translator": "rounds", "inputs": {"items": "items"}, "buckets": 2}
+    stage = {"translator": translator, "inputs": {"items": "items"}, "buckets": 2}
     document = {
         "name": "rounds",
         "sources": {"items": {"schema": "k BIGINT, n BIGINT, file STRING"}},
@@ -99,7 +123,9 @@ def test_a_loop_goes_on_after_its_service_was_killed(service: Instance, tmp_path
             "the loop did not end",
         )
         figures = client.get_pairs("runs", query=[("dataflow", "rounds")])["items"][0]["figures"]
-        assert figures["supersteps"] == STEPS + 1
+        assert figures["supersteps"] == STEPS + 1 + nested
         assert figures["supersteps_before"] == STEPS - 10
         records = client.get("dataflows", "rounds", "flows", "rounds.calls", "records")["items"]
-    assert sorted((one["k"], one["calls"]) for one in records) == [(k, 1) for k in range(STEPS + 1)]
+    calls = 101 if nested else 1
+    expected = [(k, calls) for k in range(STEPS + 1)]
+    assert sorted((one["k"], one["calls"]) for one in records) == expected

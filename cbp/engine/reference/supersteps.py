@@ -4,8 +4,12 @@
                 '-> state ------------------'-> state ...
 
 The state of a superstep is settled before the next one begins. The changes of a view are what
-became of its records from the first superstep to the last. If an aggregate ends the loop, the
-messages of the last superstep are dropped.
+became of its records from the first superstep to the last. If an aggregate ends a loop, the
+messages of that loop are dropped, and those of the loops inside it.
+
+A superstep reads the messages of those loopbacks that have no loopback with waiting messages inside
+them (`cbp.model.graph.nesting`); the others wait, behind those that waited before. The first
+superstep reads all inputs, and chooses in the same way among the messages that earlier epochs left.
 
 Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_engine.py).
 """
@@ -13,8 +17,9 @@ Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from cbp.engine.columnar.values import Row
@@ -78,8 +83,10 @@ def _run(
     aggregates: Aggregates = {one.name: None for one in spec.aggregates}
     loopbacks = [one.name for one in spec.loopbacks]
     outputs: dict[str, list[Row]] = {one.name: [] for one in spec.outputs}
-    figures: Counter[str] = Counter()
     keys: set[Key] = set()
+    inputs, waiting = _first(spec, inputs)
+    figures = Counter({"records_in": sum(map(len, waiting.values()))})
+    read: Collection[str] = ()
     for number in range(spec.supersteps):
         done = run(inputs, number == 0, aggregates)
         keys.update(done.keys)
@@ -88,19 +95,30 @@ def _run(
         for output in spec.outputs:
             if not output.view and output.name not in loopbacks:
                 outputs[output.name] += done.outputs[output.name]
-        messages = {name: done.outputs[name] for name in loopbacks}
-        inputs = {one.name: [messages.get(one.name, [])] for one in spec.inputs}
         figures["supersteps"] += 1
         numbers = {one.name: [n for (n,) in done.outputs[one.name]] for one in spec.aggregates}
         aggregates = spec.aggregated(numbers)
-        if number and spec.is_converged(aggregates):
-            messages = {name: [] for name in loopbacks}
-        if not any(messages.values()):
+        waiting = {name: rows + done.outputs[name] for name, rows in waiting.items()}
+        waiting |= {name: [] for name in spec.ended(aggregates, read)}
+        if number + 1 == spec.supersteps or not any(waiting.values()):
             break
-    outputs |= messages
+        read = spec.loops.next_of([name for name, rows in waiting.items() if rows])
+        inputs = {o.name: [waiting[o.name] if o.name in read else []] for o in spec.inputs}
+        waiting |= {name: [] for name in read}
+    outputs |= waiting
     for view in spec.views:
         olds, news = before[view.name], state[view.name]
         for key in sorted(keys, key=order):
             outputs[view.changes] += group_changes(view, olds.get(key, ()), news.get(key, ()))
     figures["records_out"] = sum(map(len, outputs.values()))
     return Superstep(outputs, sorted(keys, key=order), dict(figures))
+
+
+def _first(spec: TranslatorSpec, inputs: Inputs) -> tuple[Inputs, dict[str, list[Row]]]:
+    """Return what the first superstep reads, and the messages of each loopback that wait."""
+    came = [one.name for one in spec.loopbacks if any(inputs.get(one.name, ()))]
+    held = set(came) - spec.loops.next_of(came)
+    waiting = {
+        one.name: [*chain(*inputs[one.name])] if one.name in held else [] for one in spec.loopbacks
+    }
+    return {n: [() if n in held else rows for rows in many] for n, many in inputs.items()}, waiting

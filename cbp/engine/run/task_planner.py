@@ -33,8 +33,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from cbp.engine.columnar.file_slices import share_of
+from cbp.engine.columnar.file_slices import Share, share_of
 from cbp.engine.commit.table_entries import shown_generation
 from cbp.engine.interface.runs import LookedUp, RunPlan
 from cbp.engine.run.executor import Executor
@@ -49,7 +50,7 @@ from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.state_writer import is_overdue
 from cbp.engine.task.task_plan import LookupTable, TaskPlan, Then
 from cbp.errors import LookupTooLargeError
-from cbp.model.dataflow.stage import LookupSpec
+from cbp.model.dataflow.stage import LookupSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 KINDS_MAX = 4_096
@@ -113,14 +114,22 @@ class Planner:
         for number, spec in enumerate(specs):
             node = replace(plan.node, translator=spec)
             inputs = {i.name: plan.inputs[i.name] for i in spec.inputs if i.name in plan.inputs}
+            held = {name: inputs.pop(name) for name in _waiting(spec, inputs)}
             part = replace(plan, node=node, inputs=inputs)
             records = sum(i.records for increments in inputs.values() for i in increments)
-            task = self.task(part, records, faults=faults)
+            task = self.task(part, records, faults=faults, held=held)
             if records or _works_on_state(task):
                 numbers = number * node.buckets
                 yield part, replace(task, first_number=numbers, context=context)
 
-    def task(self, plan: RunPlan, records: int, *, faults: Faults) -> TaskPlan:
+    def task(
+        self,
+        plan: RunPlan,
+        records: int,
+        *,
+        faults: Faults,
+        held: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
+    ) -> TaskPlan:
         """Return the plan that every task of a phase is given.
 
         Args:
@@ -128,6 +137,7 @@ class Planner:
             records: Number of records that the phase reads. The number of tasks depends on this
                 number, or on the number of groups that the last such run called, whichever is
                 larger.
+            held: Messages that the first superstep of a loop does not read, by loopback.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
@@ -158,10 +168,8 @@ class Planner:
             cache=self.cache,
             work=work,
             worth=wanted,
-            inputs={
-                name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
-                for name, many in plan.inputs.items()
-            },
+            inputs=_shares(plan.folder, plan.inputs),
+            held=_shares(plan.folder, held),
             in_place=_in_place(plan),
             by_bucket=_by_bucket(plan),
             bindings=tuple(
@@ -219,6 +227,19 @@ class Planner:
         return Then(only_flow(behind.node), task)
 
 
+def _waiting(spec: TranslatorSpec, inputs: Mapping[str, Sequence[Increment]]) -> frozenset[str]:
+    """Return the loopbacks whose messages wait for those of loops inside theirs that came too."""
+    came = [one.name for one in spec.loopbacks if any(i.records for i in inputs.get(one.name, ()))]
+    return frozenset(came) - spec.loops.next_of(came)
+
+
+def _shares(folder: str, inputs: Mapping[str, Sequence[Increment]]) -> dict[str, tuple[Share, ...]]:
+    return {
+        name: tuple(share_of(folder, file) for one in many for file in one.files)
+        for name, many in inputs.items()
+    }
+
+
 def _loop_rows(
     plan: RunPlan, records: int, states: Mapping[str, StateTable], limits: EngineLimits
 ) -> int:
@@ -258,7 +279,9 @@ def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> st
         "format": _LOG_FORMAT,
         "stage": [task.stage, task.epoch, task.buckets, task.hash_mask, spec.code.text, spec.anew],
         "made": made,
-        "inputs": {name: [repr(one) for one in many] for name, many in task.inputs.items()},
+        "inputs": {
+            name: [repr(one) for one in many] for name, many in {**task.inputs, **task.held}.items()
+        },
         "states": [[table.id for table in task.states.values()], list(generations), sorted(files)],
         "lookups": {name: repr(one.moment) for name, one in plan.lookups.items()},
         "run": repr(task.context) if spec.gives_run or task.wakes or task.ages else "",

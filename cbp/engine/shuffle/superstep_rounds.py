@@ -7,16 +7,22 @@ A task owns neighboring buckets, and emits in the order of its groups. So what a
 task, is in the order in which one task would have emitted it; each task sorts, combines and numbers
 its part of it as one task does with all.
 
-Mostly a superstep has one round. What is larger than a piece (`Room.piece_bytes`) takes several, as
-many in each task: nobody sends a piece before all have the one before. So besides what the rooms of
-the tasks hold there are few pieces in memory, whatever a superstep emits.
+Mostly a superstep has one round. Messages of a loopback with others inside it wait where they were
+emitted until all know, by a round, that these are at rest; the next round sends them, each with the
+superstep that emitted it. So what arrived is in the order of supersteps first.
+
+What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: nobody
+sends a piece before all have the one before. So besides what the rooms of the tasks hold there are
+few pieces in memory, whatever a superstep emits.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +37,12 @@ from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.errors import CbpError
 from cbp.model.dataflow.stage import TranslatorSpec
 
-_MESSAGES, _REMOTE, _OUTPUTS = "messages/", "remote/", "outputs/"
-"""What begins the names of tables in a round."""
+_MESSAGES, _LEFT, _REMOTE, _OUTPUTS = "messages/", "left/", "remote/", "outputs/"
+"""What begins the names of tables in a round. Messages that have waited go on with the number of
+their superstep: `messages/news/17`."""
+
+Waited = tuple[str, int, pa.Table]
+"""Messages of a loopback that one superstep emitted."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +51,21 @@ class Round:
 
     Attributes:
         facts: What each task said, by task.
-        unroutable: The tasks that could not route a message.
-        error: Why this task could not; counts only if the loop goes on.
+        unroutable: The tasks that could not route a message, and its loopback.
+        errors: Why this task could not, by loopback; counts only if a superstep reads that.
     """
 
     facts: Sequence[Mapping[str, Any]]
-    unroutable: Sequence[int] = ()
-    error: CbpError | None = None
+    unroutable: Collection[tuple[int, str]] = ()
+    errors: Mapping[str, CbpError] = field(default_factory=dict)
 
     @property
-    def waiting(self) -> int:
-        """How many messages all tasks have emitted."""
-        return sum(one["waiting"] for one in self.facts)
+    def waiting(self) -> Mapping[str, int]:
+        """How many messages of all tasks wait to be read, by loopback that has some."""
+        together = Counter[str]()
+        for one in self.facts:
+            together.update(one["waiting"])
+        return +together
 
     @property
     def saves(self) -> bool:
@@ -65,17 +78,19 @@ class Round:
         given: list[Mapping[str, Sequence[float]]] = [one["aggregates"] for one in self.facts]
         return {name: [number for one in given for number in one[name]] for name in given[0]}
 
-    def require_routed(self) -> None:
-        """Raise if a task could not route its messages, so that no superstep can follow.
+    def require_routed(self, read: Collection[str]) -> None:
+        """Raise if a task could not route messages of these loopbacks: no superstep can follow.
 
         Raises:
             CbpError: It is this one.
             PeerGoneError: It is another one, which has the error.
         """
-        if self.error is not None:
-            raise self.error
-        for part in self.unroutable:
-            raise PeerGoneError(part, False)
+        for name, error in self.errors.items():
+            if name in read:
+                raise error
+        for part, name in sorted(self.unroutable):
+            if name in read:
+                raise PeerGoneError(part, False)
 
 
 @dataclass
@@ -88,22 +103,51 @@ class Arrived:
 
     room: Room
     _held: dict[str, dict[int, HeldRecords]] = field(init=False, default_factory=dict)
+    _cuts: dict[tuple[str, int], list[tuple[int, int]]] = field(init=False, default_factory=dict)
 
     def add(self, part: int, tables: Tables) -> None:
         """Hold what a task sent, behind what it sent before. Raises as `Room.take`."""
         for name, table in tables.items():
             if table.num_rows:
-                by_task = self._held.setdefault(name, {})
+                # One holder for all supersteps: only what is large can go to a file.
+                key, number = _cut(name)
+                by_task = self._held.setdefault(key, {})
                 if part not in by_task:
                     by_task[part] = HeldRecords(self.room)
                 by_task[part].add(table)
+                if number is not None:
+                    self._cuts.setdefault((key, part), []).append((number, table.num_rows))
 
     def move_messages(self) -> dict[str, list[HeldRecords]]:
         """Return holders of the messages for this task's groups, by loopback."""
-        names = [name for name in self._held if name.startswith(_MESSAGES)]
-        return {
-            name.removeprefix(_MESSAGES): [one.move() for one in self._of(name)] for name in names
-        }
+        return self._moved(_MESSAGES)
+
+    def move_left(self) -> dict[str, list[HeldRecords]]:
+        """Return holders of the messages that this task writes for all, by loopback."""
+        return self._moved(_LEFT)
+
+    def _moved(self, kind: str) -> dict[str, list[HeldRecords]]:
+        names = [name for name in self._held if name.startswith(kind)]
+        return {name.removeprefix(kind): self._in_order(name) for name in names}
+
+    def _in_order(self, name: str) -> list[HeldRecords]:
+        """Return holders of messages: those that have waited by superstep, then by sending task."""
+        parts = sorted(self._held[name].items())
+        held = {part: one.move() for part, one in parts if one.tables}
+        pieces: list[tuple[int, int, pa.Table]] = []
+        for part, one in held.items():
+            cuts = self._cuts.pop((name, part), [])
+            table, start = pa.concat_tables(one.tables), 0
+            for number, rows in cuts:
+                pieces.append((number, part, table.slice(start, rows)))
+                start += rows
+        if pieces:
+            pieces.sort(key=lambda piece: piece[:2])
+            first, *others = held.values()
+            first.tables = [table for _, _, table in pieces]
+            for one in others:
+                one.tables = []
+        return [*held.values()]
 
     def take_remote(self, state: str) -> list[pa.Table]:
         """Return the records of a state that groups emitted for keys of this task."""
@@ -154,15 +198,17 @@ class SuperstepRounds:
         aggregates: Mapping[str, Sequence[float]],
         saves: bool,
         last: bool,
+        waiting: Mapping[str, int] = MappingProxyType({}),
     ) -> Round:
         """Do the rounds after a superstep; what the others send is in `arrived` then.
 
         Args:
-            messages: What this task emitted, by loopback.
+            messages: What this task emitted for the next superstep, by loopback.
             remote: State records for other keys, by state, with their hashes.
             outputs: Records that task 0 writes, by output.
             saves: Whether it is time for a snapshot of this task, and there is room for it.
             last: Whether no superstep can follow, so that no message has to reach its task.
+            waiting: How many messages wait in this task for other loopbacks to be at rest.
 
         Raises:
             PeerGoneError: Another task has failed.
@@ -173,28 +219,44 @@ class SuperstepRounds:
             **{f"{_REMOTE}{name}": table for name, table in remote.items()},
             **{f"{_OUTPUTS}{name}": table for name, table in outputs.items()},
         }
+        rows = {name: table.num_rows for name, table in messages.items()}
+        facts = {"waiting": {**waiting, **rows}, "aggregates": aggregates, "saves": saves}
+        return self._rounds(sent, facts)
+
+    def deliver(self, messages: Iterable[Waited], *, last: bool) -> Round:
+        """Do the rounds for messages that have waited; they are in `arrived` then.
+
+        Args:
+            messages: Those of this task.
+            last: Whether no superstep can follow. Then task 0 gets all of them, in the order of
+                supersteps, since it writes them for all.
+
+        Raises:
+            PeerGoneError: Another task has failed.
+            RunTooLargeError: There is no room for what was sent.
+        """
+        kind = _LEFT if last else _MESSAGES
+        return self._rounds({f"{kind}{name}/{at}": table for name, at, table in messages}, {})
+
+    def _rounds(self, sent: Tables, facts: Mapping[str, Any]) -> Round:
+        """Send tables, and in the first round facts; as many rounds as a task needs."""
         packs = self._packs(sent)
-        own: dict[str, Any] = {
-            "waiting": sum(table.num_rows for table in messages.values()),
-            "aggregates": aggregates,
-            "saves": saves,
-            "rounds": len(packs),
-        }
-        facts: list[Mapping[str, Any]] = []
-        error: CbpError | None = None
-        unroutable, number, most = set[int](), 0, 1
+        own: dict[str, Any] = {**facts, "rounds": len(packs)}
+        said: list[Mapping[str, Any]] = []
+        errors: dict[str, CbpError] = {}
+        unroutable, number, most = set[tuple[int, str]](), 0, 1
         while number < most:
             to, wrong = self._shared_out(packs[number] if number < len(packs) else ())
-            error = error or wrong
-            came = self.exchange.swap({**own, "unroutable": wrong is not None}, to)
+            errors = {**errors, **{n: e for n, e in wrong.items() if n not in errors}}
+            came = self.exchange.swap({**own, "unroutable": [*wrong]}, to)
             if not number:
-                facts = [one.facts for one in came]
-                most = max(one["rounds"] for one in facts)
-            unroutable |= {part for part, one in enumerate(came) if one.facts["unroutable"]}
+                said = [one.facts for one in came]
+                most = max(one["rounds"] for one in said)
             for part, one in enumerate(came):
+                unroutable |= {(part, name) for name in one.facts["unroutable"]}
                 self.arrived.add(part, one.tables)
             own, number = {}, number + 1
-        return Round(facts, sorted(unroutable), error)
+        return Round(said, unroutable, errors)
 
     def _packs(self, tables: Tables) -> list[list[tuple[str, pa.Table]]]:
         """Return pieces of tables with their names, those of each round; one round at least."""
@@ -210,29 +272,29 @@ class SuperstepRounds:
 
     def _shared_out(
         self, pieces: Iterable[tuple[str, pa.Table]]
-    ) -> tuple[list[dict[str, pa.Table]], CbpError | None]:
-        """Return what each task gets of some pieces, and why a message can be for none."""
+    ) -> tuple[list[dict[str, pa.Table]], dict[str, CbpError]]:
+        """Return what each task gets of some pieces; why messages have no task, by loopback."""
         to = [dict[str, pa.Table]() for _ in range(self.tasks)]
-        error: CbpError | None = None
+        errors: dict[str, CbpError] = {}
         for name, piece in pieces:
-            if name.startswith(_OUTPUTS):
+            if name.startswith((_OUTPUTS, _LEFT)):
                 _add(to[0], name, piece)
                 continue
             try:
                 whose = owners(self._hashes(name, piece), tasks=self.tasks, buckets=self.buckets)
             except CbpError as exc:  # the author's code; an aggregate may still end the loop
-                error = error or exc
+                errors.setdefault(_cut(name)[0].removeprefix(_MESSAGES), exc)
                 continue
             for tables, rows in zip(to, shared_out(piece, whose, self.tasks), strict=True):
                 _add(tables, name, rows)
-        return to, error
+        return to, errors
 
     def _hashes(self, name: str, piece: pa.Table) -> Int64s:
         """Return the hash of the group that gets each message, or of each state record's key."""
         if name.startswith(_REMOTE):
             hashes: Int64s = piece.column("_hash").to_numpy()
             return hashes
-        loopback = name.removeprefix(_MESSAGES)
+        loopback = _cut(name)[0].removeprefix(_MESSAGES)
         flow = [one.name for one in self.spec.inputs].index(loopback)
         return message_hashes(
             conform(piece, file_columns(self.spec.inputs[flow])),
@@ -242,6 +304,12 @@ class SuperstepRounds:
             stage=self.stage,
             hash_mask=self.hash_mask,
         )
+
+
+def _cut(name: str) -> tuple[str, int | None]:
+    """Return the name of a table without the superstep that it ends with, and that, if it does."""
+    kind, flow, *number = name.split("/")
+    return f"{kind}/{flow}", int(number[0]) if number else None
 
 
 def _add(tables: dict[str, pa.Table], name: str, rows: pa.Table) -> None:

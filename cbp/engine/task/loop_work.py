@@ -10,6 +10,11 @@ once, whatever the number of supersteps, and the files are those that one epoch 
 effect would have written. A long loop leaves snapshots of what it did, from which another try of
 the run goes on (`cbp.engine.task.superstep_log`).
 
+Loops may be inside each other (`cbp.model.graph.nesting`). Messages of a loop that others are
+inside of are held with what was emitted before, and read once no message of those is left. Such
+messages of earlier epochs are not among the records that arrive: the task reads them from their
+files, and holds them likewise.
+
 A loop may have several tasks, each with its own buckets. After each superstep they do a round of
 an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one the messages and
 the remote state records for its buckets, and all of them how many messages are under way, and its
@@ -34,7 +39,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import arrow_schema, as_type
+from cbp.engine.columnar.file_slices import windows
 from cbp.engine.columnar.key_hash import bucket_shift
+from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.exchange import ALONE, Exchange
@@ -143,21 +151,24 @@ class LoopWork:
         self, batches: Iterable[pa.RecordBatch], *, sent: bool
     ) -> Mapping[str, pa.Table]:
         """Run all supersteps of a loop in one task; return the messages that are left."""
-        writers = self.writers
+        writers, loops = self.writers, self.writers.plan.spec.loops
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
         if (snapshot := self._log.newest()) is not None:
             if sent:
                 deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
+        else:
+            self._hold_arrived()
         while number < most and (number == 0 or left):
             writers.plan.faults("superstep.before")
             writers.room.superstep = number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
-            left, number = writers.take_messages(), number + 1
+            read, left, number = [*left], {}, number + 1
+            writers.free_read()
             self._turn(writers.take_remote)
-            if writers.go_on() and number > 1:
-                writers.counts["messages_dropped"] = sum(table.num_rows for table in left.values())
-                left = {}
+            writers.drop(writers.go_on(read), {})
+            waiting = writers.waiting
+            left = writers.take_messages(waiting if number == most else loops.next_of(waiting))
             writers.plan.faults("superstep.after")
             if left and number < most:
                 self._keep(number, left)
@@ -167,40 +178,65 @@ class LoopWork:
     def _run_together(
         self, batches: Iterable[pa.RecordBatch], *, sent: bool
     ) -> Mapping[str, pa.Table]:
-        """Run all supersteps of this task of a loop; return those of its messages that are left."""
-        writers, rounds = self.writers, self._rounds()
+        """Run all supersteps of this task of a loop; return the messages that it writes."""
+        writers, loops, rounds = self.writers, self.writers.plan.spec.loops, self._rounds()
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
+        read = frozenset[str]()
         if (snapshot := self._broken_off(rounds)) is not None:
             if sent:
                 deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
+            taken: list[Any] = rounds.ask("read", [*left])
+            read = frozenset(chain.from_iterable(taken))
+        elif self.part == 0:
+            self._hold_arrived()
         saved = 0
         while True:
             writers.plan.faults("superstep.before")
             writers.room.superstep = number + 1
             self._superstep(self._arranged(left) if number else batches, first=number == 0)
-            left, emitted, number = {}, writers.take_messages(), number + 1
+            left, number = {}, number + 1
+            writers.free_read()
+            writers.end_superstep(number)
+            emitted = writers.take_messages(loops.outer.keys() - loops.around_others)
             done = self._exchanged(rounds, emitted, last=number == most)
             if saved:  # all have put theirs, since they did this round
                 self._log.keep_only(saved)
                 saved = 0
-            left = self._taken(rounds.arrived)
-            converged = writers.go_on(done.aggregates) and number > 1
-            if converged:
-                dropped = sum(table.num_rows for table in emitted.values())
-                writers.counts["messages_dropped"] = dropped
-                emitted = {}
+            self._turn(rounds.arrived.take_remote)
+            ended = writers.go_on(read, done.aggregates)
+            writers.drop(ended, emitted)
+            waiting = done.waiting.keys() - ended
             writers.plan.faults("superstep.after")
-            if converged or number == most or not done.waiting:
+            if number == most or not waiting:
                 break
             del emitted  # each message is with its task
-            done.require_routed()
+            read = loops.next_of(waiting)
+            left = self._taken(rounds, done, read)
             if done.saves:
                 self._log.put(partial(self._snapshot, number, left))
                 saved = number
         if self.part == 0:
             writers.counts["supersteps"] = number
-        return emitted
+        left = {name: table for name, table in emitted.items() if name in waiting}
+        if late := waiting & loops.around_others:
+            rounds.deliver(writers.take_by_superstep(late), last=True)
+            left |= writers.read(rounds.arrived.move_left())
+        return left
+
+    def _hold_arrived(self) -> None:
+        """Hold the messages of files that the first superstep does not read, as it arrived."""
+        writers, plan = self.writers, self.writers.plan
+        wide = plan.spec.form == "arrow"
+        for name, files in plan.held.items():
+            input_ = plan.spec.input(name)
+            schema = (author_schema if wide else arrow_schema)(input_.schema)
+            for table in chain.from_iterable(
+                windows(file, input_, plan.limits.message_group_rows_max) for file in files
+            ):
+                columns = [as_type(table.column(one.name), one.type) for one in schema]
+                writers.hold(name, pa.Table.from_arrays(columns, names=schema.names))
+        writers.end_superstep(0)
 
     def _rounds(self) -> SuperstepRounds:
         plan = self.writers.plan
@@ -241,14 +277,27 @@ class LoopWork:
             aggregates=writers.given(),
             saves=self._fits and self._is_due(emitted),
             last=last,
+            waiting=writers.waiting,
         )
         writers.write_for_others(rounds.arrived.take_outputs())
         return done
 
-    def _taken(self, arrived: Arrived) -> dict[str, pa.Table]:
-        """Take what the rounds brought; return the messages that the next superstep reads."""
-        self._turn(arrived.take_remote)
-        return self.writers.read(arrived.move_messages())
+    def _taken(
+        self, rounds: SuperstepRounds, done: Round, read: frozenset[str]
+    ) -> dict[str, pa.Table]:
+        """Return the messages that the next superstep reads, those of some loopbacks.
+
+        What has waited is sent now; what else arrived is of loops that have ended.
+        """
+        writers = self.writers
+        done.require_routed(read)
+        if waited := read & writers.plan.spec.loops.around_others:
+            rounds.deliver(writers.take_by_superstep(waited), last=False).require_routed(read)
+        writers.free_read()
+        messages = rounds.arrived.move_messages()
+        for held in chain.from_iterable(messages.pop(n) for n in messages.keys() - read):
+            held.take()
+        return writers.read(messages)
 
     @property
     def _fits(self) -> bool:
@@ -290,20 +339,23 @@ class LoopWork:
         self.writers.go_on_from(snapshot.facts, tables)
         if self.part == 0:
             self.writers.counts["supersteps_before"] = snapshot.supersteps
-        names = (one.name for one in self.writers.plan.spec.loopbacks)
-        for name in names:
-            if (key := f"left/{name}") in tables:
-                self.writers.hold(name, tables[key])
-        return self.writers.take_messages()
+        loopbacks = [one.name for one in self.writers.plan.spec.loopbacks]
+        left = [name for name in loopbacks if f"left/{name}" in tables]
+        for name in left:
+            self.writers.hold(name, tables[f"left/{name}"])
+        return self.writers.take_messages(left)
 
     def _superstep(self, batches: Iterable[pa.RecordBatch], *, first: bool) -> None:
         plan, counts = self.writers.plan, self.writers.counts
         assert plan.layout is not None, "every input of a loop has groups"
+        came = self.writers.waiting
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
             shared = None
             if first:
                 count_arrived(plan, spool, counts)
+                for name, rows in came.items():
+                    counts[f"records_in.{name}"] += rows
                 shared = shared_records(plan, self.part, spool, counts)
             else:
                 counts["messages"] = counts.get("messages", 0) + sum(

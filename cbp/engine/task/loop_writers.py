@@ -1,6 +1,7 @@
 """Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
 
-A message is read by the next superstep; if none follows, it is written. What became of the records
+A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
+superstep follows, it is written. What became of the records
 of views is written at the end: what is left of all their changes. State of another key is seen by
 the next superstep. Any other output is written at once, superstep after superstep; task 0 does that
 for all tasks, since its order is that of supersteps first.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -25,6 +26,7 @@ import pyarrow as pa
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.kernel.net_changes import NetChanges
 from cbp.engine.shuffle.exchange import exact_parts
+from cbp.engine.shuffle.superstep_rounds import Waited
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.engine.task.writers import TaskWriters
@@ -42,6 +44,8 @@ class LoopWriters(TaskWriters):
     room: Room = field(init=False)
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
     _held: dict[str, HeldRecords] = field(init=False)
+    _waiting: dict[str, int] = field(init=False)
+    _ends: dict[str, list[tuple[int, int]]] = field(init=False, default_factory=dict)
     _read: list[HeldRecords] = field(init=False, default_factory=list)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
     _late: dict[str, HeldRecords] = field(init=False)
@@ -59,6 +63,7 @@ class LoopWriters(TaskWriters):
         held = {loopback.name for loopback in spec.loopbacks} | {v.changes for v in spec.views}
         self._outputs_of = {one.name: one for one in spec.outputs}
         self._held = {name: HeldRecords(self.room) for name in sorted(held)}
+        self._waiting = {one.name: 0 for one in spec.loopbacks}
         others = sorted(self._outputs_of.keys() - held)
         self._written_now = {name: [] for name in others} if self.plan.depends_on else {}
         late = others if self.part else ()
@@ -78,7 +83,7 @@ class LoopWriters(TaskWriters):
         names = self._outputs_of[name].schema.names
         records = pa.Table.from_arrays(columns, names=list(names))
         if name in self._held:
-            self._held[name].add(records)
+            self.hold(name, records)
         elif name in self._late:
             self._late[name].add(records)
         else:
@@ -131,6 +136,44 @@ class LoopWriters(TaskWriters):
     def hold(self, name: str, records: pa.Table) -> None:
         """Hold messages of a loopback, or changes of a view, behind the others."""
         self._held[name].add(records)
+        if name in self._waiting:
+            self._waiting[name] += records.num_rows
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many messages are held, by loopback that has some."""
+        return {name: rows for name, rows in self._waiting.items() if rows}
+
+    def end_superstep(self, number: int) -> None:
+        """Note which of the messages that wait were emitted until now, for other tasks.
+
+        Args:
+            number: How many supersteps there were.
+        """
+        for name in self.plan.spec.loops.around_others & self.waiting.keys():
+            ends = self._ends.setdefault(name, [])
+            if not ends or ends[-1][1] < self._waiting[name]:
+                ends.append((number, self._waiting[name]))
+
+    def drop(self, loopbacks: Collection[str], emitted: Mapping[str, pa.Table]) -> None:
+        """Drop the messages of loopbacks whose loops have ended: those that wait, and others.
+
+        Args:
+            emitted: Messages of this task that wait no longer.
+        """
+        if not loopbacks:
+            return
+        rows = sum(emitted[name].num_rows for name in loopbacks if name in emitted)
+        for name in loopbacks:
+            rows += self._waiting[name]
+            self._taken(name).take()
+        self.counts["messages_dropped"] = self.counts.get("messages_dropped", 0) + rows
+
+    def _taken(self, loopback: str) -> HeldRecords:
+        """Return a holder of all messages of a loopback, of which none wait then."""
+        self._waiting[loopback] = 0
+        self._ends.pop(loopback, None)
+        return self._held[loopback].move()
 
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Return what was counted, and what was written or is held, for another try of the run."""
@@ -142,12 +185,13 @@ class LoopWriters(TaskWriters):
             "counts": dict(self.counts),
             "timer_us": self._timer_us,
             "aggregates": aggregates,
+            **({"ends": self._ends} if self._ends else {}),
         }
         saved = {}
         # Every window of every superstep left a table: the next snapshot finds one.
         for name in (name for name, held in self._held.items() if held.tables):
             saved[f"held/{name}"] = table = pa.concat_tables(self._held[name].take())
-            self.hold(name, table.combine_chunks())
+            self._held[name].add(table.combine_chunks())
         for name in (name for name, tables in self._written_now.items() if tables):
             saved[f"output/{name}"] = pa.concat_tables(self._written_now[name]).combine_chunks()
             self._written_now[name] = [saved[f"output/{name}"]]
@@ -157,6 +201,8 @@ class LoopWriters(TaskWriters):
         """Take up what another try saved: write what it wrote, hold what it held."""
         values = facts.get("aggregates", {}).items()
         self._go_on_with({n: None if v is None else float.fromhex(v) for n, v in values})
+        ends = facts.get("ends", {}).items()
+        self._ends = {name: [(at, rows) for at, rows in many] for name, many in ends}
         self.counts.update(facts["counts"])
         self.note_timer(facts["timer_us"])
         for key, table in tables.items():
@@ -167,18 +213,34 @@ class LoopWriters(TaskWriters):
                 for part in table.to_batches():
                     self.write_output(name, part.columns)
 
-    def take_messages(self) -> dict[str, pa.Table]:
-        """Return the messages of the superstep that ended, in the order of their emission."""
-        names = [one.name for one in self.plan.spec.loopbacks]
-        return self.read({name: [self._held[name].move()] for name in names})
+    def take_messages(self, loopbacks: Collection[str]) -> dict[str, pa.Table]:
+        """Return all messages of loopbacks, in the order of their emission; see `read`."""
+        names = [name for name in self._waiting if name in loopbacks]
+        return self.read({name: [self._taken(name)] for name in names})
+
+    def take_by_superstep(self, loopbacks: Collection[str]) -> list[Waited]:
+        """Return all messages of loopbacks that have waited, as emitted by each superstep."""
+        ends = {name: self._ends.get(name, []) for name in loopbacks}
+        tables = self.take_messages(loopbacks)
+        return [
+            (name, at, table.slice(start, stop - start))
+            for name, table in tables.items()
+            for (at, stop), start in zip(
+                ends[name], [0, *(end for _, end in ends[name])], strict=False
+            )
+        ]
 
     def read(self, messages: Mapping[str, Sequence[HeldRecords]]) -> dict[str, pa.Table]:
-        """Hold messages until others are read or taken, by loopback; return them."""
-        for one in self._read:
-            one.take()
-        self._read = [*chain.from_iterable(messages.values())]
+        """Hold messages until `free_read`, by loopback; return them."""
+        self._read += chain.from_iterable(messages.values())
         tables = {name: [t for one in held for t in one.tables] for name, held in messages.items()}
         return {name: pa.concat_tables(some) for name, some in tables.items() if some}
+
+    def free_read(self) -> None:
+        """Free the room of the messages that were read or taken."""
+        for one in self._read:
+            one.take()
+        self._read = []
 
     def take_remote(self, state: str) -> list[pa.Table]:
         """Return the records of a state that groups emitted for other keys in this superstep."""
@@ -201,16 +263,19 @@ class LoopWriters(TaskWriters):
             for one in self.plan.spec.aggregates
         }
 
-    def go_on(self, given: Mapping[str, Sequence[float]] | None = None) -> bool:
-        """End a superstep; return whether an aggregate ends the loop with it.
+    def go_on(
+        self, read: Collection[str], given: Mapping[str, Sequence[float]] | None = None
+    ) -> frozenset[str]:
+        """End a superstep; return the loopbacks whose loops aggregates end with it.
 
         Args:
+            read: The loopbacks of which messages were read; none in the first superstep.
             given: What the groups of all tasks gave to each aggregate; `None`: those of this one.
         """
         values = self.plan.spec.aggregated(self._numbers if given is None else given)
         self._go_on_with(values)
         self._drop_cancelled()
-        return self.plan.spec.is_converged(values)
+        return self.plan.spec.ended(values, read)
 
     def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
         """Show a superstep the aggregates of the one before; only the first calls for timers."""

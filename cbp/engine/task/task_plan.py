@@ -82,6 +82,8 @@ class TaskPlan:
         first_number: Number in file names of the job's first task. A later job of the same run
             has a higher one, so that the names of the files sort in the order of the jobs.
         inputs: Maps each input to its files, in order.
+        held: Maps loopbacks, of a loop with others inside it, to files whose messages the first
+            superstep does not read, in order; they wait for those of the loops inside it.
         in_place: Inputs that are not shuffled: every task reads its part from the files
             (`cbp.engine.task.message_reader`).
         by_bucket: Outputs whose records may be sorted by their receivers' buckets.
@@ -110,6 +112,7 @@ class TaskPlan:
     states: Mapping[str, StateTable]
     cache: str
     inputs: Mapping[str, tuple[InputFile, ...]]
+    held: Mapping[str, tuple[InputFile, ...]] = field(default_factory=dict)
     in_place: frozenset[str] = frozenset()
     by_bucket: frozenset[str] = frozenset()
     bindings: tuple[BindingFile, ...] = ()

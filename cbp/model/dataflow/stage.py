@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
@@ -21,6 +20,8 @@ from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
+from cbp.model.graph.nesting import Nesting
+from cbp.model.sums import exact_sum
 
 Grouping = Literal["inner", "outer"]
 
@@ -102,6 +103,7 @@ class InputSpec:
         changes: How it reads the changes of a view (`cbp.model.flow.changes`); `""` if it is
             wired to another flow.
         supersteps: For a loopback: see `TranslatorSpec.supersteps`.
+        inside: For a loopback: the loopback whose loop is around its own; `""` means none.
     """
 
     name: str
@@ -114,6 +116,7 @@ class InputSpec:
     close_idle_seconds: float = 0.0
     changes: ChangesRead = ""
     supersteps: int = 1
+    inside: str = ""
 
     @property
     def computed(self) -> tuple[Computed, ...]:
@@ -285,11 +288,13 @@ class AggregateSpec:
         how: How the numbers of the groups are combined.
         ends_below: The loop ends after a superstep (other than the first) whose number is below
             this; `None` means that the number does not end the loop.
+        loop: The loopback whose loop it ends, with all loops inside it; `""` means all loops.
     """
 
     name: str
     how: AggregateHow
     ends_below: float | None = None
+    loop: str = ""
 
     @property
     def output(self) -> OutputSpec:
@@ -304,27 +309,12 @@ class AggregateSpec:
         if any(number != number for number in numbers):
             return math.nan
         if self.how == "sum":
-            return _exact_sum(numbers)
+            return exact_sum(numbers)
         return (min if self.how == "min" else max)(numbers, default=None)
 
     def ends(self, value: float | None) -> bool:
         """Return whether the loop ends after a superstep with this number."""
         return self.ends_below is not None and value is not None and value < self.ends_below
-
-
-def _exact_sum(numbers: Sequence[float]) -> float:
-    try:
-        return math.fsum(numbers)
-    except ValueError:  # both infinities
-        return math.nan
-    except OverflowError:  # perhaps only on the way
-        if infinite := {number for number in numbers if math.isinf(number)}:
-            return math.nan if len(infinite) > 1 else infinite.pop()
-    total = sum(map(Fraction, numbers))
-    try:
-        return float(total)
-    except OverflowError:
-        return math.inf if total > 0 else -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +464,11 @@ class TranslatorSpec:
         return max((spec.supersteps for spec in self.loopbacks), default=1)
 
     @property
+    def loops(self) -> Nesting:
+        """How the loops within a run are inside each other, by the names of their loopbacks."""
+        return Nesting({spec.name: spec.inside for spec in self.loopbacks})
+
+    @property
     def has_one_task(self) -> bool:
         """Whether a run has one task, since its calls need the whole input in one process."""
         return self.form == "run"
@@ -546,9 +541,10 @@ class TranslatorSpec:
         """
         return {one.name: one.value(numbers.get(one.name, ())) for one in self.aggregates}
 
-    def is_converged(self, values: Mapping[str, float | None]) -> bool:
-        """Return whether an aggregate ends the loop after a superstep with these values."""
-        return any(one.ends(values[one.name]) for one in self.aggregates)
+    def ended(self, values: Mapping[str, float | None], read: Collection[str]) -> frozenset[str]:
+        """Return the loopbacks whose loops aggregates of these values end (`Nesting.ended`)."""
+        ends = [one.loop for one in self.aggregates if one.ends(values[one.name])]
+        return self.loops.ended(ends, read)
 
     def input(self, name: str) -> InputSpec:
         """Return the input of this name."""

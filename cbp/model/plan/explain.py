@@ -265,11 +265,13 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
     where = "in one task, which holds in memory the records that it reads and changes"
     words = [spec.ways] if spec.ways else []
     if spec.supersteps > 1:
-        ends = ["no message is left", *filter(None, map(_end, spec.aggregates))]
+        whole = [_end(aggregate) for aggregate in spec.aggregates if not aggregate.loop]
+        ends = ["no message is left", *filter(None, whole)]
         words.append(
             f"as a loop of up to {spec.supersteps:,} supersteps a run, until {' or '.join(ends)}; "
             "the next run reads messages that are left"
         )
+        words += _nesting(spec)
         where = "in one task, which holds in memory its messages and the records that it changes"
         if (tasks := _tasks_max(node, limits)) > 1:
             where = (
@@ -281,6 +283,18 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
         where += f": {limits.loop_bytes:,} bytes at most, and the rest in temporary files"
     words.append(where)
     return "; ".join(words)
+
+
+def _nesting(spec: TranslatorSpec) -> Iterator[str]:
+    """Yield how loops are inside each other, and what ends only some of them, in words."""
+    for one in spec.loopbacks:
+        if one.inside:
+            chain = "` inside `".join([one.name, *spec.loops.around(one.name)])
+            if one.name not in spec.loops.around_others:
+                yield f"`{chain}`, where messages wait until none of a loop inside is left"
+    for aggregate in spec.aggregates:
+        if aggregate.loop and (end := _end(aggregate)):
+            yield f"the loop of `{aggregate.loop}` also ends when {end}"
 
 
 def _end(aggregate: AggregateSpec) -> str:
@@ -388,7 +402,11 @@ def _input(
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
-        words.insert(0, f"read in the run that wrote it, in up to {spec.supersteps:,} supersteps")
+        read = f"read in the run that wrote it, in up to {spec.supersteps:,} supersteps"
+        inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
+        if inside := "` or `".join(inner):
+            read += f", once no message of `{inside}` is left"
+        words.insert(0, read)
     return InputPlan(
         input=spec.name,
         flow=flow,

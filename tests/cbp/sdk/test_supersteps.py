@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cbp.sdk.translate import spec_of
 SCHEMA = "k BIGINT, n BIGINT"
 AVERAGE: Any = "mean"
 AGGREGATES: Any = (("sum", None), ("max", None), ("sum", 1), ("sum", 2))
+MAIL: Any = Loopback(SCHEMA, route_by="k", combine={"n": "sum"})
 NO_ENDS: tuple[Any, ...] = ("1", True, float("nan"))
 NO_NUMBERS: tuple[Any, ...] = (0, -1, 1_000_001, True, 2.5, "2", None)
 
@@ -62,6 +64,25 @@ def test_the_number_of_supersteps_is_that_of_the_loopbacks() -> None:
         ),
         ("supersteps_unsupported", "more", {"more": Input(SCHEMA)}),
         ("supersteps_unsupported", "kept", {"kept": State(SCHEMA, expire="3 days")}),
+        ("inside_unknown", "more", {"more": Loopback(SCHEMA, "k", supersteps=10, inside="mile")}),
+        ("inside_unknown", "more", {"more": Loopback(SCHEMA, "k", supersteps=10, inside="items")}),
+        ("inside_unknown", "more", {"more": Loopback(SCHEMA, "k", supersteps=10, inside=MAIL)}),
+        ("inside_cycle", "mail", {"mail": Loopback(SCHEMA, "k", supersteps=10, inside="mail")}),
+        (
+            "inside_cycle",
+            "mail",
+            {
+                "mail": Loopback(SCHEMA, "k", supersteps=10, inside="more"),
+                "more": Loopback(SCHEMA, "k", supersteps=10, inside="mail"),
+            },
+        ),
+        (
+            "inside_without_supersteps",
+            "more",
+            {"mail": Loopback(SCHEMA, "k"), "more": Loopback(SCHEMA, "k", inside="mail")},
+        ),
+        ("aggregate_invalid", "moved", {"moved": Aggregate("sum", ends_below=1, ends="items")}),
+        ("aggregate_invalid", "moved", {"moved": Aggregate("sum", ends="mail")}),
         ("aggregate_invalid", "moved", {"moved": Aggregate(AVERAGE)}),
         *(
             ("aggregate_invalid", "moved", {"moved": Aggregate("sum", ends_below=number)})
@@ -89,6 +110,20 @@ def test_a_fingerprint_is_that_of_before() -> None:
     said = spec_of(changed(mail=Loopback(SCHEMA, route_by="k", supersteps=1))).code
     assert said == spec_of(changed(mail=Loopback(SCHEMA, route_by="k"))).code
     assert said != spec_of(changed(mail=Loopback(SCHEMA, route_by="k", supersteps=9))).code
+
+
+def test_what_a_loop_is_inside_of_belongs_to_the_code() -> None:
+    """Without it, nothing is nested, and the code is that of before; all loops are as one."""
+    more = Loopback(SCHEMA, route_by="k", supersteps=10)
+    flat, named = changed(more=more), changed(more=replace(more, inside=None))
+    nested = changed(more=replace(more, inside="mail"))
+    assert spec_of(flat).code == spec_of(named).code != spec_of(nested).code
+    assert spec_of(flat).loops.outer == {"mail": "", "more": ""}
+    assert spec_of(nested).loops.outer == {"mail": "", "more": "mail"}
+    ends = Aggregate("sum", ends_below=1)
+    whole, named = changed(moved=ends), changed(moved=replace(ends, ends=None))
+    one = changed(moved=replace(ends, ends="mail"))
+    assert spec_of(whole).code == spec_of(named).code != spec_of(one).code
 
 
 def test_what_an_aggregate_is_belongs_to_the_code() -> None:

@@ -79,7 +79,7 @@ def test_what_is_larger_than_a_piece_takes_several_rounds(spills: bool) -> None:
     done = together(tasks, work)
     assert not [one for one in done if isinstance(one, BaseException)], done
     assert done[0][0] == done[1][0] > 5
-    assert done[0][1] == done[1][1] == (3_010, False, {"a": [0.0, 1.0]})
+    assert done[0][1] == done[1][1] == ({"on": 3_010}, False, {"a": [0.0, 1.0]})
     came = [one[2] for one in done]
     assert sum(table.num_rows for table in came) == 3_010
     whose: dict[int, int] = {}
@@ -110,4 +110,26 @@ def test_messages_that_nobody_reads_stay() -> None:
             exchange.finish(done=True)
             return done.waiting, done.saves, rounds.arrived.move_messages()
 
-    assert together(2, work) == [(10, True, {}), (10, True, {})]
+    assert together(2, work) == [({"on": 10}, True, {}), ({"on": 10}, True, {})]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_messages_that_have_waited_come_in_the_order_of_supersteps(last: bool) -> None:
+    """Within one, in the order of the tasks; after the last superstep task 0 has all of them."""
+
+    def work(part: int, gather: Any) -> Any:
+        room = Room("stage", 1 << 20)
+        with connected(part, 2, gather) as exchange:
+            rounds = rounds_of(exchange, 2, room)
+            waited = [("on", at, messages_of(at, 50)) for at in ((2, 30) if part else (3, 30))]
+            rounds.deliver(waited, last=last).require_routed(["on"])
+            exchange.finish(done=True)
+            moved = rounds.arrived.move_left() if last else rounds.arrived.move_messages()
+            came = [table for held in moved.get("on", ()) for table in held.tables]
+            return [row["text"] for table in came for row in table.to_pylist()]
+
+    done = together(2, work)
+    assert sorted(done[0] + done[1]) == sorted(["2" * 40, "3" * 40, *["30" * 40] * 2] * 50)
+    for texts in done:
+        assert texts == sorted(texts, key=lambda text: int(text[:1]) if len(text) == 40 else 30)
+    assert bool(done[1]) != last

@@ -25,6 +25,7 @@ from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
 from tests.flows import Ranks as CombinedRanks
 from tests.loops import Components, Ranks, loop_of
 from tests.message_flows import Letters
+from tests.nested_loops import PROGRAM, Nested
 from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
@@ -244,6 +245,20 @@ def test_a_loop_says_how_it_ends_and_what_it_may_hold():
     assert [stage.ways for stage in stages_of(explain(chain(), ("first",), limits)).values()] == [
         ""
     ] * 3
+
+
+def test_nested_loops_say_which_waits_for_which():
+    """With what ends some of them alone; of a loop in none, around none, nothing is said."""
+    flow = loop_of(Nested(), programs=PROGRAM)
+    stage = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
+    assert "`days` inside `months` inside `years`, where messages wait" in stage.ways
+    assert "`weeks` inside `years`, where" in stage.ways
+    assert "`tides`" not in stage.ways
+    assert "the loop of `months` also ends when the sum of `spent` is below 2" in stage.ways
+    assert "no message is left or the least of `least` is below -8;" in stage.ways
+    words = {one.input: one.words for one in stage.inputs}
+    assert "once no message of `months` or `weeks` is left" in words["years"]
+    assert "once" not in words["days"]
 
 
 def test_a_loop_says_when_it_has_several_tasks():

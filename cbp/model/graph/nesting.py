@@ -1,0 +1,71 @@
+"""Loops inside each other: whose messages are delivered next, and whose wait.
+
+    >>> loops = Nesting({"rounds": "", "backward": "rounds", "forward": "backward"})
+    >>> sorted(loops.next_of({"rounds", "forward"}))
+    ['forward']
+    >>> sorted(loops.next_of({"rounds"}))
+    ['rounds']
+
+A loop has the name of its loopback, and may be inside one other loop. Of the loops with waiting
+messages, those are next that have none of the others inside them. So a message of an outer loop is
+delivered when nothing inside that loop is under way: it says that the inner loops have come to
+rest. Loops of which neither is inside the other do not wait for each other.
+
+Source: timestamps (epoch, outer, inner) and notifications of Naiad (SOSP'13; CACM 59(10), 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """Loops, and what each of them is inside of.
+
+    Attributes:
+        outer: Maps each loop to the loop that it is directly inside of; `""` means none.
+    """
+
+    outer: Mapping[str, str]
+
+    def around(self, loop: str) -> Iterator[str]:
+        """Yield the loops around a loop, from the inside; a loop is yielded once."""
+        seen, at = set[str](), self.outer.get(loop, "")
+        while at and at not in seen:
+            seen.add(at)
+            yield at
+            at = self.outer.get(at, "")
+
+    def within(self, loop: str) -> frozenset[str]:
+        """Return a loop and all loops inside it, at any depth."""
+        return frozenset({loop, *(one for one in self.outer if loop in self.around(one))})
+
+    @property
+    def around_others(self) -> frozenset[str]:
+        """The loops with a loop inside them; only their messages ever wait."""
+        return frozenset(self.outer.values()) - {""}
+
+    def next_of(self, waiting: Collection[str]) -> frozenset[str]:
+        """Return the loops whose messages are delivered next.
+
+        Args:
+            waiting: The loops with messages that wait.
+        """
+        return frozenset(waiting).difference(*map(self.around, waiting))
+
+    def ended(self, ends: Collection[str], read: Collection[str]) -> frozenset[str]:
+        """Return the loops of which no message may be left after a step that ends some loops.
+
+        Args:
+            ends: The loops that the step ends, each with all inside it; `""` means all loops.
+            read: The loops of which the step read messages. A step ends a loop only if it read
+                messages of that loop, or of one inside it: the step that starts a loop is none.
+        """
+        loops = [self.within(one) if one else frozenset(self.outer) for one in ends]
+        return frozenset().union(*(loop for loop in loops if not loop.isdisjoint(read)))
+
+    def is_cyclic(self, loop: str) -> bool:
+        """Return whether a loop is inside itself, directly or not."""
+        return loop in self.around(loop)
