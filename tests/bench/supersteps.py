@@ -47,7 +47,6 @@ from cbp import (
     DataflowBuilder,
     Input,
     Loopback,
-    Output,
     State,
     Translate,
     TranslateArrow,
@@ -58,61 +57,14 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.workers.worker_executor import WorkerExecutor
 from tests.driver import Driver
-from tests.loops import Components
+from tests.loops import ROUNDS, Bulk, Components, Round
 from tests.planned_faults import Crash, PlannedFaults
 from tests.stages import real_graphs
 from tests.stages.real_graphs import Edges
 
-ROUNDS = 1_000
 PATH, LONG = 744, 300
 PLACE = tempfile.TemporaryDirectory()
 SHARED_OUT = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
-
-
-class Round(Translate):
-    """Pass a number on until it is zero."""
-
-    starts = Input("k BIGINT, n BIGINT", route_by="k")
-    again = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=ROUNDS + 1)
-    ends = Output("k BIGINT")
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Pass it on."""
-        for one in [*group.starts, *group.again]:
-            if one.n:
-                out.again(key.k, one.n - 1)
-            else:
-                out.ends(key.k)
-
-
-class Bulk(Components):
-    """The same, but each node speaks to all of its neighbours in each superstep.
-
-    Args:
-        rounds: Supersteps until the last label is there.
-    """
-
-    news = Loopback(
-        "node BIGINT, label BIGINT, linked BIGINT, left INT", route_by="node", supersteps=1000
-    )
-
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Take the least label, and tell it to all neighbours while rounds are left."""
-        links, news = [*group.links], [*group.news]
-        old = next((row.label for row in group.labels), None)
-        label = min([key.src if old is None else old, *(one.label for one in news)])
-        left = min([self.rounds + 1, *(one.left for one in news)]) - 1
-        new = {one.linked for one in news if one.linked is not None}
-        new |= {link.dst for link in links}
-        for other in new:
-            out.near(key.src, other)
-        if left > 0:
-            for other in sorted(new | {row.other for row in group.near}):
-                out.news(other, label, key.src, left)
-        out.labels(key.src, label)
 
 
 class OnColumns(TranslateArrow):
@@ -353,11 +305,9 @@ def in_tasks(engine: DirectEngine, rounds: int) -> None:
             runs.append(few)
             supersteps.append((many - few) / (ROUNDS - 2) * 1e3)
             loops.append(timed(engine, Bulk(20), "links", heavy, links, tasks)[0])
+            print("|", tasks, *(f"| {one[-1]:.2f}" for one in took[tasks]), "|", flush=True)
     for tasks, columns in took.items():
-        cells = [
-            f"{statistics.median(one):.2f} ({min(one):.2f} to {max(one):.2f})" for one in columns
-        ]
-        print(f"| {tasks} | {' | '.join(cells)} |")
+        print("| median,", tasks, *(f"| {statistics.median(one):.2f}" for one in columns), "|")
     engine.close()
 
 
@@ -394,6 +344,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from tests.bench import supersteps  # workers know its classes by this name
-
-    supersteps.main()
+    main()
