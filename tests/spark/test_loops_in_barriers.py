@@ -95,7 +95,7 @@ def own_ports() -> list[int]:
 def knock(port: int) -> str:
     """Return what a server answers to a call without a token; empty if it is none of Flight."""
     with flight.FlightClient(f"grpc://127.0.0.1:{port}") as client:
-        options = flight.FlightCallOptions(timeout=30)
+        options = flight.FlightCallOptions(timeout=60)
         try:
             return f"listed {list(client.list_flights(options=options))}"
         except flight.FlightUnauthenticatedError as exc:
