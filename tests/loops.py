@@ -25,6 +25,9 @@ from cbp import (
     by,
 )
 
+ROUNDS = 1_000
+"""Supersteps of long loops."""
+
 
 class Components(Translate):
     """Label each node with the least node that it is linked to, by any number of links."""
@@ -49,10 +52,56 @@ class Components(Translate):
         out.labels(key.src, label)
 
 
+class Bulk(Components):
+    """The same, but each node speaks to all of its neighbours in each superstep.
+
+    Args:
+        rounds: Supersteps until the last label is there.
+    """
+
+    news = Loopback(
+        "node BIGINT, label BIGINT, linked BIGINT, left INT", route_by="node", supersteps=ROUNDS
+    )
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Take the least label, and tell it to all neighbours while rounds are left."""
+        links, news = [*group.links], [*group.news]
+        old = next((row.label for row in group.labels), None)
+        label = min([key.src if old is None else old, *(one.label for one in news)])
+        left = min([self.rounds + 1, *(one.left for one in news)]) - 1
+        new = {one.linked for one in news if one.linked is not None}
+        new |= {link.dst for link in links}
+        for other in new:
+            out.near(key.src, other)
+        if left > 0:
+            for other in sorted(new | {row.other for row in group.near}):
+                out.news(other, label, key.src, left)
+        out.labels(key.src, label)
+
+
 class ComponentsByEpochs(Components):
     """The same, a superstep an epoch."""
 
     news = Loopback("node BIGINT, label BIGINT, linked BIGINT", route_by="node")
+
+
+class Round(Translate):
+    """Pass a number on until it is zero."""
+
+    starts = Input("k BIGINT, n BIGINT", route_by="k")
+    again = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=ROUNDS + 1)
+    ends = Output("k BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Pass it on."""
+        for one in [*group.starts, *group.again]:
+            if one.n:
+                out.again(key.k, one.n - 1)
+            else:
+                out.ends(key.k)
 
 
 class Ripples(Translate):

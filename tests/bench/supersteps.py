@@ -5,6 +5,7 @@
     python -m tests.bench.supersteps --columns 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --room 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --tasks 5        # one task and two
+    python -m tests.bench.supersteps --spark 5        # the same on a local Spark
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
@@ -23,6 +24,7 @@ with a death at a random superstep, after which another try goes on.
 
 `--tasks` runs both loops in one process and in two that exchange messages, in turn, by the clock:
 messages that go round are the cost of an exchange, and a bulk loop is much Python for each node.
+`--spark` does so in tasks of Spark, of which two are in a barrier stage.
 """
 
 from __future__ import annotations
@@ -45,71 +47,24 @@ from cbp import (
     DataflowBuilder,
     Input,
     Loopback,
-    Output,
     State,
     Translate,
     TranslateArrow,
     View,
 )
-from cbp.engine.direct import LocalEngine
+from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.workers.worker_executor import WorkerExecutor
 from tests.driver import Driver
-from tests.loops import Components
+from tests.loops import ROUNDS, Bulk, Components, Round
 from tests.planned_faults import Crash, PlannedFaults
 from tests.stages import real_graphs
 from tests.stages.real_graphs import Edges
 
-ROUNDS = 1_000
 PATH, LONG = 744, 300
 PLACE = tempfile.TemporaryDirectory()
-
-
-class Round(Translate):
-    """Pass a number on until it is zero."""
-
-    starts = Input("k BIGINT, n BIGINT", route_by="k")
-    again = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=ROUNDS + 1)
-    ends = Output("k BIGINT")
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Pass it on."""
-        for one in [*group.starts, *group.again]:
-            if one.n:
-                out.again(key.k, one.n - 1)
-            else:
-                out.ends(key.k)
-
-
-class Bulk(Components):
-    """The same, but each node speaks to all of its neighbours in each superstep.
-
-    Args:
-        rounds: Supersteps until the last label is there.
-    """
-
-    news = Loopback(
-        "node BIGINT, label BIGINT, linked BIGINT, left INT", route_by="node", supersteps=1000
-    )
-
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Take the least label, and tell it to all neighbours while rounds are left."""
-        links, news = [*group.links], [*group.news]
-        old = next((row.label for row in group.labels), None)
-        label = min([key.src if old is None else old, *(one.label for one in news)])
-        left = min([self.rounds + 1, *(one.left for one in news)]) - 1
-        new = {one.linked for one in news if one.linked is not None}
-        new |= {link.dst for link in links}
-        for other in new:
-            out.near(key.src, other)
-        if left > 0:
-            for other in sorted(new | {row.other for row in group.near}):
-                out.news(other, label, key.src, left)
-        out.labels(key.src, label)
+SHARED_OUT = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
 
 
 class OnColumns(TranslateArrow):
@@ -301,7 +256,7 @@ def log_costs(rounds: int) -> None:
 
 
 def timed(
-    engine: LocalEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
+    engine: DirectEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
 ) -> tuple[float, int]:
     """Return the seconds of a run by the clock, and the number of its supersteps."""
     flow = DataflowBuilder("loop")
@@ -317,35 +272,49 @@ def timed(
     return seconds, int(figures["supersteps"])
 
 
-def in_tasks(rounds: int) -> None:
-    """Print what an exchange costs, and what a second task gains."""
+def in_workers() -> DirectEngine:
+    """Return an engine whose loops have two workers."""
+    cache, workers = tempfile.mkdtemp(dir=PLACE.name), WorkerExecutor(free_max=2, loop_tasks_max=2)
+    return LocalEngine(cache=cache, executor=workers, limits=SHARED_OUT)
+
+
+def on_spark() -> DirectEngine:
+    """Return an engine whose loops have two tasks of a local Spark."""
+    from cbp.engine.spark import SparkEngine, SparkSettings
+
+    settings = SparkSettings(master="local[2]", app_name="cbp-bench", loop_tasks_max=2)
+    return SparkEngine(settings, cache=tempfile.mkdtemp(dir=PLACE.name), limits=SHARED_OUT)
+
+
+def in_tasks(engine: DirectEngine, rounds: int) -> None:
+    """Print what an exchange costs, and what a second task gains; closes the engine."""
     edges = real_graphs.power_law(4_000, 16_000)
     both = np.concatenate([edges, edges[:, ::-1]])
     links = [{"src": src, "dst": dst} for src, dst in both.tolist()]
     empty, heavy = "k BIGINT, n BIGINT", "src BIGINT, dst BIGINT"
-    limits = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
-    cache, workers = tempfile.mkdtemp(dir=PLACE.name), WorkerExecutor(free_max=2, loop_tasks_max=2)
-    engine = LocalEngine(cache=cache, executor=workers, limits=limits)
-    print("| tasks | an almost empty superstep, ms | a bulk loop of 20 rounds, s |")
-    print("| --- " * 3 + "|", flush=True)
-    took: dict[int, tuple[list[float], list[float]]] = {1: ([], []), 2: ([], [])}
+    print("| tasks | a run of two supersteps, s | one more, ms | a bulk loop of 20 rounds, s |")
+    print("| --- " * 4 + "|", flush=True)
+    took: dict[int, list[list[float]]] = {tasks: [[], [], []] for tasks in (1, 2)}
+    for tasks in took:  # processes start, and import what they need
+        timed(engine, Round(), "starts", empty, [{"k": k, "n": 1} for k in range(2)], tasks)
     for _ in range(rounds):
-        for tasks, (supersteps, loops) in took.items():
+        for tasks, (runs, supersteps, loops) in took.items():
             given = {n: [{"k": k, "n": n} for k in range(2)] for n in (1, ROUNDS - 1)}
             few, _ = timed(engine, Round(), "starts", empty, given[1], tasks)
             many, _ = timed(engine, Round(), "starts", empty, given[ROUNDS - 1], tasks)
+            runs.append(few)
             supersteps.append((many - few) / (ROUNDS - 2) * 1e3)
             loops.append(timed(engine, Bulk(20), "links", heavy, links, tasks)[0])
-    for tasks, (supersteps, loops) in took.items():
-        superstep, loop = statistics.median(supersteps), statistics.median(loops)
-        print(f"| {tasks} | {superstep:.2f} | {loop:.2f} ({min(loops):.2f} to {max(loops):.2f}) |")
+            print("|", tasks, *(f"| {one[-1]:.2f}" for one in took[tasks]), "|", flush=True)
+    for tasks, columns in took.items():
+        print("| median,", tasks, *(f"| {statistics.median(one):.2f}" for one in columns), "|")
     engine.close()
 
 
 def main() -> None:
     """Print the cost of a superstep, and a row for each graph; or what a log costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for way in ("--log", "--columns", "--room", "--tasks"):
+    for way in ("--log", "--columns", "--room", "--tasks", "--spark"):
         parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the graph on columns")
@@ -353,8 +322,8 @@ def main() -> None:
     if chosen.log:
         log_costs(chosen.log)
         return
-    if chosen.tasks:
-        in_tasks(chosen.tasks)
+    if chosen.tasks or chosen.spark:
+        in_tasks(on_spark() if chosen.spark else in_workers(), chosen.tasks or chosen.spark)
         return
     if chosen.columns or chosen.room:
         edges = real_graphs.power_law(chosen.nodes, chosen.edges)

@@ -1,4 +1,4 @@
-"""Workers that are killed once."""
+"""Workers and executors that are killed once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,46 @@ class KillOnce:
     marker: str
 
     def __call__(self, point: str) -> None:
-        if point != self.point:
-            return
+        """See the class."""
+        if point == self.point and self._is_first():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _is_first(self) -> bool:
         try:
             os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class KillExecutor(KillOnce):
+    """Kills the executor of its own process, and itself, at the first passage of a point."""
+
+    def __call__(self, point: str) -> None:
+        """See the class."""
+        if point == self.point and self._is_first():
+            daemon = os.getppid()
+            stat = Path(f"/proc/{daemon}/stat").read_text(encoding="ascii")
+            executor = int(stat.rpartition(")")[2].split()[1])
+            os.kill(executor, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class AtPassage:
+    """Lets only the passages of a point from one on through to what kills."""
+
+    kill: KillOnce
+    first: int
+    count: list[int]
+
+    def __call__(self, point: str) -> None:
+        """See the class."""
+        if point == self.kill.point:
+            self.count.append(0)
+            if len(self.count) >= self.first:
+                self.kill(point)
 
 
 def lost_attempts(driver: Driver, folder: Path) -> set[str]:

@@ -2,17 +2,15 @@
 
 After each increment states, changes of views and their order are those of the reference engine. On
 `local[2]`, and on a cluster of two executors, where the worker, and then the executor, of a run is
-killed between two of its supersteps.
+killed between two of its supersteps; so is one of the executors of a loop that has two tasks.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +28,14 @@ from stages.translators.strong_components_arrow import StrongComponentsArrow
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.fresh import REPOSITORY, run_fresh
-from tests.limited import limits_of
+from tests.limited import limits_of, with_limits
 from tests.loops import Ranks, Waves, loop_of
 from tests.nested_loops import PROGRAM, Nested
-from tests.spark.killed_workers import KillOnce
+from tests.spark.killed_workers import AtPassage, KillExecutor, KillOnce
 from tests.stages.test_gather import Katz, flow_of
 from tests.stages.test_loops_on_arrays import loop_of as on_arrays
 from tests.stages.test_propagate import some_edges, spread
+from tests.waiting import until
 
 pytestmark = pytest.mark.spark
 
@@ -127,43 +126,13 @@ def test_every_epoch_equals_the_reference(
     assert any(figures["jobs_spark"] for figures in driver.figures)
 
 
-@dataclass(frozen=True)
-class KillExecutor(KillOnce):
-    """Kills the executor of its own process, and itself, at the first passage of a point."""
-
-    def __call__(self, point: str) -> None:
-        """See the class."""
-        if point == self.point and not os.path.exists(self.marker):
-            daemon = os.getppid()
-            stat = Path(f"/proc/{daemon}/stat").read_text(encoding="ascii")
-            executor = int(stat.rpartition(")")[2].split()[1])
-            Path(self.marker).touch()
-            os.kill(executor, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-@dataclass(frozen=True)
-class AtPassage:
-    """Lets only the passages of a point from one on through to what kills."""
-
-    kill: KillOnce
-    first: int
-    count: list[int]
-
-    def __call__(self, point: str) -> None:
-        """See the class."""
-        if point == self.kill.point:
-            self.count.append(0)
-            if len(self.count) >= self.first:
-                self.kill(point)
-
-
 def run_on_cluster(folder: Path, whole: bool) -> None:
     """Run what a fresh process does: see the test."""
     from cbp.engine.spark import SparkEngine, SparkSettings
 
     settings = SparkSettings(
         master="local-cluster[2,1,1024]",
+        loop_tasks_max=2,
         conf={
             "spark.executor.memory": "1g",
             "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
@@ -171,6 +140,10 @@ def run_on_cluster(folder: Path, whole: bool) -> None:
     )
     limits = EngineLimits(superstep_log_ms=0)
     engine = SparkEngine(settings, cache=str(folder / "cache"), limits=limits)
+    executor: Any = engine._executor
+    until(lambda: executor.loop_slots() == 2)
+    together, own = with_limits(engine, replace(limits, rows_per_loop_task=2)), folder / "together"
+    assert_goes_on(together, own, KillExecutor, "bulk", "supersteps_before", tasks=2)
     for case, (make, epochs, source) in CASES.items() if whole else ():
         driver = Driver(engine, make(), folder / case)
         assert_same(make(), driver, epochs(5), source=source)
@@ -184,9 +157,12 @@ def run_on_cluster(folder: Path, whole: bool) -> None:
 
 
 def assert_goes_on(
-    engine: Any, folder: Path, killer: type[KillOnce], case: str, figure: str
+    engine: Any, folder: Path, killer: type[KillOnce], case: str, figure: str, *, tasks: int = 1
 ) -> None:
-    """A task that died after a superstep goes on from its log, and the epoch is the reference's."""
+    """A task that died after a superstep goes on from its log, and the epoch is the reference's.
+
+    If there are several tasks, so do all others.
+    """
     make, epochs, source = CASES[case]
     folder.mkdir()
     marker = folder / "struck"
@@ -195,6 +171,7 @@ def assert_goes_on(
     assert_same(make(), driver, epochs(7)[:2], source=source)
     assert marker.exists()
     assert [run.get(figure) for run in driver.figures] == [4, None], driver.figures
+    assert driver.figures[0]["tasks"] == tasks, driver.figures
 
 
 @pytest.mark.cluster

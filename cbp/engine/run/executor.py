@@ -10,14 +10,16 @@ a service without Spark uses in `cbp.engine.workers`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Protocol
 
+import pyarrow as pa
+
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.interface.runs import RunControl, RunPlan, require_no_spark
-from cbp.engine.shuffle.exchange import Gather, PeerGoneError
+from cbp.engine.shuffle.exchange import LOOPBACK, Gather, PeerGoneError
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
 from cbp.engine.task.stage_task import StageTask
@@ -143,11 +145,16 @@ def run_together(
     part: int,
     attempt: str,
     gather: Gather,
+    *,
+    host: str = LOOPBACK,
+    batches: Iterable[pa.RecordBatch] | None = None,
 ) -> list[TaskReport]:
     """Run one of several tasks that exchange messages; return its reports.
 
     Args:
         gather: Gives a text to all tasks and returns those of all; called once.
+        host: An address of this machine at which all other tasks reach it.
+        batches: The shuffled records of the task; `None` if it reads the increment itself.
 
     Returns:
         The reports; none if another task has failed, which has the error.
@@ -159,8 +166,9 @@ def run_together(
     from cbp.engine.shuffle.flight_exchange import connected
 
     try:
-        with connected(part, task.tasks, gather) as exchange:
-            return kind(task, part, attempt, exchange).run_arranged()
+        with connected(part, task.tasks, gather, host=host) as exchange:
+            one = kind(task, part, attempt, exchange)
+            return one.run_arranged() if batches is None else one.run(batches)
     except PeerGoneError as gone:
         if gone.broken:
             raise

@@ -34,6 +34,9 @@ Gather = Callable[[str], Sequence[str]]
 
 Tables = Mapping[str, pa.Table]
 
+LOOPBACK = "127.0.0.1"
+"""The host of tasks that all run on one machine."""
+
 
 class PeerGoneError(Exception):
     """Another task of the run has failed; that task, or whatever watches it, has the error.

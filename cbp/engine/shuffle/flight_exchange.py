@@ -36,12 +36,17 @@ import pyarrow as pa
 from pyarrow import flight
 
 from cbp.clock import MACHINE
-from cbp.engine.shuffle.exchange import Exchange, Gather, Message, PeerGoneError, Tables
+from cbp.engine.shuffle.exchange import (
+    LOOPBACK,
+    Exchange,
+    Gather,
+    Message,
+    PeerGoneError,
+    Tables,
+)
 
 START_SECONDS, CLOSE_SECONDS = 60.0, 10.0
 """How long a task waits for the streams of all others, and until all are closed."""
-
-LOOPBACK = "127.0.0.1"
 
 _POLL_SECONDS = 1.0
 _BATCH_BYTES = 64 << 20

@@ -30,7 +30,12 @@ class SparkEngine(DirectEngine):
             super().__init__(_executor(settings), cache=cache, **options)
             return
         bypass = Bypass(min(settings.resident_workers, slots), settings.job_start_seconds)
-        executor = DeferredExecutor(partial(_executor, settings), slots=slots, bypass=bypass)
+        executor = DeferredExecutor(
+            partial(_executor, settings),
+            slots=slots,
+            bypass=bypass,
+            loop_tasks_max=settings.loop_tasks_max,
+        )
         super().__init__(executor, cache=cache, **options)
 
 
@@ -41,6 +46,7 @@ def _executor(settings: SparkSettings) -> SparkExecutor:
         resident_workers=settings.resident_workers,
         job_start_seconds=settings.job_start_seconds,
         plan_optimisations=settings.plan_optimisations,
+        loop_tasks_max=settings.loop_tasks_max,
     )
     executor.warm_up()
     return executor

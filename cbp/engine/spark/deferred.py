@@ -32,13 +32,13 @@ class DeferredExecutor:
     Args:
         make: Makes the executor; may take minutes, and may raise.
         bypass: Decides which jobs run without Spark.
+        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
 
     Attributes:
         shuffles: Large runs are shuffled.
     """
 
     shuffles = True
-    loop_tasks_max = 1
 
     def __init__(
         self,
@@ -46,10 +46,12 @@ class DeferredExecutor:
         *,
         slots: int,
         bypass: Bypass,
+        loop_tasks_max: int = 1,
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._seconds = seconds
         self._make, self.slots, self.bypass = make, slots, bypass
+        self.loop_tasks_max = loop_tasks_max or slots
         self._changed = threading.Condition()
         self._executor: Executor | None = None
         self._error: CbpError | None = None
@@ -101,8 +103,9 @@ class DeferredExecutor:
             executor.cancel(run)
 
     def loop_slots(self) -> int:
-        """Return 1: a loop has one task on Spark."""
-        return 1
+        """Return how many tasks of a loop could run together; all of them before the start."""
+        executor = self._executor
+        return self.loop_tasks_max if executor is None else executor.loop_slots()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that wait for a slot; none before the start."""

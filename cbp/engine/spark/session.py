@@ -84,6 +84,9 @@ _SETTINGS = {
     # Otherwise a task that begins within 100 ms of its job is not known until the next heartbeat,
     # some 10 s later, and its run looks as if it had no slot (`jobs.starved`).
     "spark.ui.liveUpdate.period": "0",
+    # A loop whose tasks find too few slots gets fewer tasks, at once instead of after ten minutes.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
@@ -121,6 +124,7 @@ class SparkSettings:
             without a job; 0 means that every run is a job. See `cbp.engine.spark.worker_pool`.
         job_start_seconds: Cost of a job's start; see `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
+        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
         scratch: Whether a local Spark keeps its temporary files in a separate folder, which is
             removed after its process ends; see `cbp.engine.storage.scratch_folders`.
     """
@@ -132,6 +136,7 @@ class SparkSettings:
     resident_workers: int = 0
     job_start_seconds: float = JOB_START_SECONDS
     plan_optimisations: bool = True
+    loop_tasks_max: int = 1
     scratch: bool = False
     conf: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -8,7 +8,8 @@ A large increment is shuffled:
 Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
 shuffle and all planning: such a job is a plain RDD of task numbers, which costs half of what an
 empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
-run its tasks (`cbp.model.plan.lanes`).
+run its tasks (`cbp.model.plan.lanes`). Tasks of a loop that exchange messages run together
+(`cbp.engine.spark.barrier_stage`).
 
 State is never shuffled: a task opens its buckets' files itself. Tasks return reports of the
 files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
@@ -17,6 +18,7 @@ the files of a retried or speculated twin.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
@@ -29,6 +31,12 @@ from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.shuffle.routing_keys import computes
+from cbp.engine.spark.barrier_stage import (
+    BarrierJobs,
+    TooFewSlotsError,
+    exchange_task,
+    loop_tasks_of,
+)
 from cbp.engine.spark.bucket_shuffle import shuffled
 from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
@@ -74,6 +82,8 @@ _EXECUTOR_ENV = "spark.executorEnv."
 
 _LOST = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 
+_log = logging.getLogger(__name__)
+
 
 class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
@@ -83,6 +93,7 @@ class SparkExecutor:
             runs without a job.
         job_start_seconds: See `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
+        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
 
     Attributes:
         shuffles: Large runs are shuffled.
@@ -93,7 +104,6 @@ class SparkExecutor:
     """
 
     shuffles = True
-    loop_tasks_max = 1
 
     def __init__(
         self,
@@ -103,6 +113,7 @@ class SparkExecutor:
         resident_workers: int = 0,
         job_start_seconds: float = JOB_START_SECONDS,
         plan_optimisations: bool = True,
+        loop_tasks_max: int = 1,
     ) -> None:
         require_safe(spark)
         ship_with_fingerprints()
@@ -116,6 +127,13 @@ class SparkExecutor:
         self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
+        self._barriers = BarrierJobs(spark.sparkContext, self._placement)
+        self.loop_tasks_max = loop_tasks_of(
+            loop_tasks_max,
+            self.slots,
+            dict(spark.sparkContext.getConf().getAll()),
+            is_local=self._placement.is_local,
+        )
 
     @property
     def slots(self) -> int:
@@ -123,8 +141,9 @@ class SparkExecutor:
         return self.spark.sparkContext.defaultParallelism
 
     def loop_slots(self) -> int:
-        """Return 1: a loop has one task on Spark."""
-        return 1
+        """Return how many tasks of a loop could run together at this moment; at least 1."""
+        free = self._barriers.slots() - self._barriers.running()
+        return max(1, min(self.loop_tasks_max, self.slots, free))
 
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.
@@ -175,11 +194,39 @@ class SparkExecutor:
             bodies = job.bodies(partial(self._require_going, plan.run))
             return [*bodies, encode([JobLane(Lane.SQL)])]
         task = self._placed(plan, task)
+        if task.spec.supersteps > 1 and task.tasks > 1:
+            return self._together(plan, task)
         if not self._shuffles(plan, task):
             own = partial(arranged, task, self._kind)
             return self._without_shuffle(plan, task, task.tasks, own)
         frame = shuffled(self.spark, plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [*(row.body for row in frame.collect()), encode([JobLane(Lane.SPARK)])]
+
+    def _together(self, plan: RunPlan, task: TaskPlan) -> list[str]:
+        """Run a loop of several tasks; of fewer, if Spark has not as many slots any more."""
+        jobs = self._barriers
+
+        def job() -> list[str]:
+            if not self._shuffles(plan, task):
+                return jobs.arranged(task, self._kind)
+            records = shuffled(self.spark, plan, task)
+            frame = records.mapInArrow(exchange_task(task, self._kind), RESULT, barrier=True)
+            return [row.body for row in frame.collect()]
+
+        try:
+            body = jobs.reports(plan, task.tasks, job, partial(self._require_going, plan.run))
+        except TooFewSlotsError as few:
+            tasks = min(few.slots, task.tasks - 1)
+            _log.warning(
+                "run %s: the loop of stage %r has %d instead of %d tasks, which must run together: "
+                "Spark has not as many slots",
+                plan.run,
+                task.stage,
+                tasks,
+                task.tasks,
+            )
+            return self._bodies(plan, replace(task, tasks=tasks))
+        return [body, encode([JobLane(Lane.SPARK)])]
 
     def _require_going(self, run: str) -> None:
         if run in self._cancelled:

@@ -196,6 +196,24 @@ def test_a_call_without_the_token_is_refused() -> None:
     assert all(address.startswith("127.0.0.1:") for address in seen.values())
 
 
+def test_each_task_is_reached_at_its_own_host() -> None:
+    """As on a cluster; it listens nowhere else."""
+    seen: dict[int, str] = {}
+
+    def work(part: int, gather: Any) -> Any:
+        def noting(text: str) -> list[str]:
+            seen[part] = text.split('"')[1]
+            return gather(text)  # type: ignore[no-any-return]
+
+        with connected(part, 2, noting, host=f"127.0.0.{part + 2}") as exchange:
+            other = exchange.swap({"a": part}, [{}, {}])[1 - part]
+            exchange.finish(done=True)
+            return other.facts["a"]
+
+    assert together(2, work) == [1, 0]
+    assert [seen[part].rpartition(":")[0] for part in range(2)] == ["127.0.0.2", "127.0.0.3"]
+
+
 def test_a_task_has_one_stream() -> None:
     """A second one in its name is refused, though it has the token."""
 
