@@ -71,6 +71,8 @@ class Settings(BaseSettings):
         superstep_log_seconds: Shortest time between two notes on the progress of a loop within a
             run; after a kill, the next attempt continues from the last note. 0: after each
             superstep.
+        loop_tasks_max: Tasks of a large loop within a run, at most, which exchange its messages; 0:
+            one for each slot. A loop with few messages in a superstep is faster in one task.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -294,6 +296,7 @@ class Settings(BaseSettings):
     reader_processes: bool = True
     worker_processes: bool = True
     worker_memory_bytes_max: int = Field(default=0, ge=0)
+    loop_tasks_max: int = Field(default=1, ge=0, le=1_000)
     whole_run_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
     superstep_log_seconds: float = Field(default=2.0, ge=0, le=3600)
     page_size_default: int = Field(default=100, ge=1, le=500)

@@ -201,8 +201,8 @@ def engine_for(
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
-        settings: `engine`, `cache`, `whole_run_bytes_max`, `superstep_log_seconds`, and the
-            settings that begin with `spark_` or `worker_`.
+        settings: `engine`, `cache`, `whole_run_bytes_max`, `superstep_log_seconds`,
+            `loop_tasks_max`, and the settings that begin with `spark_` or `worker_`.
     """
     cache = str(settings.cache)
     limits = replace(
@@ -219,6 +219,7 @@ def engine_for(
             free_max=most,
             ready=most,
             memory_bytes_max=settings.worker_memory_bytes_max,
+            loop_tasks_max=settings.loop_tasks_max,
         )
         executor = workers if settings.worker_processes else None
         return LocalEngine(cache=cache, executor=executor, faults=faults, limits=limits)
@@ -231,6 +232,7 @@ def engine_for(
         resident_workers=settings.resident_workers,
         job_start_seconds=settings.job_start_seconds,
         plan_optimisations=settings.plan_optimisations,
+        loop_tasks_max=settings.loop_tasks_max,
         scratch=True,
     )
     return SparkEngine(session, cache=cache, deferred=True, faults=faults, limits=limits)
