@@ -66,6 +66,20 @@ class UploadTooLargeError(OperatingError):
         )
 
 
+class FileUnreadError(OperatingError):
+    """A request replaces or retracts a file that has arrived, but is not read yet."""
+
+    code = "file_unread"
+
+    def __init__(self, dataflow: str, source: str, name: str) -> None:
+        super().__init__(
+            f"{name!r} of {dataflow}.{source} has arrived, but is not read yet. Try again in a "
+            f"moment; `cbp claims {dataflow}` shows when it is accepted",
+            source=source,
+            file=name,
+        )
+
+
 class FileRetractedError(OperatingError):
     """A request replaces or retracts a file that was already retracted."""
 

@@ -24,6 +24,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from controller.ingest.errors import (
     FileNameSharedError,
     FileRetractedError,
+    FileUnreadError,
     UploadTooLargeError,
     device_errors,
 )
@@ -214,6 +215,7 @@ class ReplacementRequests:
 
         Raises:
             NotFoundError: There is no such source, or no current file of this name.
+            FileUnreadError: The first file of this name is not read yet.
             FileRetractedError: The file of this name was already retracted.
             FileNameSharedError: Several files of this name count.
             OperatingError: As for an upload.
@@ -251,6 +253,8 @@ class ReplacementRequests:
         path = evidence(name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
         if claim is None:
+            if any(one.path == path for one in self._store.open_claims(place.dataflow, place.name)):
+                raise FileUnreadError(place.dataflow, place.name, name)
             hint = f"`cbp claims {place.dataflow}` lists the files that were taken in"
             raise NotFoundError(kind="file", name=f"{place.name}/{name}", hint=hint)
         if (claim.same_as or {}).get("by") == RETRACTED:

@@ -97,7 +97,8 @@ class Corrected:
     def _start(self) -> None:
         self.instance.start()
         self.instance.wait()
-        self.client = Client(self.instance.settings.url, token=TOKEN)
+        # Files arrive faster than they are read: then a correction is asked for again.
+        self.client = Client(self.instance.settings.url, token=TOKEN, retries=Retries(attempts=60))
 
     def restart(self) -> None:
         """Kill it, and start it again."""

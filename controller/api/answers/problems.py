@@ -79,8 +79,8 @@ _CODES: Mapping[int, str] = {
     503: """
         bucket_denied bucket_failed bucket_gone correction_unfinished database_damaged
         database_in_use database_newer database_silent delta_table_gone disk_full
-        drop_folder_unusable engine_starting event_streams_exhausted intake_stopped lease_lost
-        log_conflict not_leading object_too_slow oidc_packages_missing oidc_unavailable
+        drop_folder_unusable engine_starting event_streams_exhausted file_unread intake_stopped
+        lease_lost log_conflict not_leading object_too_slow oidc_packages_missing oidc_unavailable
         operating_failure outbound_failed queries_busy query_failed s3_packages_missing
         sink_delivery_failed sink_secret_missing sink_target_failed spark_job_failed spark_lost
         spark_unstarted telemetry_packages_missing worker_ended
@@ -91,7 +91,7 @@ STATUS: Mapping[str, int] = {
     code: status for status, codes in _CODES.items() for code in codes.split()
 }
 
-_REFUSALS = frozenset({"event_streams_exhausted", "intake_stopped", "not_leading"})
+_REFUSALS = frozenset({"event_streams_exhausted", "file_unread", "intake_stopped", "not_leading"})
 """Codes of status 503 by which this instance refuses what it could do: nothing has failed in it."""
 
 _log = structlog.get_logger(__name__)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cbp.engine.direct import LocalEngine
 from controller.app import engine_for
 from controller.settings import load_settings
 
@@ -24,6 +25,6 @@ def test_the_service_without_spark_does_not_load_it(tmp_path: Path) -> None:
 def test_the_settings_choose_the_engine(tmp_path: Path) -> None:
     """`local` is the direct engine in this process."""
     engine = engine_for(load_settings(root=tmp_path, engine="local", loop_tasks_max=3))
-    assert type(engine).__name__ == "LocalEngine"
-    assert engine.executor.loop_tasks_max == 3
+    assert isinstance(engine, LocalEngine)
+    assert engine._executor.loop_tasks_max == 3
     engine.close()

@@ -22,7 +22,7 @@ from cbp.errors import (
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
-from controller.ingest.errors import FileRetractedError
+from controller.ingest.errors import FileRetractedError, FileUnreadError
 from controller.ingest.uploads import Author
 from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
@@ -123,6 +123,19 @@ def test_a_file_is_taken_back_and_can_come_again(shelf: Shelf) -> None:
     shelf.take_in()
     shelf.require_right()
     replace_tuesday(shelf)
+    shelf.require_right()
+
+
+def test_a_file_that_is_not_read_yet_is_taken_back_later(shelf: Shelf) -> None:
+    """Its records are not known yet; the refusal says so, and not that there is no such file."""
+    shelf.put("thursday", ("a", 1))
+    with pytest.raises(FileUnreadError, match="not read yet"):
+        shelf.retract("thursday")
+    with pytest.raises(NotFoundError):
+        shelf.retract("friday")
+    shelf.take_in()
+    shelf.retract("thursday")
+    shelf.take_in()
     shelf.require_right()
 
 
