@@ -16,7 +16,7 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.testing import run_dataflow
 from stages.gather_arrow import GatherArrow
 from tests.cbp.engine.epochs import assert_same
-from tests.cbp.engine.task.test_loop_work import Dying
+from tests.cbp.engine.task.test_supersteps import Dying
 from tests.driver import Driver
 from tests.sampling import examples
 

@@ -21,7 +21,7 @@ from cbp.testing import check_split, run_dataflow
 from stages.translators.k_means_arrow import KMeansArrow
 from stages.translators.latest import Latest
 from tests.cbp.engine.epochs import assert_same
-from tests.cbp.engine.task.test_loop_work import Dying
+from tests.cbp.engine.task.test_supersteps import Dying
 from tests.driver import Driver
 from tests.sampling import examples
 

@@ -45,7 +45,6 @@ from cbp.engine.task.bucket_work import (
     shared_records,
 )
 from cbp.engine.task.failing_groups import LeftOutGroups, RoutedRecords
-from cbp.engine.task.loop_work import LoopWork
 from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import MessageReader
 from cbp.engine.task.record_task import RecordRun, SetAsideRecords
@@ -59,6 +58,7 @@ from cbp.engine.task.reports import (
 )
 from cbp.engine.task.run_work import RunWork, reads_files
 from cbp.engine.task.set_aside_reports import SetAsideReports, first_arrivals, with_places
+from cbp.engine.task.supersteps import LoopWork
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import AuthorCodeError

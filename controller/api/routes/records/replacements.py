@@ -18,6 +18,7 @@ from controller.api.requests.body import receive_file
 from controller.api.routes.records.claims import claim_out
 from controller.api.routes.records.sources import ANY_TYPE, UploadQuery
 from controller.api.routing.dependencies import (
+    CallerDep,
     Deliveries,
     DeliveriesDep,
     IdempotencyKey,
@@ -48,7 +49,9 @@ class CorrectionQuery(UploadQuery):
 class ReplaceQuery(CorrectionQuery):
     """The file, who asks, and why."""
 
-    by: str = Field("", max_length=200, description="Who asks for it.")
+    by: str = Field(
+        "", max_length=200, description="Who asks for it; by default the name of the token."
+    )
     reason: str = Field(min_length=1, max_length=1000, description="Kept with the increment.")
 
 
@@ -80,6 +83,7 @@ async def replace(
     at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
+    caller: CallerDep,
     query: Annotated[ReplaceQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
@@ -92,7 +96,10 @@ async def replace(
     key = idempotency_key or ""
 
     def receive(content: BinaryIO) -> Uploaded:
-        place, author = _checked(at, name, source, query), Author(query.by, query.reason)
+        place, author = (
+            _checked(at, name, source, query),
+            Author(query.by or caller.actor, query.reason),
+        )
         return at.folder.replacements.ask(*place, query.name, content, author, key)
 
     with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
@@ -133,11 +140,15 @@ def retract(
     name: str,
     source: str,
     at: DeliveriesDep,
+    caller: CallerDep,
     query: Annotated[ReplaceQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Take back all records of a file, as one increment; refusals as for a replacement."""
-    place, author = _checked(at, name, source, query), Author(query.by, query.reason)
+    place, author = (
+        _checked(at, name, source, query),
+        Author(query.by or caller.actor, query.reason),
+    )
     key = idempotency_key or ""
     return _answer(at.folder.replacements.ask(*place, query.name, None, author, key))
 

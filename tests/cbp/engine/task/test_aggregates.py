@@ -21,7 +21,7 @@ from cbp.model.dataflow.stage import AggregateSpec
 from cbp.testing import check_split
 from tests.cbp.engine.epochs import assert_same
 from tests.cbp.engine.small_limits import small_limits
-from tests.cbp.engine.task.test_loop_work import Dying
+from tests.cbp.engine.task.test_supersteps import Dying
 from tests.driver import Driver
 from tests.loops import Halves, HalvesArrow, Ranks, loop_of
 from tests.sampling import examples

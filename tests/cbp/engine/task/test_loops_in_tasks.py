@@ -20,8 +20,8 @@ from cbp.errors import AuthorCodeError, RunTooLargeError
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.small_limits import small_limits
 from tests.cbp.engine.task.test_aggregates import NUMBERS as SUMMANDS
-from tests.cbp.engine.task.test_loop_work import CASES as LOOPS
-from tests.cbp.engine.task.test_loop_work import Dying
+from tests.cbp.engine.task.test_supersteps import CASES as LOOPS
+from tests.cbp.engine.task.test_supersteps import Dying
 from tests.driver import Driver
 from tests.loops import (
     Components,

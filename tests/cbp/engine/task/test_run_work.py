@@ -26,7 +26,7 @@ from cbp.model.run.account import ways
 from cbp.testing import check_split
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.kept_runs import merging_limits
-from tests.cbp.engine.task.test_loop_work import Dying
+from tests.cbp.engine.task.test_supersteps import Dying
 from tests.driver import Driver
 from tests.sampling import examples
 

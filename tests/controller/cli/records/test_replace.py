@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
+from fastapi import FastAPI
 
 from cbp.clock import Clock
 from controller.access.access import Access
@@ -58,8 +60,15 @@ def call(
     shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str, token: str = TOKEN
 ) -> Called:
     """Call a command against the shelf's service."""
-    settings = Settings(root=shelf.root, token=TOKEN)
-    api = create_api(
+    api = _api(shelf, Settings(root=shelf.root, token=TOKEN))
+    settings = Settings(root=shelf.root, token=token)
+    with pytest.raises(SystemExit) as ended:
+        main(list(given), session=Session(settings, AppTransport(api), clock=Working(shelf)))
+    return Called(int(ended.value.code or 0), *capsys.readouterr())
+
+
+def _api(shelf: Shelf, settings: Settings) -> FastAPI:
+    return create_api(
         controller=shelf.world.controller,
         store=shelf.world.store,
         drop_folder=shelf.drop_folder,
@@ -67,10 +76,6 @@ def call(
         access=Access(settings, shelf.world.store),
         standing=lead_alone,
     )
-    settings = Settings(root=shelf.root, token=token)
-    with pytest.raises(SystemExit) as ended:
-        main(list(given), session=Session(settings, AppTransport(api), clock=Working(shelf)))
-    return Called(int(ended.value.code or 0), *capsys.readouterr())
 
 
 def test_a_file_is_replaced_and_taken_back(
@@ -104,6 +109,18 @@ def test_a_file_is_replaced_and_taken_back(
     assert gone.status == 1
     assert "was retracted at" in gone.err
     assert "cbp drop shelf a FILE" in gone.err
+
+
+def test_who_replaced_a_file_is_the_token_unless_it_is_said(shelf: Shelf) -> None:
+    """The source's log has a name for each correction, also if a program asked for it."""
+    settings = Settings(root=shelf.root, token=TOKEN)
+    api = _api(shelf, settings)
+    with httpx.Client(transport=AppTransport(api), base_url=settings.url) as client:
+        path = "/api/v1/dataflows/shelf/sources/a/retractions"
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        asked = {"name": "monday", "reason": "wrong"}
+        answer = client.post(path, params=asked, headers=headers)
+    assert answer.json()["same_as"]["who"] == "token-file"
 
 
 def test_a_stage_that_cannot_follow_is_named(

@@ -21,7 +21,7 @@ the remote state records for its buckets, and all of them how many messages are 
 part of each aggregate. By these all end after the same superstep.
 
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
-off (tests/cbp/engine/task/test_loop_work.py), whatever the number of tasks
+off (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks
 (tests/cbp/engine/task/test_loops_in_tasks.py).
 
 What supersteps emit is held until the loop ends (`cbp.engine.task.loop_writers`).
