@@ -53,6 +53,6 @@ def test_only_messages_of_loops_around_others_wait() -> None:
 
 
 def test_a_cycle_is_found() -> None:
-    """Of any length; a loop that is only inside of a cycle is not on it."""
+    """Its length does not matter; a loop that is only inside of a cycle is not on it."""
     loops = Nesting({"a": "b", "b": "a", "c": "a", "d": "d"})
     assert [loop for loop in loops.outer if loops.is_cyclic(loop)] == ["a", "b", "d"]
