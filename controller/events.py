@@ -1,4 +1,4 @@
-"""The feed: reads new events of the store once, for all clients of this instance.
+"""Event feed: reads new events of the store once, for all clients of this instance.
 
     store <--(every `poll_seconds`, while a client follows)-- feed --> ring of the newest events
                                                                 '--> wakes the clients

@@ -49,7 +49,7 @@
     |  |- LeaseLostError          this controller does not lead, or no longer
     |  |- DiskFullError           no space left while writing
     |  |- AddressSpaceError       a task can neither map nor hold its spilled records
-    |  |- RunTooLargeError        a loop or call of a whole run would hold too much in memory
+    |  |- RunTooLargeError        a loop or call of a whole run would hold too many bytes
     |  |- RunCancelledError       the run was cancelled
     |  |- RunGaveWayError         it was cancelled for another dataflow, and runs again
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end

@@ -12,7 +12,7 @@ once (tests/controller/app/test_service.py). A watch that fails begins again aft
 (tests/controller/app/test_leader_duties.py). What is idle is not listed, and an event that was
 lost, or came while its dataflow was held, is made up for (tests/controller/app/test_idle.py).
 
-Which drop folders are listed at an interval, without an event and before a timer.
+`DueListings` chooses the drop folders that are listed at an interval, without an event or a timer:
 
     another revision   a file was taken in, a resume lets files in, a version has other sources
     missed             it was held when an event or a timer came, or its last listing failed

@@ -208,7 +208,7 @@ class Registry:
             raise DataflowInvalidError(dataflow.name, mistakes)
 
     def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
-        """Read and check a document; see `cbp.sdk.dataflow_from_document`.
+        """Read and check a document; see `cbp.sdk.document.dataflow_from_document`.
 
         Translator files that have changed on disk are loaded first. Raises `DataflowInvalidError`.
         """

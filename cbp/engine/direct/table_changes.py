@@ -3,8 +3,8 @@
 `TableChanges` creates tables, and changes them as the next version of a dataflow declares them.
 
 `LogWriter` writes the log entries of tables: publication, and roll-back. Both are redo and may be
-repeated after any crash. `controller.loop.runs.publisher` calls the first, as
-`cbp.model.run.publication` decides; `controller.loop.recovery.rollback` calls the second.
+repeated after any crash. `controller.loop.runs.publisher` publishes, as
+`cbp.model.run.publication` decides; `controller.loop.recovery.rollback` rolls back.
 
 `TableCollector` removes the garbage of the tables of one stage, and remembers which files their
 logs named. `controller.loop.housekeeping.collector` decides when a dataflow is collected.

@@ -1,4 +1,4 @@
-"""A window of groups: the records of every flow as Python objects, and each group's slice.
+"""Group batches, called windows: records of some groups as Python objects, a slice per group.
 
 It is built from whole columns. A group's key is read from the first flow that has the group.
 Arrow columns are compared to verify that all its records have that key. If one hash belongs to

@@ -23,7 +23,7 @@ one table after the other.
 Guaranteed (tests/cbp/engine/outputs/test_table_migration.py): the records are the same, and an
 entry is put once, however often that is repeated.
 
-View filling: the first records of a view that was an output in the version before.
+`ViewFilling` makes the first records of a view that was an output in the version before:
 
     files of the flow, in order -> sorted by (hash, key, place) -> the last record of each key
 

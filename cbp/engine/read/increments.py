@@ -11,8 +11,8 @@ merged file that holds them (`located`). Nothing is written, and only `_epoch` i
                _runs/merged-15.parquet, rows 210 to 240   found
 
 Guaranteed: all of an increment has as many records as were recorded, or an error is raised after
-the last batch (tests/cbp/engine/read/test_columns.py); one that is not found as it was recorded is
-not relocated (tests/cbp/engine/outputs/test_locate.py).
+the last batch; one that is not found as it was recorded is not relocated
+(tests/cbp/engine/outputs/test_locate.py).
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     deleted records     bitmaps, one per file; a file whose rows are all deleted is dropped
     small files         merged after that (`state.compaction`), also in buckets whose groups
                         are not called but which get remote writes
-    remote writes       appended to buckets of any task (`remote_state`)
+    remote writes       appended to buckets of any task (`RemoteWrites`)
 
 Guaranteed: an existing file is never changed; the results are returned as reports.
 Not guaranteed: that a written file is durable; the task syncs all of them at once.
 
-Remote writes of one task: state records that its groups emit for other keys.
+`RemoteWrites` has the remote writes of one task: state records that its groups emit for other keys.
 
 The emitting task computes hash and bucket of the key, so nothing is shuffled: it writes one run
 file for each bucket that it wrote to, whichever task owns the bucket. No task reads the file in

@@ -15,7 +15,7 @@ before it (tests/cbp/model/flow/test_generation.py).
 
 Source: ours; timelines of PostgreSQL's recovery are the same idea.
 
-Position of a sink: how far it has published its flow, and what a roll-back undid of it. Pure.
+`SinkPosition` says how far a sink has published its flow, and what a roll-back undid of it:
 
     generation 0   0 -- 1 -- 2 -- 3 -- 4            published up to 4: (generation 0, next 5)
     generation 1              '--- 3 -- 4 -- 5      3 and 4 are published, and no longer true

@@ -8,7 +8,7 @@ Guaranteed: the same graph gives the same text; names are escaped, so that no na
 (tests/cbp/model/graph/test_drawing.py). Colours are those of the text around the picture, so it
 can be read on light and on dark paper.
 
-Lay a graph out in layers, from left to right; pure.
+`Layout` places the nodes of a graph in layers, from left to right.
 
 A node is in a layer after all nodes that feed it. An edge that closes a cycle leads back and
 does not count for this. An edge that passes over a layer gets a lane of its own there, so that it
@@ -21,8 +21,8 @@ the same layout.
 Source: Sugiyama, Tagawa, Toda, "Methods for Visual Understanding of Hierarchical System Structures"
 (1981), with medians of neighbours for the order.
 
-It draws the picture of a dataflow in a notebook (`cbp.model.graph.drawing`). The graph on the page
-has a layout of its own, in pixels: controller/ui/src/screens/graph/layout.ts.
+The graph on the page has a layout of its own, in pixels:
+controller/ui/src/screens/graph/layout.ts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rest: until when nothing but a change of its data can change what was decided about a dataflow.
+"""Idle until: how long nothing but a change of its data can change what a dataflow does next.
 
     waits for input, a frame, an operator    forever
     waits for its timer, for its next try    until then

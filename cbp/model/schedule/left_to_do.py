@@ -1,4 +1,4 @@
-"""Quiescence: whether a dataflow has anything left to do before something new arrives. Pure.
+"""Left to do: whether a dataflow does anything more before something new arrives. Pure.
 
 A stage has something left to do if it runs, can run, or has something to frame. A stage that waits
 for other input, for the rest of a frame or for another phase has nothing left, since nothing

@@ -1,6 +1,6 @@
-"""Probes of `cbp doctor`: Java, folders, port, clock, database.
+"""Checks of this machine for `cbp doctor`: Java, folders, port, clock, database.
 
-A probe returns what it found as a sentence, or raises `OSError`, `LookupError` or
+A check returns what it found as a sentence, or raises `OSError`, `LookupError` or
 `RuntimeError`, whose text says what is wrong.
 """
 

@@ -1,4 +1,4 @@
-"""A rebuild job: what is shown of one build beside, and how the thread that builds is steered.
+"""A build in progress: what is shown of it, how its thread is steered, and at what pace it works.
 
     start -> building -> ready -> swapping -> swapped          cancel: nothing has changed
               |   ^- waits, after a full disk
@@ -6,7 +6,7 @@
 
 `rebuild_jobs.py` carries it out. A job that waits is `building`, with the error and `again_at`.
 
-The pace of a build beside: it works a share of the time, and gives way to its dataflow.
+`Pace` lets a build work a share of the time, and give way to the runs of its dataflow:
 
     works for t seconds -> rests for t * (1 - share) / share, and then until no run of its dataflow
                            was under way for a moment, four times as long at most

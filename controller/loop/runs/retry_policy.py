@@ -1,4 +1,4 @@
-"""Failed runs: counts a stage's failed attempts, and decides when it runs again or stops.
+"""Retry policy: counts a stage's failed attempts, and decides when it runs again or stops.
 
     operating failure    a full disk, an unreachable database, a file system, a lost Spark:
                          tried again for as long as it lasts, after growing pauses

@@ -13,8 +13,9 @@ gives way to another dataflow (`cbp.model.schedule.run_places`) is cancelled and
 cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
 files.
 
-Invariants (tests/controller/loop/test_loop.py, test_failures.py, test_recovery.py): a stage has at
-most one run under way; a run that was given up records nothing.
+Invariants (tests/controller/loop/test_loop.py, tests/controller/loop/runs/test_retry_policy.py,
+tests/controller/loop/recovery/test_recovery.py): a stage has at most one run under way; a run that
+was given up records nothing.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ const LOOP_REACH = 90;
 /**
  * Return where every node is; pure, the same for the same structure.
  *
- * The picture of a dataflow in a notebook is laid out by cbp/model/graph/layered_layout.py.
+ * The picture of a dataflow in a notebook is laid out by cbp/model/graph/drawing.py.
  *
  * Each part that hangs together is laid out from left to right; the parts then stand in rows, so
  * that many of them fill a screen and not a column. A part that is long goes on in the next row.
