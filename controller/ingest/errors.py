@@ -104,21 +104,23 @@ class FileNameSharedError(OperatingError):
     retryable = False
 
     def __init__(self, dataflow: str, source: str, name: str, increments: Sequence[int]) -> None:
+        increments = list(dict.fromkeys(increments))
         without = " ".join(f"--without {source}/{index}" for index in increments)
         super().__init__(
             f"{shared_name(name, increments)}. Instead, remove the wrong files with `cbp rollback "
-            f"{dataflow} ... {without}`, and then drop the corrected file",
+            f"{dataflow} ... {without}`, which leaves out all files of such an increment, and then "
+            "drop the files that are right",
             source=source,
             file=name,
-            increments=list(increments),
+            increments=increments,
         )
 
 
 def shared_name(name: str, increments: Sequence[int]) -> str:
     """Return why no single file of a name can be replaced, in words."""
-    listed = " and ".join(map(str, increments))
+    listed = " and ".join(f"increment {index}" for index in dict.fromkeys(increments))
     return (
-        f"the source has several files named {name!r} whose records count (increments {listed}), "
+        f"the source has several files named {name!r} whose records count (in {listed}), "
         "so a file of this name replaces none of them"
     )
 

@@ -251,10 +251,15 @@ class ReplacementRequests:
     def _earlier(self, place: SourcePlace, name: str) -> ClaimRecord:
         """Return the claim of the current file of a name; raises as `ask`."""
         path = evidence(name)
+        # First: one that is accepted meanwhile is found below.
+        unread = any(
+            one.path == path for one in self._store.open_claims(place.dataflow, place.name)
+        )
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
+        counts = claim is not None and (claim.same_as or {}).get("by") != RETRACTED
+        if not counts and any(one.path == path for one in waiting):
+            raise FileUnreadError(place.dataflow, place.name, name)
         if claim is None:
-            if any(one.path == path for one in self._store.open_claims(place.dataflow, place.name)):
-                raise FileUnreadError(place.dataflow, place.name, name)
             hint = f"`cbp claims {place.dataflow}` lists the files that were taken in"
             raise NotFoundError(kind="file", name=f"{place.name}/{name}", hint=hint)
         if (claim.same_as or {}).get("by") == RETRACTED:

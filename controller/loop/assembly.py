@@ -53,6 +53,7 @@ from controller.loop.reading.reader import Reader
 from controller.loop.reading.rebuild_backlog import Rebuilding
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
+from controller.loop.rebuild.build_beside import UNIT_BYTES
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.rebuild_jobs import RebuildJobs
@@ -109,6 +110,7 @@ class LoopLimits:
         settle_seconds: How long a verification, or a build beside, waits before it checks again
             whether the dataflow is idle.
         checkpoint_seconds: Longest time between two checkpoints of a build beside.
+        unit_bytes: The most bytes that a run of a build beside reads of several increments.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
@@ -119,6 +121,7 @@ class LoopLimits:
     reference_records_max: int = 200_000
     settle_seconds: float = 0.2
     checkpoint_seconds: float = 10.0
+    unit_bytes: int = UNIT_BYTES
     turns_max: int = TURNS_MAX
 
 

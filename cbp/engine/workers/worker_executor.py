@@ -106,8 +106,7 @@ class WorkerExecutor(LocalExecutor):
         free_max: Maximum number of idle workers that are kept.
         ready: Number of workers, with those that work, which `warm` starts before runs need them.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
-        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor. A
-            service has one.
+        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor.
     """
 
     def __init__(
@@ -120,7 +119,8 @@ class WorkerExecutor(LocalExecutor):
         seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         super().__init__()
-        self.loop_tasks_max = loop_tasks_max or len(os.sched_getaffinity(0))
+        self._processors = len(os.sched_getaffinity(0))
+        self.loop_tasks_max = loop_tasks_max or self._processors
         self._free_max, self._ready, self._seconds = free_max, ready, seconds
         # Author's code that runs in the service, such as a Runnable, may change both later.
         self._start = partial(_Worker, memory_bytes_max, _environment(os.environ), _folder())
@@ -137,9 +137,9 @@ class WorkerExecutor(LocalExecutor):
             return [worker.pid for worker in (*self._serving, *(one.worker for one in self._free))]
 
     def loop_slots(self) -> int:
-        """Return how many processors no other run uses at this moment; at least 1."""
+        """Return how many workers a loop could have on processors that no other run uses now."""
         with self._lock:
-            return max(1, self.loop_tasks_max - len(self._serving))
+            return max(1, min(self.loop_tasks_max, self._processors - len(self._serving)))
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers, in a worker process, or in one a task.

@@ -16,11 +16,11 @@ came (`valid_inputs.py`): so it is right also for stages that cannot apply a rep
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
-Where all results are views, increments of a source whose ends no stage notices
-(`SourceNode.cut_anywhere`) are read by few runs, up to `UNIT_BYTES` each. So such a build also
-catches up with small updates that follow each other without a pause. The changes of its views are
-then those of its runs, fewer than before. Elsewhere each increment is a run, since an output that
-is no view would have other records.
+Where all results are views, and nothing depends on when they are published, a run reads many
+increments of a source whose ends no stage notices, up to `unit_bytes` (`_read_together`). So such a
+build also catches up with small updates that follow each other without a pause. The changes of its
+views are then those of its runs, fewer than before. Elsewhere each increment is a run: an output
+that is no view would have other records.
 
 A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
 of increments of outputs go on, so what was built is in none: its records have epochs below 0.
@@ -129,6 +129,7 @@ class Build:
         slots_max: Largest number of engine slots of its runs; `None` means all.
         begins: The progress of an earlier attempt, whose tables are in the folder.
         checkpoint_seconds: Longest time between two checkpoints, by `clock`.
+        unit_bytes: The most bytes of Parquet that a run reads if it can read several increments.
     """
 
     id: str
@@ -148,6 +149,7 @@ class Build:
     slots_max: int | None = None
     begins: Checkpoint | None = None
     checkpoint_seconds: float = 0.0
+    unit_bytes: int = UNIT_BYTES
     clock: Clock = MACHINE
     back: bool = field(init=False, default=False)
     _beside: Engine = field(init=False)
@@ -164,8 +166,14 @@ class Build:
     def __post_init__(self) -> None:
         self._kept_at = self.clock.seconds()
         self._beside = self.engine.beside()
-        read = _read_together(self.dataflow)
-        self._together = frozenset(n for n, one in read.sources.items() if one.batch.files > 1)
+        self._together = _read_together(self.dataflow)
+        read = replace(
+            self.dataflow,
+            sources={
+                name: replace(source, batch=FileBatch()) if name in self._together else source
+                for name, source in self.dataflow.sources.items()
+            },
+        )
         self._replay = Replay(
             self._beside,
             read,
@@ -253,19 +261,20 @@ class Build:
         waiting, size = 0, 0  # of the increments that the next runs read
         for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
             self._close({source: index})
-            done += 1
-            # First, so that whatever is kept from now on has it.
-            self._fed[source] = index + 1
-            if any(index in part for part in dropped.get(source, ())):
-                continue
-            increment = self._read(one)
-            alone = source not in self._together or bool(increment.gone)
-            if waiting and (alone or size + increment.bytes > UNIT_BYTES):
-                self._run(done - 1, total)
+            gone = any(index in part for part in dropped.get(source, ()))
+            increment = None if gone else self._read(one)
+            alone = increment is None or bool(increment.gone) or source not in self._together
+            more = 0 if increment is None else increment.bytes
+            if waiting and (alone or waiting == UNIT_INCREMENTS or size + more > self.unit_bytes):
+                self._run(done, total)
                 waiting, size = 0, 0
-            self._replay.offer(increment)
-            waiting, size = waiting + 1, size + increment.bytes
-            if alone or waiting == UNIT_INCREMENTS:
+            # Before it is offered: whatever a run keeps has an increment in both, or in neither.
+            self._fed[source] = index + 1
+            done += 1
+            if increment is not None:
+                self._replay.offer(increment)
+                waiting, size = waiting + 1, size + more
+            if alone:
                 self._run(done, total)
                 waiting, size = 0, 0
         self._run(done, total)
@@ -577,14 +586,19 @@ def _refused(dataflow: str, rule: str, message: str, where: str = "rebuild") -> 
     return ChangeRefusedError(dataflow, [Mistake(rule, where, message)])
 
 
-def _read_together(dataflow: Dataflow) -> Dataflow:
-    """Return a dataflow in which a run reads many increments, where that changes no table."""
+def _read_together(dataflow: Dataflow) -> frozenset[str]:
+    """Return the sources of which a run may read many increments, since that changes no table.
+
+    A source that says `batch: {files: 1}` is none: its files stay apart. With look-ups none is,
+    since they find what was published, after some runs; nor if stages set records aside, since
+    these are counted for each run.
+    """
     stages = dataflow.stages.values()
     views = all(output.view for node in stages for output in node.translator.outputs)
-    if not views or any(node.sets_aside for node in stages):  # which has a bound for each run
-        return dataflow
-    sources = {
-        name: replace(source, batch=FileBatch()) if source.cut_anywhere else source
+    if not views or any(node.sets_aside or node.translator.lookups for node in stages):
+        return frozenset()
+    return frozenset(
+        name
         for name, source in dataflow.sources.items()
-    }
-    return replace(dataflow, sources=sources)
+        if source.joins_backlog or (source.cut_anywhere and source.batch.files > 1)
+    )

@@ -47,7 +47,7 @@ class BuildWork:
     """Carries out builds, each in the caller's thread.
 
     Attributes:
-        checkpoint_seconds: Longest time between two checkpoints of a build.
+        checkpoint_seconds, unit_bytes: As in `Build`.
         readings_max: How often a comparison waits for the dataflow to become idle.
     """
 
@@ -62,6 +62,7 @@ class BuildWork:
     dropped_files: DroppedFiles
     build_plans: BuildPlans
     checkpoint_seconds: float
+    unit_bytes: int
     readings_max: int = READINGS_MAX
 
     def build(self, job: Job, planned: Planned) -> None:
@@ -132,6 +133,7 @@ class BuildWork:
             slots_max=job.pace.slots_of(self.engine.preparer.limits().slots),
             begins=begins,
             checkpoint_seconds=self.checkpoint_seconds,
+            unit_bytes=self.unit_bytes,
         )
         present, before = self.catalog.compiled(record), 0
         for left in reversed(range(self.readings_max)):

@@ -27,7 +27,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scope_check import needs
-from controller.ingest.identity import is_asked_for
+from controller.ingest.identity import NOTHING_TO_REPLACE, is_asked_for
 from controller.ingest.quarantine import Decided, refusal
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
@@ -245,6 +245,8 @@ def _require_allowed(at: Deliveries, name: str, source: str, claim: str, caller:
     refused = at.store.find_claims([claim]).get(claim)
     if refused is None or not is_asked_for(refused):
         return
+    if (refused.reason or {}).get("code") == NOTHING_TO_REPLACE:
+        return  # it is added, as any other file
     if not caller.scope.includes(Scope.ADMIN):
         raise ScopeTooLowError(Scope.ADMIN, caller.scope, "readmitting a refused replacement")
     at.controller.retained.check(name, source)

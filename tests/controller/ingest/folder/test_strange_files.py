@@ -1,6 +1,6 @@
 """Whatever is in a drop folder: it is shown, and it stops nothing beside it.
 
-One module opens what is there (`content.py`). An error goes to its file, otherwise to its
+One module opens what is there (`file_bytes.py`). An error goes to its file, otherwise to its
 source, which is tried again at growing pauses.
 """
 
@@ -352,7 +352,7 @@ def test_only_one_module_opens_what_is_in_a_drop_folder():
     # The others write what nobody else has, under names of their own ("x"), and temporaries;
     # `incoming_watch.py` reads the kernel's list of mounts, and `listing.py` opens folders only.
     others = {"uploads.py", "folder_check.py", "increment_parts.py", "incoming_watch.py"}
-    assert actual == {"content.py", "listing.py", *others}
+    assert actual == {"file_bytes.py", "listing.py", *others}
 
 
 def test_time_of_what_stays_is_the_systems(tmp_path: Path):

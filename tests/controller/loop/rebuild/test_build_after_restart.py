@@ -18,6 +18,7 @@ from controller.loop.rebuild.build_order import open_order
 from controller.loop.rebuild.checkpoint import read_checkpoint, write_checkpoint
 from controller.loop.records.description_log import path_of
 from tests.controller.changing import KEEPING_HOUSE
+from tests.controller.changing import document as document_of
 from tests.controller.loop.rebuild.beside_world import (
     Beside,
     Tripled,
@@ -119,6 +120,28 @@ def test_a_build_goes_on_where_it_was_killed(killed: Beside, tmp_path: Path) -> 
     killed.swap(job)
     assert killed.seen() == from_scratch(tmp_path / "scratch", document("tripled"), 6)
     assert not list(Path(killed.tables).glob(".scratch*"))
+
+
+@pytest.mark.parametrize("passage", range(2, 5))
+def test_a_killed_build_that_reads_several_increments_at_a_time_loses_none(
+    passage: int, tmp_path: Path
+) -> None:
+    """What is kept between two of its runs has an increment as read if its queues have it."""
+    world = Beside(tmp_path, limits=replace(AT_ONCE, unit_bytes=3_000))
+    stage = {"translator": "viewed", "any_order": True}
+    world.controller.register(document_of(sum=stage))
+    arrive(world, 0, 10)
+    world.ticks()
+    world.faults.to = PlannedFaults("job.before", passage=passage)
+    with pytest.raises(Crash):
+        world.start(document_of(sum={**stage, "buckets": 4}))
+    assert runs_of_a_restart(world) < 10
+    (job,) = jobs(world)
+    assert (job.status, job.anew) == ("ready", ""), job.error
+    assert all((one.added, one.gone, one.changed) == (0, 0, 0) for one in job.tables)
+    world.swap(job)
+    assert world.sums() == {"x": 45, "w0": 4, "w1": 3, "w2": 3}
+    world.close()
 
 
 def test_a_build_that_is_ready_stays_ready(tmp_path: Path) -> None:

@@ -136,6 +136,12 @@ def test_a_file_that_is_not_read_yet_is_taken_back_later(shelf: Shelf) -> None:
     shelf.take_in()
     shelf.retract("thursday")
     shelf.take_in()
+    shelf.put("thursday", ("a", 2))
+    with pytest.raises(FileUnreadError):  # not: it was retracted
+        shelf.retract("thursday")
+    shelf.take_in()
+    shelf.retract("thursday")
+    shelf.take_in()
     shelf.require_right()
 
 
