@@ -252,9 +252,7 @@ class ReplacementRequests:
         """Return the claim of the current file of a name; raises as `ask`."""
         path = evidence(name)
         # First: one that is accepted meanwhile is found below.
-        unread = any(
-            one.path == path for one in self._store.open_claims(place.dataflow, place.name)
-        )
+        waiting = self._store.open_claims(place.dataflow, place.name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
         counts = claim is not None and (claim.same_as or {}).get("by") != RETRACTED
         if not counts and any(one.path == path for one in waiting):
