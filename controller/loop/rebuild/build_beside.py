@@ -167,13 +167,9 @@ class Build:
         self._kept_at = self.clock.seconds()
         self._beside = self.engine.beside()
         self._together = _read_together(self.dataflow)
-        read = replace(
-            self.dataflow,
-            sources={
-                name: replace(source, batch=FileBatch()) if name in self._together else source
-                for name, source in self.dataflow.sources.items()
-            },
-        )
+        sources = self.dataflow.sources
+        batched = {name: replace(sources[name], batch=FileBatch()) for name in self._together}
+        read = replace(self.dataflow, sources={**sources, **batched})
         self._replay = Replay(
             self._beside,
             read,
