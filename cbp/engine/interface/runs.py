@@ -348,16 +348,18 @@ def looked_up_tables(
     stages: Iterable[StageNode],
     *,
     unpublished: Unpublished = nothing_unpublished,
+    reads_all: bool = False,
     moments: Mapping[str, LookupMoment] = MappingProxyType({}),
 ) -> dict[str, LookedUp]:
     """Return the tables that stages look up, by `stage.lookup`.
 
     A look-up with `wake=True` calls groups for changes, so it must not read a table that is
     older than these changes. Only such a look-up reads epochs that are recorded, but not
-    published.
+    published; others do in a recomputation, which publishes less often than the service.
 
     Args:
         unpublished: Returns the intentions of a stage, given a stage that wrote a table.
+        reads_all: Whether every look-up reads epochs that are not published.
         moments: Moments that are known already, from the record of the run.
     """
     tables = {}
@@ -365,7 +367,7 @@ def looked_up_tables(
         for spec in node.translator.lookups:
             writer, _, state = node.lookups[spec.name].partition(".")
             name = f"{node.name}.{spec.name}"
-            intentions = tuple(unpublished(writer)) if spec.wake else ()
+            intentions = tuple(unpublished(writer)) if reads_all or spec.wake else ()
             tables[name] = LookedUp(
                 folder, dataflow.stages[writer], state, moments.get(name), intentions
             )

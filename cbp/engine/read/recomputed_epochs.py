@@ -97,7 +97,8 @@ class RecomputedEpochs:
         """Prepare an epoch; return the id of its run, and the run.
 
         Args:
-            lookups: The tables that it looks up; `None` means the present tables of this folder.
+            lookups: The tables that it looks up; `None` means those of this folder, with all epochs
+                before this one.
             retained: What its inputs read before, as in `RunPlan`.
             gives_back: Whether the epoch reads the set-aside records of the stage's table in
                 this folder, instead of inputs.
@@ -107,7 +108,11 @@ class RecomputedEpochs:
         node, *fused = unit.members
         if lookups is None:
             lookups = looked_up_tables(
-                self.dataflow, self.folder, unit.members, unpublished=self._unpublished_of
+                self.dataflow,
+                self.folder,
+                unit.members,
+                unpublished=self._unpublished_of,
+                reads_all=True,
             )
         plan = RunPlan(
             self.folder,

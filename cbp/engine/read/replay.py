@@ -198,7 +198,6 @@ class Replay:
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
         replaces = any(one.gone for increments in inputs.values() for one in increments)
         read = self._already_read(node, waiting) if replaces else {}
-        self._publish_looked_up(stage)
         run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=read)
         self._recomputed.note(
             Intention(
@@ -225,17 +224,6 @@ class Replay:
         if publishes:
             self._recomputed.publish(stage)
         return True
-
-    def _publish_looked_up(self, stage: str) -> None:
-        """Publish what a run looks up: as in the service, it finds all epochs before its own."""
-        members = self.units[stage].members
-        looked_up = {flow.partition(".")[0] for node in members for flow in node.lookups.values()}
-        unpublished = self._recomputed.unpublished
-        writers = [n for n in unpublished if n != stage and looked_up & {*self.units[n].names}]
-        if writers:
-            self.between(True)
-        for writer in writers:
-            self._recomputed.publish(writer)
 
     def _already_read(
         self, node: StageNode, waiting: Mapping[str, Connector]

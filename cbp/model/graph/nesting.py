@@ -6,8 +6,8 @@
     >>> sorted(loops.next_of({"rounds"}))
     ['rounds']
 
-A loop has the name of its loopback, and may be inside one other loop. Of the loops with waiting
-messages, those are next that have none of the others inside them. So a message of an outer loop is
+A loop has the name of its loopback, and may be inside one other loop. A loop with waiting messages
+is next unless a loop inside it has waiting messages, too. So a message of an outer loop is
 delivered when nothing inside that loop is under way: it says that the inner loops have come to
 rest. Loops of which neither is inside the other do not wait for each other.
 

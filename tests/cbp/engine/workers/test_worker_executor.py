@@ -225,6 +225,13 @@ def test_a_worker_is_ready_for_each_run_that_can_go_on_at_a_time(tmp_path: Path)
         workers.close()
 
 
+def test_a_loop_has_no_more_workers_than_processors() -> None:
+    """However many a setting allows; each may hold as much as the whole loop in one task."""
+    workers = WorkerExecutor(loop_tasks_max=1_000)
+    assert workers.loop_slots() == len(os.sched_getaffinity(0))
+    workers.close()
+
+
 def test_no_more_workers_are_kept_than_may_be_idle() -> None:
     """A stage whose worker only it can use is not made to wait for a new one each time."""
     workers = WorkerExecutor(free_max=1)

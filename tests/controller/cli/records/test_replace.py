@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -202,7 +202,8 @@ def test_who_may_not_replace_readmits_no_replacement(
     made = call(shelf, capsys, "tokens", "new", "helper", "--scope", "operator", "--json")
     named = ("quarantine", "readmit", "shelf", "a", claim.id, "--file", str(right))
     readmit = (*named, "--reason", "mended")
-    refused = call(shelf, capsys, *readmit, token=json.loads(made.out)["secret"])
+    helper = json.loads(made.out)["secret"]
+    refused = call(shelf, capsys, *readmit, token=helper)
     assert refused.status != 0
     assert "scope" in refused.err
     shelf.take_in()
@@ -211,3 +212,21 @@ def test_who_may_not_replace_readmits_no_replacement(
     shelf.counts["monday"] = [("a", 1)]
     shelf.take_in()
     shelf.require_right()
+
+
+def test_an_operator_readmits_a_replacement_of_nothing(
+    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file that it was to replace is gone, so it is added, as any other file."""
+    right = tmp_path / "right.jsonl"
+    right.write_text('{"word": "a", "n": 1}\n')
+    assert call(shelf, capsys, "replace", "shelf", "a", "monday", str(right), "--reason", "r")
+    store = shelf.world.store
+    (monday,) = store.claims("shelf", "a", status="accepted").items
+    store.update_claim(replace(monday, status="withdrawn"))
+    shelf.take_in()
+    (claim,) = store.claims("shelf", "a", status="quarantined").items
+    made = call(shelf, capsys, "tokens", "new", "helper", "--scope", "operator", "--json")
+    named = ("quarantine", "readmit", "shelf", "a", claim.id, "--reason", "it counts")
+    done = call(shelf, capsys, *named, token=json.loads(made.out)["secret"])
+    assert done.status == 0, done.err
