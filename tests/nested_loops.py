@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cbp import Aggregate, Input, Loopback, Output, State, Translate, TranslateArrow, View
 from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.model.flow.schema import Schema
 from cbp.sdk.translate import spec_of
 
 PROGRAM = "k BIGINT, n BIGINT, program STRING"
@@ -94,6 +95,33 @@ class ShortCalendar(Calendar):
     year = Loopback("k BIGINT, y INT", route_by="k", supersteps=3)
     month = Loopback("k BIGINT, y INT, m INT", route_by="k", supersteps=3, inside="year")
     day = Loopback("k BIGINT, y INT, m INT, d INT", route_by="k", supersteps=3, inside="month")
+
+
+class ShortLettersArrow(TranslateArrow):
+    """Texts on columns: a letter to itself ever longer, and one to the loop around, for each.
+
+    Runs end within both loops, so the next one reads letters of both, and writes others to both.
+    """
+
+    starts = Input("k BIGINT, years INT, months INT, days INT", route_by="k")
+    outer = Loopback("k BIGINT, text STRING, raw BINARY", route_by="k", supersteps=3)
+    inner = Loopback("k BIGINT, text STRING", route_by="k", supersteps=3, inside="outer")
+    seen = Output("k BIGINT, text STRING, raw BINARY")
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """Write back until a text has as many letters as it can have."""
+        begun = [(k, "x") for k in groups.starts.column("k").to_pylist()]
+        read = [(row["k"], row["text"]) for row in groups.inner.to_pylist()]
+        longer = [(k, text + "x") for k, text in read if len(text) < 9]
+        out.inner(_table("k BIGINT, text STRING", [*begun, *longer]))
+        sent = [(k, text, text.encode()) for k, text in read]
+        out.outer(_table("k BIGINT, text STRING, raw BINARY", sent))
+        out.seen(groups.outer.select(["k", "text", "raw"]))
+
+
+def _table(schema: str, rows: list[tuple[Any, ...]]) -> pa.Table:
+    fields = arrow_schema(Schema.parse(schema))
+    return pa.Table.from_pylist([dict(zip(fields.names, row, strict=True)) for row in rows], fields)
 
 
 def calendar(k: int, years: int, months: int, days: int) -> Iterator[dict[str, int | None]]:

@@ -283,6 +283,7 @@ class DataflowCalls(Calls):
         *,
         reason: str,
         by: str = "",
+        rebuild: bool = False,
     ) -> Claim:
         """Admit a file in quarantine, once; return the claim under which it is taken in.
 
@@ -293,13 +294,15 @@ class DataflowCalls(Calls):
             mended: A corrected file, or its bytes; `None` admits the file unchanged.
             reason: Kept with the file.
             by: Name of the person who asks for it.
+            rebuild: Whether a refused replacement or retraction is admitted although some stages
+                cannot apply it; these wait for a rebuild, as for `replace`.
 
         Raises:
             ConflictRefusedError: Another decision was made, or the file cannot be admitted
-                unchanged.
+                unchanged, or a stage cannot apply the replacement that it asks for.
         """
         decided = self.decide(
-            name, source, claim, "readmit", mended=mended, reason=reason, by=by
+            name, source, claim, "readmit", mended=mended, reason=reason, by=by, rebuild=rebuild
         ).readmitted
         assert decided is not None, "it is admitted"
         return decided
@@ -324,6 +327,7 @@ class DataflowCalls(Calls):
         mended: Path | bytes | None = None,
         reason: str | None = None,
         by: str | None = None,
+        rebuild: bool = False,
     ) -> Decided:
         """Readmit, discard or restore a file, and return both claims; as for `readmit`."""
         path = ("dataflows", name, "sources", source, "quarantine")
@@ -336,7 +340,12 @@ class DataflowCalls(Calls):
             action,
             content=content,
             content_type=None if content is None else "application/octet-stream",
-            query={"reason": reason, "by": by, "as_it_is": "true" if as_it_is else None},
+            query={
+                "reason": reason,
+                "by": by,
+                "as_it_is": "true" if as_it_is else None,
+                "rebuild": "true" if rebuild else None,
+            },
         )
 
     def increments(

@@ -4,14 +4,17 @@
     python -m tests.bench.loops --graph power-law --nodes 500000 --edges 5000000 --loops components
 
 Half of the edges come at once, then a tenth, then 1,000, 100, 10 and 1, and as many go; at last a
-thousandth comes, goes, and half of it each. With `--full`, all but few come at once, and only the
-last three follow. After each increment, the same process computes the answer from scratch with
-NumPy, from a Parquet file of all edges to a synced one of all values, and both are compared. Ours
-is from the increment's file to the published tables: the run, its intention, and the log entries.
+thousandth comes, goes, and half of it each. With `--full`, all but few come at once, then 1,000
+come and go, and the last three follow. After each increment, the same process computes the answer
+from scratch with NumPy, from a Parquet file of all edges to a synced one of all values, and both
+are compared. Ours is from the increment's file to the published tables: the run, its intention, and
+the log entries.
 Everything is in one process, warm after the first increment; candidates take turns. Memory is the
 most that the process held during ours. `--profile FILE` writes where the time of one increment
-goes. PageRank has one more column: power iteration that goes on from the scores of the increment
-before, in a file, too; the product of matrix and scores is SciPy's, if it is installed.
+goes. `--picture FILE` draws all rows (SVG, PDF or PNG); a line after each loop says from how many
+links on recomputing wins. PageRank has one more column: power iteration that goes on from the
+scores of the increment before, in a file, too; the product of matrix and scores is SciPy's, if it
+is installed.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +48,13 @@ from stages.translators.core_numbers_arrow import CoreNumbersArrow
 from stages.translators.label_propagation_arrow import LabelPropagationArrow
 from stages.translators.reachable_arrow import ReachableArrow
 from stages.translators.strong_components_arrow import StrongComponentsArrow
+from tests.bench.reports.picture import require_matplotlib
 from tests.driver import Driver
 from tests.stages import real_graphs
 from tests.stages.real_graphs import Edges
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN"
 FILE = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("gone", pa.bool_())])
@@ -80,6 +87,22 @@ class Seconds(NamedTuple):
     def __str__(self) -> str:
         """Return both, as a cell of the table."""
         return f"{self.wall:.3f} ({self.cpu:.3f})"
+
+
+class Row(NamedTuple):
+    """An increment of a loop: how many links come or go, and seconds of the processor.
+
+    Attributes:
+        removes: Whether links only go.
+        warm: Going on from the last values without us; `None` if that was not measured.
+    """
+
+    loop: str
+    links: int
+    removes: bool
+    ours: float
+    scratch: float
+    warm: float | None = None
 
 
 class Loop:
@@ -156,7 +179,8 @@ def increments(edges: Edges, *, full: bool = False) -> Iterator[Increment]:
     sizes += [(f"{size:,}", size, 0) for size in (1_000, 100, 10, 1)]
     sizes += [(f"{size:,} removed", 0, size) for size in (1, 10, 100, 1_000)]
     if full:
-        sizes = [("all", len(edges) - 2 * few, 0)]
+        sizes = [("all", len(edges) - 2 * few - 1_000, 0)]
+        sizes += [("1,000", 1_000, 0), ("1,000 removed", 0, 1_000)]
     sizes += [("0.1 %", few, 0), ("0.1 % removed", 0, few), ("0.1 % mixed", few // 2, few // 2)]
     there, at, first = edges[:0], 0, 3
     for name, come, go in sizes:
@@ -251,6 +275,43 @@ def require_right(loop: Loop, actual: Answer, right: Answer) -> float:
     return wrong
 
 
+def crossing(rows: Sequence[Row]) -> str:
+    """Return from how many links on recomputing is faster than applying them, in words."""
+    slower = [row.links for row in rows if row.ours > row.scratch]
+    faster = [row.links for row in rows if row.ours <= row.scratch]
+    if not slower:
+        return "applying the links is faster for each increment"
+    if not faster:
+        return "recomputing is faster for each increment"
+    return f"recomputing wins from {min(slower):,} links on, applying up to {max(faster):,}"
+
+
+def figure_of(rows: Sequence[Row]) -> Figure:
+    """Return a chart for each loop: seconds over links, both logarithmic; ours, and scratch."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row.loop for row in rows))
+    figure = Figure(figsize=(3.2 * len(names), 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    charts = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for name, axes in zip(names, charts, strict=True):
+        for removes, style in ((False, "o-"), (True, "v--")):
+            some = [row for row in rows if row.loop == name and row.removes == removes]
+            some.sort(key=lambda row: row.links)
+            links, change = [row.links for row in some], "removed" if removes else "added"
+            axes.plot(links, [row.ours for row in some], f"C0{style}", label=f"ours, {change}")
+            axes.plot(
+                links, [row.scratch for row in some], f"C1{style}", label=f"scratch, {change}"
+            )
+            if warm := [(row.links, row.warm) for row in some if row.warm is not None]:
+                axes.plot(*zip(*warm, strict=True), f"C2{style}", label=f"warm, {change}")
+        axes.set(xscale="log", yscale="log", title=name, xlabel="links")
+    charts[0].set_ylabel("seconds of the processor")
+    charts[0].legend(fontsize="x-small")
+    return figure
+
+
 def main() -> None:
     """Print a row for each increment of each loop."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -259,9 +320,12 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=5_000_000, help="of the power law")
     parser.add_argument("--loops", default=",".join(loops(np.ones((1, 2), np.int64))))
     parser.add_argument("--full", action="store_true", help="all edges but few come at once")
+    parser.add_argument("--picture", type=Path, help="draw all rows into this file")
     parser.add_argument("--profile", help="write a profile of the increment of this name here")
     parser.add_argument("--increment", default="first half", help="the increment to profile")
     chosen = parser.parse_args()
+    if chosen.picture:
+        require_matplotlib()
     graphs: dict[str, Callable[[], Edges]] = {
         "debian": real_graphs.debian,
         "imports": real_graphs.imports,
@@ -274,8 +338,9 @@ def main() -> None:
     heads = "ours | NumPy from scratch | ratio | state MB | memory MB"
     print(f"| loop | increment | {heads} | {warm} from the last scores | ratio |")
     print("| --- " * 9 + "|")
+    drawn = list[Row]()
     for name in chosen.loops.split(","):
-        loop = loops(edges)[name]
+        loop, rows = loops(edges)[name], list[Row]()
         with tempfile.TemporaryDirectory() as place:
             folder, none = Path(place), np.empty(0, np.int64)
             last: Answer = (none, none.astype(np.float64))
@@ -295,11 +360,18 @@ def main() -> None:
                 )
                 cells = [f"{spent}", f"{scratch}", f"{spent.cpu / scratch.cpu:.2f}"]
                 cells += [f"{size / 1e6:.1f}", f"{peak:.0f}"]
+                row = Row(name, len(come) + len(gone), not len(come), spent.cpu, scratch.cpu)
                 if loop.warm:
                     again, last = from_file(there, folder, loop.warm, last)
                     require_right(loop, last, right)
                     cells += [f"{again}", f"{spent.cpu / again.cpu:.2f}"]
+                    row = row._replace(warm=again.cpu)
+                rows.append(row)
                 print("|", " | ".join([name, what, *cells]), "|", flush=True)
+        drawn += rows
+        print(f"{name}: {crossing(rows)}", flush=True)
+    if chosen.picture:
+        figure_of(drawn).savefig(chosen.picture, dpi=150)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """What a superstep of a loop of messages costs, and what a loop gains that calls only what changed.
 
     python -m tests.bench.supersteps
+    python -m tests.bench.supersteps --delta 20000  # nodes of the largest graph; takes half an hour
     python -m tests.bench.supersteps --log 5        # what the log of a long loop costs, and saves
     python -m tests.bench.supersteps --columns 3 --nodes 100000 --edges 1000000
+    python -m tests.bench.supersteps --python 3 --nodes 50000 --edges 500000
     python -m tests.bench.supersteps --room 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --tasks 5        # one task and two
     python -m tests.bench.supersteps --spark 5        # the same on a local Spark
@@ -10,11 +12,13 @@
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
 them in each superstep until the last label is there (bulk). Both are the groupwise form, in one
-process; the labels are compared with those from scratch. The third graph has a path of 744 links,
+process; the labels are compared with those from scratch. The last graphs have a path of 744 links,
 so a bulk loop calls all nodes 744 times where a few of them change.
 
 `--columns` computes components of a power-law graph on columns, with a message for each link, and
 with one for each node that is told anything (`combine`), in turn.
+
+`--python` computes components with Python for each node, in one task and in two, in turn.
 
 `--room` does the same with less and less memory for what the loop holds, so that more and more of
 it goes to temporary files.
@@ -62,7 +66,7 @@ from tests.planned_faults import Crash, PlannedFaults
 from tests.stages import real_graphs
 from tests.stages.real_graphs import Edges
 
-PATH, LONG = 744, 300
+PATH, LONG, LATTICE = 744, 300, 64
 PLACE = tempfile.TemporaryDirectory()
 SHARED_OUT = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
 
@@ -157,14 +161,23 @@ def room_costs(edges: Edges, rounds: int) -> None:
             print(f"| {room:,} | {seconds:.2f} |", flush=True)
 
 
-def graphs() -> dict[str, Edges]:
-    """Return edges by what is special about them."""
-    small, large = real_graphs.power_law(500, 2_000), real_graphs.power_law(4_000, 16_000)
+def graphs(nodes: int) -> dict[str, Edges]:
+    """Return edges by what is special about them; `nodes`: of the largest graph."""
+    small, large = (real_graphs.power_law(n, 4 * n) for n in (500, nodes))
     return {
         "500 nodes, small diameter": small,
-        "4,000 nodes, small diameter": large,
+        f"{nodes:,} nodes, small diameter": large,
+        f"a lattice of {LATTICE} x {LATTICE}": lattice(LATTICE),
         f"500 nodes and a path of {PATH}": path_of(small, PATH),
+        f"{nodes:,} nodes and a path of {PATH}": path_of(large, PATH),
     }
+
+
+def lattice(side: int) -> Edges:
+    """Return a square of nodes, in an order by chance, each linked to the next ones."""
+    at = np.random.default_rng(5).permutation(side * side).reshape(side, side)
+    across, down = (at[:, :-1], at[:, 1:]), (at[:-1], at[1:])
+    return np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in (across, down)])
 
 
 def path_of(edges: Edges, links: int) -> Edges:
@@ -286,6 +299,21 @@ def on_spark() -> DirectEngine:
     return SparkEngine(settings, cache=tempfile.mkdtemp(dir=PLACE.name), limits=SHARED_OUT)
 
 
+def in_python(edges: Edges, rounds: int) -> None:
+    """Print the seconds of components in Python for each node, by the clock; closes its engine."""
+    both = np.concatenate([edges, edges[:, ::-1]])
+    links = [{"src": src, "dst": dst} for src, dst in both.tolist()]
+    engine = in_workers()
+    print("| tasks | seconds | supersteps |")
+    print("| --- " * 3 + "|", flush=True)
+    for _ in range(rounds):
+        for tasks in (1, 2):
+            given = "links", "src BIGINT, dst BIGINT", links, tasks
+            seconds, steps = timed(engine, Components(), *given)
+            print(f"| {tasks} | {seconds:.2f} | {steps} |", flush=True)
+    engine.close()
+
+
 def in_tasks(engine: DirectEngine, rounds: int) -> None:
     """Print what an exchange costs, and what a second task gains; closes the engine."""
     edges = real_graphs.power_law(4_000, 16_000)
@@ -314,8 +342,9 @@ def in_tasks(engine: DirectEngine, rounds: int) -> None:
 def main() -> None:
     """Print the cost of a superstep, and a row for each graph; or what a log costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for way in ("--log", "--columns", "--room", "--tasks", "--spark"):
+    for way in ("--log", "--columns", "--python", "--room", "--tasks", "--spark"):
         parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
+    parser.add_argument("--delta", type=int, default=4_000, metavar="NODES", help="see above")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the graph on columns")
     chosen = parser.parse_args()
@@ -325,9 +354,11 @@ def main() -> None:
     if chosen.tasks or chosen.spark:
         in_tasks(on_spark() if chosen.spark else in_workers(), chosen.tasks or chosen.spark)
         return
-    if chosen.columns or chosen.room:
+    if chosen.columns or chosen.python or chosen.room:
         edges = real_graphs.power_law(chosen.nodes, chosen.edges)
-        if chosen.columns:
+        if chosen.python:
+            in_python(edges, chosen.python)
+        elif chosen.columns:
             combiner_gains(edges, chosen.columns)
         else:
             room_costs(edges, chosen.room)
@@ -337,7 +368,7 @@ def main() -> None:
     print(f"a superstep of one message: {(many - few) / (ROUNDS - 2) * 1e3:.2f} ms")
     print("| graph | supersteps | delta, s | bulk, s | bulk / delta |")
     print("| --- " * 5 + "|")
-    for name, edges in graphs().items():
+    for name, edges in graphs(chosen.delta).items():
         delta, steps = components(Components(), edges)
         bulk, _ = components(Bulk(steps), edges)
         print(f"| {name} | {steps} | {delta:.2f} | {bulk:.2f} | {bulk / delta:.1f} |", flush=True)

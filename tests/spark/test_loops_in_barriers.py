@@ -284,6 +284,18 @@ def test_a_loop_that_spark_gives_up_twice_has_its_error() -> None:
         assert len(tried) == times
 
 
+@pytest.mark.parametrize("code", ["SPARK-24819", "SPARK-24942"])
+def test_a_loop_that_spark_refuses_together_gets_one_task(code: str) -> None:
+    """It has too few slots, or chooses its executors by itself; no try of the run is lost."""
+
+    def job() -> list[str]:
+        raise RuntimeError(f"[{code}]: Barrier execution mode does not allow run a barrier stage")
+
+    with pytest.raises(TooFewSlotsError) as few:
+        GivenSlots(NOTHING, NOTHING).reports(PLAN, 2, job, lambda: None)
+    assert few.value.slots == 1
+
+
 def test_tasks_that_lose_each_other_begin_again() -> None:
     """As often as a task is tried; then the run has a coded error. The error of a task counts."""
     jobs, lost = GivenSlots(NOTHING, NOTHING), '"task 1 of the same run ended"'
@@ -317,11 +329,11 @@ def test_a_cancelled_loop_is_not_begun_again() -> None:
 def test_before_spark_has_started_a_plan_may_have_all_tasks() -> None:
     """Then the executor says how many."""
     deferred = DeferredExecutor(
-        lambda: SimpleNamespace(loop_slots=lambda: 1, close=lambda: None),
+        lambda: SimpleNamespace(loop_slots=lambda: 1, loop_tasks_max=1, close=lambda: None),
         slots=2,
         bypass=Bypass(0, 0.1),
         loop_tasks_max=0,
     )
     assert deferred.loop_tasks_max == 2
     deferred._started()
-    assert deferred.loop_slots() == 1
+    assert deferred.loop_slots() == deferred.loop_tasks_max == 1

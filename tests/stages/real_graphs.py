@@ -40,6 +40,8 @@ Edges = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
+_PATHS = 1 << 24
+"""Paths of two links that are looked at together."""
 _STATUS = Path("/var/lib/dpkg/status")
 _NAME = re.compile(r"(?:^|[,|])\s*([a-z0-9.+-]+)")
 
@@ -143,13 +145,20 @@ def triangles(edges: Edges) -> tuple[Int64s, Int64s]:
     low, high = np.divmod(codes, many)
     starts, stops = np.searchsorted(low, [np.arange(many), np.arange(many) + 1])
     sizes = (stops - starts)[high]
-    path = np.repeat(np.arange(len(codes)), sizes)
-    third = np.arange(len(path)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + starts[high[path]]
-    wanted = low[path] * many + high[third]
-    at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
-    closed = codes[at] == wanted
-    corners = np.concatenate([low[path], high[path], high[third]])
-    return nodes, np.bincount(corners[np.tile(closed, 3)], minlength=many)
+    corners, ends = np.zeros(many, np.int64), np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.searchsorted(ends, np.arange(_PATHS, total, _PATHS))
+    for links in np.split(np.arange(len(codes)), cuts):
+        path = np.repeat(links, sizes[links])
+        before = np.repeat((ends - sizes)[links], sizes[links])
+        place = np.arange(len(path)) + (before[0] if len(path) else 0)
+        third = place - before + starts[high[path]]
+        wanted = low[path] * many + high[third]
+        at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
+        closed = codes[at] == wanted
+        for corner in (low[path], high[path], high[third]):
+            corners += np.bincount(corner[closed], minlength=many)
+    return nodes, corners
 
 
 def strong_labels(edges: Edges) -> tuple[Int64s, Int64s]:

@@ -49,8 +49,9 @@ SLOTS_SECONDS = 60.0
 
 _POLL_SECONDS = 0.5
 _GIVEN_UP = "Could not recover from a failed barrier ResultStage"
-_REFUSED = "SPARK-24819"
-"""What Spark writes of a job that needs more slots than there are."""
+_REFUSED = ("SPARK-24819", "SPARK-24942")
+"""What Spark writes of a job that needs more slots than there are, and of any such job while it
+chooses its executors by itself."""
 
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
@@ -194,7 +195,7 @@ class BarrierJobs:
                 texts = job()
             except Exception as exc:
                 text = str(exc)
-                if _REFUSED in text:
+                if any(code in text for code in _REFUSED):
                     raise TooFewSlotsError(1) from exc
                 if _GIVEN_UP not in text or not left:
                     raise

@@ -51,7 +51,7 @@ class DeferredExecutor:
     ) -> None:
         self._seconds = seconds
         self._make, self.slots, self.bypass = make, slots, bypass
-        self.loop_tasks_max = loop_tasks_max or slots
+        self._loop_tasks_max = loop_tasks_max or slots
         self._changed = threading.Condition()
         self._executor: Executor | None = None
         self._error: CbpError | None = None
@@ -102,10 +102,16 @@ class DeferredExecutor:
         if executor is not None:
             executor.cancel(run)
 
+    @property
+    def loop_tasks_max(self) -> int:
+        """How many tasks of a loop can exchange messages; before the start, how many may."""
+        executor = self._executor
+        return self._loop_tasks_max if executor is None else executor.loop_tasks_max
+
     def loop_slots(self) -> int:
         """Return how many tasks of a loop could run together; all of them before the start."""
         executor = self._executor
-        return self.loop_tasks_max if executor is None else executor.loop_slots()
+        return self._loop_tasks_max if executor is None else executor.loop_slots()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that wait for a slot; none before the start."""

@@ -42,7 +42,6 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema, as_type
 from cbp.engine.columnar.file_slices import windows
 from cbp.engine.columnar.key_hash import bucket_shift
-from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.exchange import ALONE, Exchange
@@ -227,10 +226,9 @@ class LoopWork:
     def _hold_arrived(self) -> None:
         """Hold the messages of files that the first superstep does not read, as it arrived."""
         writers, plan = self.writers, self.writers.plan
-        wide = plan.spec.form == "arrow"
         for name, files in plan.held.items():
             input_ = plan.spec.input(name)
-            schema = (author_schema if wide else arrow_schema)(input_.schema)
+            schema = arrow_schema(input_.schema)  # in which each form emits what is held, too
             for table in chain.from_iterable(
                 windows(file, input_, plan.limits.message_group_rows_max) for file in files
             ):

@@ -19,6 +19,10 @@ run's record names the increments that it read, as always.
 although their documents have no `batch`: all that read them are stages as above, and no sink
 publishes increment after increment what comes of them. There a run reads one increment, as
 elsewhere.
+
+`sources_rebuilt_together` finds the sources of which a rebuild may read many increments in one run,
+although the runs before it read one each. That takes a promise of all stages, not only declarations
+from which none could tell: a view may count how often a word changed.
 """
 
 from __future__ import annotations
@@ -71,6 +75,29 @@ def sources_cut_anywhere(
         if _readers_do(flows, stages, {*readers}) and not _behind({name}, stages) & {*published}:
             hidden.add(name)
     return frozenset(hidden)
+
+
+def sources_rebuilt_together(
+    sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode]
+) -> frozenset[str]:
+    """Return the sources of which a run of a rebuild may read many increments.
+
+    Each stage promises that its answer depends on its records only (`any_order`), or reads signed
+    records only; all outputs are views. A source that says `batch: {files: 1}` is none: its files
+    stay apart. With look-ups none is, since they find what was published, after some runs; nor if
+    stages set records aside, since these are counted for each run.
+    """
+    for node in stages.values():
+        spec = node.translator
+        promised = node.any_order or all(one.changes == "signed" for one in spec.inputs)
+        views = all(one.view for one in spec.outputs)
+        if not (promised and views) or node.sets_aside or spec.lookups:
+            return frozenset()
+    return frozenset(
+        name
+        for name, source in sources.items()
+        if source.joins_backlog or (source.cut_anywhere and source.batch.files > 1)
+    )
 
 
 def _written(nodes: Iterable[StageNode]) -> set[str]:

@@ -389,7 +389,7 @@ def _correct(
         (answer,) = applied.wait_for_claims([answer], hidden=as_json)
     if then_rebuild and answer["status"] == "accepted":
         with given.client() as client:
-            _rebuild(client, dataflow, hidden=as_json)
+            rebuild_and_swap(client, dataflow, hidden=as_json)
     elif applied is not None:
         _wait_for_stages(applied, [answer], hidden=as_json)
     if answer["status"] == "quarantined":
@@ -404,7 +404,7 @@ def _correct(
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
 
 
-def _rebuild(client: Client, dataflow: str, *, hidden: bool) -> None:
+def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:
     """Build all tables beside, and swap them in; the service goes on if this ends meanwhile."""
     with progress_bar(hidden=hidden) as show:
 

@@ -32,6 +32,7 @@ from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.paging import FileLimit, read_pages
 from controller.cli.records.applied import Applied, progress
+from controller.cli.records.drop import ThenRebuild, rebuild_and_swap
 from controller.cli.records.sources import Code, Increment, reason_text
 from controller.cli.session import (
     AsJson,
@@ -163,25 +164,33 @@ def readmit_command(
     code: OfCode = None,
     file: Mended = None,
     wait: WaitForFiles = False,
+    then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
     """Admit refused files again: unchanged, or one file with corrected content.
 
-    The original files are kept. With --all, all files in quarantine are admitted, oldest first. If
-    the service refuses some of several files, each refusal is reported, and the exit status is 1.
+    A refused replacement or retraction stays one: if a stage cannot apply it, it is refused again,
+    unless --then-rebuild is given. The original files are kept. With --all, all files in
+    quarantine are admitted, oldest first. If the service refuses some of several files, each
+    refusal is reported, and the exit status is 1.
     The exit status is also 1 if, with --wait, a file is in quarantine again.
     """
     _require_claims(claims, all_=all_, code=code)
     if file is not None and (all_ or len(claims or ()) > 1):
         raise typer.BadParameter("can be used with one claim only", param_hint="--file")  # noqa: EM101
-    applied = Applied(session(context), dataflow, source) if wait else None
-    decision = Decision(context, (dataflow, source), "readmit", reason, file)
+    if then_rebuild and (all_ or len(claims or ()) > 1):
+        raise typer.BadParameter("can be used with one claim only", param_hint="--then-rebuild")  # noqa: EM101
+    applied = Applied(session(context), dataflow, source) if wait or then_rebuild else None
+    decision = Decision(context, (dataflow, source), "readmit", reason, file, rebuild=then_rebuild)
     if claims and len(claims) == 1:
         answer = decision.take(claims[0])
         if applied is not None:
             (answer["readmitted"],) = _follow(
-                applied, [answer["readmitted"]], dataflow, hidden=json_
+                applied, [answer["readmitted"]], dataflow, hidden=json_, stages=not then_rebuild
             )
+        if then_rebuild and answer["readmitted"]["status"] == "accepted":
+            with session(context).client() as client:
+                rebuild_and_swap(client, dataflow, hidden=json_)
         _print(answer, as_json=json_)
         return
     readmit_many(decision, claims or _waiting(decision, code), applied, as_json=json_)
@@ -206,9 +215,14 @@ def readmit_many(
 
 
 def _follow(
-    applied: Applied, readmitted: Sequence[Mapping[str, Any]], dataflow: str, *, hidden: bool
+    applied: Applied,
+    readmitted: Sequence[Mapping[str, Any]],
+    dataflow: str,
+    *,
+    hidden: bool,
+    stages: bool = True,
 ) -> list[dict[str, Any]]:
-    """Return the claims of readmitted files once they are applied.
+    """Return the claims of readmitted files once they are taken in, and by `stages` applied.
 
     Raises `FilesRefusedError`, `StagesStoppedError`.
     """
@@ -217,7 +231,8 @@ def _follow(
     if refused:
         why = {one["path"]: reason_text(one["reason"], whole=True) for one in refused}
         raise FilesRefusedError(dataflow, why, claims)
-    applied.wait_for_stages(hidden=hidden)
+    if stages:
+        applied.wait_for_stages(hidden=hidden)
     return claims
 
 
@@ -262,6 +277,7 @@ class Decision:
         at: Names of the dataflow and the source.
         reason: `None` if a decision is undone.
         mended: The corrected file; `None` admits a file unchanged.
+        rebuild: Whether stages that cannot apply an admitted replacement wait for a rebuild.
     """
 
     context: typer.Context
@@ -269,13 +285,20 @@ class Decision:
     action: Literal["readmit", "discard", "restore"]
     reason: str | None = None
     mended: Path | None = None
+    rebuild: bool = False
 
     def take(self, claim: str) -> dict[str, Any]:
         """Send the decision about a file; return the answer. Raises the refusals of the service."""
         by = None if self.reason is None else getpass.getuser()
         with session(self.context).client() as client:
             decided = client.decide(
-                *self.at, claim, self.action, mended=self.mended, reason=self.reason, by=by
+                *self.at,
+                claim,
+                self.action,
+                mended=self.mended,
+                reason=self.reason,
+                by=by,
+                rebuild=self.rebuild,
             )
         return dict(decided.answer)
 

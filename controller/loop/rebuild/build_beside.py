@@ -17,10 +17,10 @@ came (`valid_inputs.py`): so it is right also for stages that cannot apply a rep
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
 Where all results are views, and nothing depends on when they are published, a run reads many
-increments of a source whose ends no stage notices, up to `unit_bytes` (`_read_together`). So such a
-build also catches up with small updates that follow each other without a pause. The changes of its
-views are then those of its runs, fewer than before. Elsewhere each increment is a run: an output
-that is no view would have other records.
+increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
+So such a build also catches up with small updates that follow each other without a pause. The
+changes of its views are then those of its runs, fewer than before. Elsewhere each increment is a
+run: an output that is no view would have other records.
 
 A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
 of increments of outputs go on, so what was built is in none: its records have epochs below 0.
@@ -45,6 +45,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import FileBatch
+from cbp.model.dataflow.reading_together import sources_rebuilt_together
 from cbp.model.dataflow.replacement import obstacles
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -166,7 +167,7 @@ class Build:
     def __post_init__(self) -> None:
         self._kept_at = self.clock.seconds()
         self._beside = self.engine.beside()
-        self._together = _read_together(self.dataflow)
+        self._together = sources_rebuilt_together(self.dataflow.sources, self.dataflow.stages)
         sources = self.dataflow.sources
         batched = {name: replace(sources[name], batch=FileBatch()) for name in self._together}
         read = replace(self.dataflow, sources={**sources, **batched})
@@ -580,21 +581,3 @@ def _gone_on(
 
 def _refused(dataflow: str, rule: str, message: str, where: str = "rebuild") -> ChangeRefusedError:
     return ChangeRefusedError(dataflow, [Mistake(rule, where, message)])
-
-
-def _read_together(dataflow: Dataflow) -> frozenset[str]:
-    """Return the sources of which a run may read many increments, since that changes no table.
-
-    A source that says `batch: {files: 1}` is none: its files stay apart. With look-ups none is,
-    since they find what was published, after some runs; nor if stages set records aside, since
-    these are counted for each run.
-    """
-    stages = dataflow.stages.values()
-    views = all(output.view for node in stages for output in node.translator.outputs)
-    if not views or any(node.sets_aside or node.translator.lookups for node in stages):
-        return frozenset()
-    return frozenset(
-        name
-        for name, source in dataflow.sources.items()
-        if source.joins_backlog or (source.cut_anywhere and source.batch.files > 1)
-    )

@@ -56,6 +56,11 @@ class ReadmitQuery(DecisionQuery):
             "file."
         ),
     )
+    rebuild: bool = Field(
+        False,
+        description="Of a refused replacement or retraction: admit the file although some stages "
+        "cannot apply it, as for `POST /dataflows/{name}/sources/{source}/replacements`.",
+    )
 
 
 class ExcerptLineOut(Model):
@@ -190,12 +195,13 @@ async def readmit(
 
     The original file is kept with its reason and this decision. A repeated request admits nothing
     more: it gets the first answer, or 409 with the new claim. A refused replacement or retraction
-    stays one: it needs the scope `admin`, and is refused like a new one (409, `replace_refused`).
+    stays one: it needs the scope `admin`, and is refused like a new one (409, `replace_refused`),
+    unless `rebuild` lets stages that cannot apply it wait for a rebuild.
     """
     author = Author(query.by or caller.actor, query.reason)
 
     def act(body: BinaryIO) -> Decided:
-        _require_allowed(at, name, source, claim, caller)
+        _require_allowed(at, name, source, claim, caller, rebuild=query.rebuild)
         mended = None if query.as_it_is else body
         return at.folder.readmit(*at.place(name, source), claim, mended, author)
 
@@ -240,7 +246,9 @@ def _decided(decided: Decided) -> DecidedOut:
     )
 
 
-def _require_allowed(at: Deliveries, name: str, source: str, claim: str, caller: Identity) -> None:
+def _require_allowed(
+    at: Deliveries, name: str, source: str, claim: str, caller: Identity, *, rebuild: bool
+) -> None:
     """Refuse to readmit a replacement or retraction that the caller could not ask for now."""
     refused = at.store.find_claims([claim]).get(claim)
     if refused is None or not is_asked_for(refused):
@@ -249,7 +257,7 @@ def _require_allowed(at: Deliveries, name: str, source: str, claim: str, caller:
         return  # it is added, as any other file
     if not caller.scope.includes(Scope.ADMIN):
         raise ScopeTooLowError(Scope.ADMIN, caller.scope, "readmitting a refused replacement")
-    at.controller.retained.check(name, source)
+    at.controller.retained.check(name, source, rebuild=rebuild)
 
 
 def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:

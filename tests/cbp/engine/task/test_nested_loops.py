@@ -28,6 +28,7 @@ from tests.loops_in_tasks import ThreadsExecutor
 from tests.nested_loops import (
     Calendar,
     ShortCalendar,
+    ShortLettersArrow,
     StrongComponents,
     StrongComponentsArrow,
     calendar,
@@ -74,6 +75,14 @@ def test_tasks_iterate_as_nested_loops_do(
     assert driver.figures[0]["tasks"] == tasks
     for k in range(8):
         assert log_of(driver, k)[: 2 * 3 * (k + 2) + 2] == [*calendar(k, 2, 3, 1 + k)]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_texts_on_columns_wait_over_the_end_of_a_run(tasks: int, tmp_path: Path) -> None:
+    """Those of the files and those of this run are held together, and in snapshots."""
+    dataflow = loop_of(ShortLettersArrow(), starts=STARTS)
+    driver = driver_of(tmp_path, tasks, dataflow)
+    assert_same(dataflow, driver, [{"starts": starts(*range(6))}, {"starts": starts(3, 7)}])
 
 
 @pytest.mark.parametrize("tasks", [1, 2])

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, State, Timers, Translate, View, by
+from cbp import (
+    DataflowBuilder,
+    Input,
+    Lookup,
+    Output,
+    State,
+    Timers,
+    Translate,
+    TranslateSql,
+    View,
+    by,
+)
 from cbp.model.dataflow.replacement import is_signed, obstacles
 
 SCHEMA = "k BIGINT, n BIGINT, sign INT"
@@ -80,6 +91,19 @@ class Woken(Able):
     later = Timers()
 
 
+class Asking(Able):
+    """Looks up a table of another stage."""
+
+    price = Lookup("k BIGINT, times BIGINT", by="k")
+
+
+class InSql(TranslateSql):
+    """Counts, in SQL."""
+
+    rows, counts = Able.rows, Able.counts
+    queries = {"counts": "SELECT k, count(*) AS times FROM rows GROUP BY k"}  # noqa: RUF012
+
+
 def why(
     translator: Translate, *, any_order: bool = True, taken_back: bool = False
 ) -> list[tuple[str, str]]:
@@ -91,6 +115,21 @@ def why(
     every = made.sources, made.stages, made.sinks
     found = obstacles(made.sources["rows"], *every, taken_back=taken_back)
     return [(one.reader, one.why) for one in found]
+
+
+def test_a_stage_in_sql_and_one_that_looks_up_do_not_follow() -> None:
+    """The reason is named, whatever the stage promises."""
+    ((reader, reason),) = why(InSql())
+    assert (reader, reason) == ("stages.s", "it is written in SQL")
+    builder = DataflowBuilder("d")
+    rows = builder.source("rows", SCHEMA)
+    prices = builder.stage("prices", Kept(), rows=builder.source("signed", SCHEMA))
+    builder.stage("s", Asking(), rows=rows, price=prices.counts, any_order=True)
+    made = builder.build()
+    every = made.sources, made.stages, made.sinks
+    (one,) = obstacles(made.sources["rows"], *every)
+    assert one.reader == "stages.s"
+    assert "it reads look-ups" in one.why
 
 
 def test_a_stage_that_promises_any_order_follows() -> None:

@@ -214,6 +214,34 @@ def test_who_may_not_replace_readmits_no_replacement(
     shelf.require_right()
 
 
+def test_a_readmitted_replacement_can_wait_for_a_rebuild(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Like a new replacement: the refusal advises `--then-rebuild`, and with it all is rebuilt."""
+    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
+    shelf = Shelf(tmp_path / "service", {**DOCUMENT, "stages": stages})
+    shelf.put("monday", ("a", 1), ("b", 2))
+    shelf.take_in()
+    wrong, right = tmp_path / "wrong.jsonl", tmp_path / "right.jsonl"
+    wrong.write_text('{"word": 5x}\n')
+    right.write_text('{"word": "a", "n": 1}\n')
+    asked = ("replace", "shelf", "a", "monday", str(wrong), "--then-rebuild", "--reason", "r")
+    assert call(shelf, capsys, *asked).status == 1
+    (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    named = ("quarantine", "readmit", "shelf", "a", claim.id, "--file", str(right))
+    refused = call(shelf, capsys, *named, "--reason", "mended")
+    assert refused.status != 0
+    assert "--then-rebuild" in refused.err
+    many = ("quarantine", "readmit", "shelf", "a", "--all", "--reason", "r", "--then-rebuild")
+    assert "one claim only" in call(shelf, capsys, *many).err
+    done = call(shelf, capsys, *named, "--reason", "mended", "--then-rebuild")
+    assert done.status == 0, done.err
+    assert "the rebuild is swapped in" in done.out
+    shelf.counts["monday"] = [("a", 1)]
+    shelf.require_right()
+    shelf.close()
+
+
 def test_an_operator_readmits_a_replacement_of_nothing(
     shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -560,6 +560,17 @@ def test_small_updates_of_views_are_read_by_few_runs(calm: Beside, runs: list[st
     assert len(runs) >= 50
 
 
+def test_a_build_without_a_promise_reads_increment_after_increment(
+    calm: Beside, runs: list[str]
+) -> None:
+    """A view may count its runs, so only `any_order` says that they can be fewer."""
+    calm.controller.register(document_of(sum={"translator": "viewed"}))
+    arrive(calm, 0, 6)
+    calm.ticks()
+    calm.build(document_of(sum={"translator": "viewed", "buckets": 4}))
+    assert len(runs) == 6
+
+
 def test_files_that_stay_apart_do_so_in_a_build(calm: Beside, runs: list[str]) -> None:
     """A source that says `batch: {files: 1}` has a run for each file, here as there."""
     wanted = document_of(sum=VIEWED)
