@@ -250,7 +250,7 @@ class DeltaMirror(_DeltaTarget):
 
         def merge(table: DeltaTable, properties: CommitProperties) -> None:
             keys = [_quoted(name) for name in self.key]
-            same = (f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in keys)
+            same = (f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in keys)
             values = {_quoted(name): f"s.{_quoted(name)}" for name in self.schema.names}
             merger = table.merge(
                 pa.RecordBatchReader.from_batches(source, rows),

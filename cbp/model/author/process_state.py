@@ -83,7 +83,12 @@ class ProcessWatch:
         self._settings = self._now()
 
     def loaded(self) -> list[str]:
-        """Return the changes since `begin` or `ended`, made by loading an author's code."""
+        """Return the changes since `begin` or `ended`, made by loading an author's code.
+
+        A random number that a library draws while it is imported is no change: the state is put
+        back as it was.
+        """
+        random.setstate(self._settings[_RANDOM])
         changed = self._changed_settings()
         if len(sys.modules) != self._loaded:
             changed += self._see_modules()
@@ -217,6 +222,7 @@ _SIGNALS = sorted(signal.valid_signals() & set(signal.Signals))
 _handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 _variables: dict[bytes, bytes] = getattr(os.environ, "_data")  # noqa: B009
 
+_RANDOM = "the state of random"
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "os.environ": _variables.copy,
     "the working directory": _folder,
@@ -229,7 +235,7 @@ _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "the filters of warnings": lambda: tuple(warnings.filters),
     "the decimal context": lambda: digits_text(decimal.getcontext()),
     "the default decimal context": lambda: digits_text(decimal.DefaultContext),
-    "the state of random": random.getstate,
+    _RANDOM: random.getstate,
     "the state of numpy.random": _random_of_numpy,
     "numpy.seterr": _of_numpy,
 }

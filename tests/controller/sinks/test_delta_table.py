@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cbp import Input, Translate, View
 from tests.controller.lost import lose_the_store
 from tests.controller.sinks import sunk
 from tests.controller.world import World
@@ -86,6 +88,42 @@ def test_three_readers_see_the_flow_and_the_view(tmp_path: Path) -> None:
     assert sorted(found.fetchall()) == mirrored(world)
     assert ("a", 0) not in mirrored(world)
     assert [word for word, _ in mirrored(world)] == ["b", "c"]
+    world.close()
+
+
+class Pairs(Translate):
+    """Add up by word and by another column, which can be null; what comes to 0 is taken out."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    pairs = View("word STRING, day DATE, n BIGINT", key="word, day")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """See the class."""
+        sums = {row.day: row.n for row in group.pairs}
+        for item in group.items:
+            day = date(2026, 1, abs(item.n)) if abs(item.n) < 4 else None
+            sums[day] = sums.get(day, 0) + item.n
+        for day, n in sums.items():
+            if n:
+                out.pairs(key.word, day, n)
+
+
+def test_a_key_of_several_columns_is_merged_by_all_of_them(tmp_path: Path) -> None:
+    """Each record changes that of its key only, also where a column of the key is null."""
+    world = sunk.sink_world(tmp_path)
+    world.translators["pairs"] = Pairs
+    world.restart()
+    sink = {"view": "sum.pairs", "to": "delta", "path": "counts"}
+    world.controller.register(sunk.document({"counts": sink}, translator="pairs"))
+    sinks = sunk.sinks_of(world)
+    for records in ([("a", 1), ("a", 2), ("b", 1), ("b", 9)], [("a", 1), ("b", 9)], [("a", -2)]):
+        bring(world, *records)
+        sunk.publish(world, sinks)
+    table = polars.read_delta(str(tmp_path / "out/counts"))
+    january = date(2026, 1, 1)
+    assert sorted(table.rows(), key=str) == sorted(
+        [("a", january, 2), ("b", january, 1), ("b", None, 18)], key=str
+    )
     world.close()
 
 

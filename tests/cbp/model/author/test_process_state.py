@@ -31,7 +31,7 @@ print(dumps(found), file=sys.stderr)
 """
 
 _HARMLESS = """
-import functools, json, logging, re, sys, tempfile, time, types
+import functools, json, logging, random, re, sys, tempfile, time, types
 from cbp.model.author import process_state
 
 author = types.ModuleType("author")
@@ -50,7 +50,10 @@ one = Helper()
 process_state.modules_seen = lambda: frozenset({"author"})
 watch = process_state.watch_process()
 watch.begin()
-watch.loaded()
+before = random.getstate()
+random.random()  # as rich does while it is imported
+loaded = watch.loaded()
+assert not loaded and random.getstate() == before, loaded
 author.model = author.Helper()
 author.cached(3)
 time.strptime("2026", "%Y")
