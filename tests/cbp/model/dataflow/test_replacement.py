@@ -105,7 +105,7 @@ class InSql(TranslateSql):
 
 
 def why(
-    translator: Translate, *, any_order: bool = True, taken_back: bool = False
+    translator: Translate | TranslateSql, *, any_order: bool = True, taken_back: bool = False
 ) -> list[tuple[str, str]]:
     """Return the readers that cannot follow, with the reasons."""
     builder = DataflowBuilder("d")
