@@ -103,7 +103,7 @@ def rebuild_command(
                 job = client.rebuild(dataflow, made, seed=seed or (), report=report)
         if job.status == "ready" and not json_:
             _print_differences(job)
-            if yes or (not swap and typer.confirm("Swap the new tables in?", err=True)):
+            if yes or (not swap and _wants_swap()):
                 with progress_bar(hidden=json_) as show:
                     job = client.swap(dataflow, job, report=report)
     if json_:
@@ -122,6 +122,14 @@ def rebuild_command(
         )
     else:
         print_text(f"the rebuild {job.step}; nothing has changed")
+
+
+def _wants_swap() -> bool:
+    """Ask; without an answer, as where nobody can be asked, nothing is swapped."""
+    try:
+        return typer.confirm("Swap the new tables in?", err=True)
+    except typer.Abort:
+        return False
 
 
 def _under_way(client: Client, dataflow: str) -> RebuildJob:

@@ -94,6 +94,8 @@ def test_one_record_is_found_by_its_second_key(
     with pytest.raises(ServiceProblemError, match="rank=3") as caught:
         client.get("state", "best", "top", site="a", rank=3)
     assert caught.value.error_code == "not_found"
+    with pytest.raises(ServiceProblemError, match="if site is null: --null site"):
+        client.get("state", "best", "top", site="-")
     with pytest.raises(ServiceProblemError) as wrong:
         client.get("state", "best", "top", site="a", url="y")
     assert wrong.value.error_code == "request_invalid"

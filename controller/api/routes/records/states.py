@@ -28,6 +28,8 @@ routes = router("state")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor")
 """Parameters of a look-up that are not columns."""
+_NULL_WORDS = ("", "-", "null", "NULL", "None")
+"""Texts that may be meant as null, which has a parameter of its own."""
 
 
 @routes.get(
@@ -69,7 +71,9 @@ def look_up(
     records, behind = reading.page_key(name, stage, state, key, place, size, moment, among)
     if not records:
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in given.items())
-        raise NotFoundError(kind="state record", name=f"{name}/{stage}.{state} {shown}")
+        nulls = [column for column, value in given.items() if value in _NULL_WORDS]
+        hint = "".join(f"if {one} is null: --null {one} (REST: _null={one})" for one in nulls[:1])
+        raise NotFoundError(kind="state record", name=f"{name}/{stage}.{state} {shown}", hint=hint)
     return Records(items=[json_value(record) for record in records], cursor=cursors.seal(behind))
 
 

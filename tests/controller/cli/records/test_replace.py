@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -258,3 +259,16 @@ def test_an_operator_readmits_a_replacement_of_nothing(
     named = ("quarantine", "readmit", "shelf", "a", claim.id, "--reason", "it counts")
     done = call(shelf, capsys, *named, token=json.loads(made.out)["secret"])
     assert done.status == 0, done.err
+
+
+def test_without_an_answer_the_new_tables_wait_for_their_swap(
+    shelf: Shelf, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody can be asked, `cbp rebuild` says how to swap, and ends with 0."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    built = call(shelf, capsys, "rebuild", "shelf")
+    assert built.status == 0, built.err
+    assert "Swap them in with: cbp rebuild shelf --swap" in " ".join(built.out.split())
+    swapped = call(shelf, capsys, "rebuild", "shelf", "--swap")
+    assert "shows the new tables" in " ".join(swapped.out.split()), swapped.err
+    shelf.require_right()
