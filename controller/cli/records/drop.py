@@ -401,7 +401,8 @@ def _correct(
         print_text(f"{name} of {source} {known}: nothing changes (claim {answer['id']})")
     else:
         what = "is taken back" if file is None else f"is replaced by {file}"
-        print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
+        became = f"claim {answer['id']}, {answer['status']}{_put_aside(answer, source)}"
+        print_text(f"{name} of {source} {what}: {became}", "green")
 
 
 def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:

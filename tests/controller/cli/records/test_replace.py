@@ -190,6 +190,23 @@ def test_a_corrected_file_that_is_refused_replaces_nothing(
     shelf.require_right()
 
 
+def test_records_of_a_corrected_file_that_are_rejected_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As those of a dropped file are: the command says how many, and where they are listed."""
+    sources = {"a": {**DOCUMENT["sources"]["a"], "on_bad_records": "reject_rows"}}
+    shelf = Shelf(tmp_path / "service", {**DOCUMENT, "sources": sources})
+    shelf.put("monday", ("a", 1), ("b", 2))
+    shelf.take_in()
+    right = tmp_path / "right.jsonl"
+    right.write_text('{"word": "a", "n": 1}\n{"word": 5x}\n')
+    named = ("replace", "shelf", "a", "monday", str(right), "--reason", "a slip", "--wait")
+    done = call(shelf, capsys, *named)
+    assert done.status == 0, done.err
+    assert "1 record rejected (see: cbp rejects shelf a)" in " ".join(done.out.split())
+    shelf.close()
+
+
 def test_who_may_not_replace_readmits_no_replacement(
     shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
