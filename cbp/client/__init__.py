@@ -59,8 +59,7 @@ from cbp.client.errors import (
     TokenMissingError,
     WaitEndedError,
 )
-from cbp.client.pages import Pages, Rows
-from cbp.client.query_result import QueryResult
+from cbp.client.pages import Pages, QueryResult, Rows
 from cbp.client.rest import RestClient, Retries
 
 __all__ = [

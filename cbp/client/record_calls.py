@@ -11,8 +11,7 @@ from uuid import uuid4
 from cbp.client.answers import Correction, CorrectionPreview, Snapshot, answer_of
 from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name, times
 from cbp.client.errors import ResourceMissingError
-from cbp.client.pages import Pages, Rows
-from cbp.client.query_result import QueryResult
+from cbp.client.pages import Pages, QueryResult, Rows
 from cbp.client.rest import body_of
 
 Corrections = Sequence[Mapping[str, Any]] | Path

@@ -40,7 +40,7 @@ from controller.api import routes
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem
 from controller.api.page import page_router, prefers_page
-from controller.api.requests.bounds import Bounds
+from controller.api.requests.body import Bounds
 from controller.api.requests.examples import add_examples
 from controller.api.requests.idempotency import IdempotencyKeys
 from controller.api.requests.metric_sources import MetricSources

@@ -1,4 +1,8 @@
-"""Constructs the drop folder and the controller's environment from the settings of a service."""
+"""Constructs the parts of a service from its settings.
+
+The drop folder, the controller's environment, and the parts that notify other systems: the alert
+watch, and the feed of ended runs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,18 @@ from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.run_places import Places
+from controller.alerts import (
+    AlertLimits,
+    AlertWatch,
+    Channel,
+    DataflowHealth,
+    EmailChannel,
+    WebhookChannel,
+)
+from controller.alerts.conditions import HealthState
+from controller.alerts.disk_room import disk_alerts, disk_rooms
 from controller.allowed_folders import AllowedFolders
+from controller.api.figures.degraded import degraded_now
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.bucket_feed import Buckets
 from controller.ingest.folder.bucket_listing import AllowedLocations, location_mistakes
@@ -29,6 +44,7 @@ from controller.ingest.reader.file_reader import read_files
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import RetryPolicy
 from controller.loop.assembly import Parts
+from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.threads import Threads
@@ -38,6 +54,7 @@ from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
+from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads at most this much Parquet takes a fraction of a second, as a rule."""
@@ -236,3 +253,91 @@ def engine_for(
         scratch=True,
     )
     return SparkEngine(session, cache=cache, deferred=True, faults=faults, limits=limits)
+
+
+def run_feed_for(
+    settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
+) -> RunFeed:
+    """Return the feed; without a receiver in the settings it has no exporter.
+
+    Raises:
+        TelemetryPackagesMissingError: A receiver is set, and its packages are not installed.
+    """
+
+    def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
+        members = controller.members(dataflow)
+        return controller.dataflow(dataflow), members.get(stage, (stage,))
+
+    return RunFeed(store, describe=describe, leads=leads, exporters=_exporters(settings))
+
+
+def _exporters(settings: Settings) -> Iterator[RunExporter]:
+    if settings.otlp_endpoint:
+        yield TraceExporter(settings.otlp_endpoint, instance=settings.advertise_url)
+    if settings.openlineage_url:
+        key = settings.openlineage_api_key
+        yield LineageExporter(
+            settings.openlineage_url, api_key=key.get_secret_value() if key else ""
+        )
+
+
+HOLD_SECONDS = 60.0
+
+
+def alert_watch_for(
+    settings: Settings,
+    *,
+    controller: Controller,
+    store: Store,
+    drop_folder: DropFolder,
+    leads: Callable[[], bool],
+    clock: Callable[[], datetime],
+) -> AlertWatch:
+    """Return the watch; without a configured channel it only lists alerts."""
+    return AlertWatch(
+        health=lambda: _healths(controller, store, drop_folder, clock()),
+        others=lambda: disk_alerts(disk_rooms(settings)),
+        leads=leads,
+        channels=_channels(settings),
+        limits=AlertLimits(
+            settings.alert_lag_seconds, HOLD_SECONDS, settings.alert_repeat_hours * 3600
+        ),
+        clock=clock,
+    )
+
+
+def _channels(settings: Settings) -> Iterator[Channel]:
+    url = settings.advertise_url
+    if settings.alert_webhook_url is not None:
+        yield WebhookChannel(settings.alert_webhook_url.get_secret_value(), service_url=url)
+    if settings.smtp_url is not None and settings.alert_email_to:
+        yield EmailChannel(
+            settings.smtp_url.get_secret_value(),
+            sender=settings.alert_email_from,
+            recipients=settings.alert_email_to,
+            service_url=url,
+        )
+
+
+def _healths(
+    controller: Controller, store: Store, drop_folder: DropFolder, now: datetime
+) -> Iterator[DataflowHealth]:
+    """Yield the health of every dataflow; the number of statements is fixed."""
+    degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
+    gauges, revisions = store.gauges(), store.revisions()
+    oldest = gauges.oldest_waiting()
+    quarantined: dict[str, dict[str, int]] = {}
+    for (dataflow, source), count in store.quarantined().items():
+        quarantined.setdefault(dataflow, {})[source] = count
+    for record in store.dataflows():
+        name, one = record.name, degraded.get(record.name)
+        state: HealthState = "ok" if one is None else one.state
+        reason = "" if one is None else one.reason
+        if name in gauges.unreadable and state != "broken":
+            state, reason = "broken", "the queues of this dataflow cannot be read; run `cbp doctor`"
+        elif record.is_paused and state != "broken":
+            state, reason = "paused", ""
+        waits_since = oldest.get(name)
+        lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
+        aside = controller.set_aside_counts.of(record, revisions)
+        yield DataflowHealth(name, state, reason, lag, quarantined.get(name, {}), aside)

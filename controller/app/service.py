@@ -33,13 +33,14 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.construction import (
+    alert_watch_for,
     bounds_for,
     drop_folder_for,
     engine_for,
+    run_feed_for,
     sinks_for,
 )
 from controller.app.leader_duties import LeaderDuties
-from controller.app.notification import alert_watch_for, run_feed_for
 from controller.clock import SteadyClock
 from controller.ingest.errors import NewColumnsError
 from controller.ingest.reader.reader_pool import ReaderPool

@@ -17,17 +17,17 @@ from cbp.client import Client
 from cbp.client.calls import Document
 from cbp.errors import CbpError, NotFoundError
 from controller.cli.dataflows.register import arrival_line, uncorrectable_line
-from controller.cli.serve import Host, Port, serve
-from controller.cli.session import AsJson, session
-from controller.cli.translator_paths import Translators
-from controller.client.service_client import ServiceClient
-from controller.development.new_code import (
+from controller.cli.saved_code import (
     NOTHING_CHOSEN,
     OnChange,
     SavedFiles,
     choose_next,
     describe_change,
 )
+from controller.cli.serve import Host, Port, serve
+from controller.cli.session import AsJson, session
+from controller.cli.translator_paths import Translators
+from controller.client.service_client import ServiceClient
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.terminal import print_json, print_text

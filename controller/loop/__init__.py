@@ -2,8 +2,7 @@
 
 from controller.loop.assembly import DEFAULT_LOOP_LIMITS, Environment, LoopLimits, Parts
 from controller.loop.controller import Controller
-from controller.loop.leadership.fence import Fence
-from controller.loop.leadership.lease_keeper import LeaseKeeper
+from controller.loop.leadership.lease_keeper import Fence, LeaseKeeper
 from controller.loop.operations.versions import Arrivals
 from controller.loop.runs.retry_policy import RetryPolicy
 

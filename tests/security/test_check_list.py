@@ -34,7 +34,7 @@ API4: queries that do not end                  controller/query/test_queries.py 
 API4: queries that take all memory             controller/query/test_queries.py test_what_takes_too_much_memory_is_ended
 API4: clients of events                        controller/events/test_events.py test_too_many_streams_are_refused_before_they_begin
 API4: requests of one caller                   controller/api/security/test_guard.py test_a_caller_sends_so_many_requests_a_second
-API4: slow clients                             controller/api/requests/test_bounds.py test_who_trickles_is_given_up
+API4: slow clients                             controller/api/requests/test_body.py test_who_trickles_is_given_up
 API4: halves of requests                       controller/server/test_http_protocol.py test_half_a_head_is_closed_in_time
 API4: files that never end                     controller/ingest/reader/test_reader_pool.py test_a_file_that_takes_too_long_is_refused
 API4: files that take all memory               controller/ingest/reader/test_reader_pool.py test_a_file_that_takes_too_much_memory_is_refused

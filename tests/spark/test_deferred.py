@@ -13,7 +13,7 @@ import pytest
 
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.spark.deferred import DeferredExecutor
-from cbp.engine.spark.jvm_output import JvmOutput
+from cbp.engine.spark.session import JvmOutput
 from cbp.errors import EngineStartingError, RunCancelledError, SparkUnstartedError
 from cbp.model.plan.lanes import Bypass
 from controller.loop.controller import Controller

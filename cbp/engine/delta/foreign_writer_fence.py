@@ -1,7 +1,7 @@
 """The fence of tables: marks a table as ours, keeps other writers out, detects foreign entries.
 
 The fence of the lease, which holds back an instance that no longer leads, is
-`controller.loop.leadership.fence`.
+`controller.loop.leadership.lease_keeper`.
 
 The fence is a writer feature that only this engine knows. The Delta protocol asks every
 writer to refuse a table with an unknown writer feature, and lets every reader go on. A writer

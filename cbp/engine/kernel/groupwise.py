@@ -40,7 +40,7 @@ from cbp.engine.columnar.row_codec import (
     encode_rows,
     floats_rounder,
 )
-from cbp.engine.kernel.arrow.output_keys import OutputKeys
+from cbp.engine.kernel.arrow.emission import OutputKeys
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.group_batch import Source, Window, WindowReader

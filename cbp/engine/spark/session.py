@@ -8,7 +8,8 @@ processors. So a run whose tasks hang leaves half of the slots to other runs, an
 system shares the processors among them.
 
 A local driver listens on the loopback interface by default, and connections must know its secret;
-the driver of a cluster must have a secret (`cbp.engine.spark.authentication`).
+the driver of a cluster must have a secret (`authentication`): without one, anyone who can reach
+the ports can run code as the service (CVE-2020-9480).
 
 Guaranteed: Spark compares the output of a retried stage with its first output, even if the session
 existed before or was configured otherwise (`require_safe`).
@@ -20,7 +21,10 @@ import os
 import re
 import sys
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -33,11 +37,9 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from cbp.engine.spark.authentication import authentication, spark_defaults
-from cbp.engine.spark.jvm_output import JvmOutput
 from cbp.engine.spark.worker_pool import safe_path
 from cbp.engine.storage.scratch_folders import take_scratch
-from cbp.errors import SparkSettingError, SparkUnstartedError
+from cbp.errors import SparkSettingError, SparkUnauthenticatedError, SparkUnstartedError
 from cbp.errors.masks import SECRET_NAME, mask_credentials
 from cbp.model.plan.lanes import JOB_START_SECONDS
 
@@ -301,3 +303,113 @@ def _processors() -> int:
     except (OSError, ValueError):
         return count
     return count if quota == "max" else max(1, min(count, -(-int(quota) // int(period))))
+
+
+_ON = "spark.authenticate"
+_SECRET = "spark.authenticate.secret"
+_GIVEN_BY_SPARK = "_SPARK_AUTH_SECRET"
+_LOCAL_MASTER = re.compile(r"local(\[.*\])?")
+_LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*?)\s*")
+
+
+def authentication(
+    master: str, settings: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings by which a driver authenticates connections; pure.
+
+        local, yarn, k8s://   Spark makes a secret for each driver and gives it to its executors
+        spark://, others      master, workers and driver share one; else the master is refused
+
+    Absent on purpose: `local-cluster`, which is for tests.
+
+    Args:
+        settings: Settings of the operator, from `CBP_SPARK_CONF` or Spark's own defaults.
+
+    Raises:
+        SparkUnauthenticatedError: If the master is a cluster, and authentication is switched off;
+            or there is no secret, which YARN and Kubernetes do not need.
+    """
+    if master.startswith("local-cluster"):
+        return {}
+    asked = settings.get(_ON, "true").strip().lower()
+    if _LOCAL_MASTER.fullmatch(master):
+        return {_ON: asked}
+    if asked != "true":
+        raise SparkUnauthenticatedError(master, f"{_ON} is {asked}")
+    if not (master == "yarn" or master.startswith("k8s://")):
+        secret = settings.get(_SECRET, "") or environment.get(_GIVEN_BY_SPARK, "")
+        if not secret.strip():
+            raise SparkUnauthenticatedError(master, f"{_SECRET} is not set")
+    return {_ON: "true"}
+
+
+def spark_defaults(environment: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """Return the settings of `spark-defaults.conf`; empty if there is no such file.
+
+    Args:
+        environment: Environment variables; `SPARK_CONF_DIR` names the folder of the file, or
+            `SPARK_HOME` that of Spark.
+        home: Spark's folder, used if the environment names none.
+    """
+    folder = environment.get("SPARK_CONF_DIR") or f"{environment.get('SPARK_HOME') or home}/conf"
+    try:
+        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    matches = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {line[1]: line[2] for line in matches if line is not None}
+
+
+_HELD_MAX = 2_000
+_SHOWN_MAX = 8
+_ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "Exception", "rror")
+
+
+class JvmOutput:
+    """The standard error of a JVM while it starts; `descriptor` is given to its process.
+
+    Spark prints a hundred lines about the jars that it found. None of them helps, unless one of the
+    jars was not found. So the lines are held back, and shown only if the start fails. After the
+    start every line is passed on to the standard error of this process.
+    """
+
+    def __init__(self) -> None:
+        self._read, self.descriptor = os.pipe()
+        self._held: deque[bytes] = deque(maxlen=_HELD_MAX)
+        self._lock, self._is_passed_on = threading.Lock(), False
+        self._thread = threading.Thread(target=self._pump, name="spark-output", daemon=True)
+        self._thread.start()
+
+    def pass_on(self) -> None:
+        """Drop the lines held back, and pass on every line from now on."""
+        with self._lock:
+            self._held.clear()
+            self._is_passed_on = True
+
+    def detach(self) -> None:
+        """Close this process's end for writing, once another process has its own."""
+        with suppress(OSError):
+            os.close(self.descriptor)
+
+    def reason(self) -> str:
+        """Return the lines that explain a failed start: errors, or otherwise the last lines."""
+        with self._lock:
+            lines = [line.decode(errors="replace").strip(" \t:") for line in self._held]
+        texts = [text for text in dict.fromkeys(line.strip() for line in lines) if text]
+        errors = [text for text in texts if any(sign in text for sign in _ERRORS)]
+        return "; ".join((errors or texts[-_SHOWN_MAX:])[:_SHOWN_MAX])
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the last line of an ended process is read."""
+        self._thread.join(seconds)
+
+    def _pump(self) -> None:
+        with os.fdopen(self._read, "rb") as stream:
+            for line in stream:
+                with self._lock:
+                    if not self._is_passed_on:
+                        self._held.append(line)
+                        continue
+                with suppress(OSError, ValueError):  # the reader is gone
+                    sys.stderr.write(line.decode(errors="replace"))
+                    sys.stderr.flush()

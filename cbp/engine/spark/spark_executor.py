@@ -42,8 +42,7 @@ from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starv
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
-from cbp.engine.spark.sql.query_check import QueryCheck
-from cbp.engine.spark.sql_keys import SqlKeys, failed_expression
+from cbp.engine.spark.sql.query_check import QueryCheck, SqlKeys, failed_expression
 from cbp.engine.spark.tasks import (
     RESULT,
     Work,

@@ -236,9 +236,9 @@ def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
 
 
 def _schema_mismatch(flow: Schema, expected: Schema) -> str:
-    """Return the differences between a flow's schema and an input's; `""` if it fits.
+    """Return how the schema of a flow or table differs from what reads it; `""` if it fits.
 
-    Columns are matched by name. A flow can have columns that the input does not have.
+    Columns are matched by name. There can be columns that are not read.
     """
     wrong = []
     for column in expected.fields:
@@ -291,7 +291,7 @@ def _mistake(
             "lookup_key_mismatch",
             f"{difference}, but the records of {table!r} are keyed by ({route})",
         )
-    if wrong := _schema_difference(lookup, state):
+    if wrong := _schema_mismatch(state.schema, lookup.schema):
         return "schema_mismatch", f"table {table!r} does not fit {spec.name}.{lookup.name}: {wrong}"
     if lookup.wake and not state.changes:
         message = (
@@ -325,19 +325,6 @@ def _key_difference(
             f"({', '.join(key)})"
         )
     return ""
-
-
-def _schema_difference(lookup: LookupSpec, state: StateSpec) -> str:
-    wrong = []
-    for column in lookup.schema.fields:
-        if column.name not in state.schema:
-            wrong.append(f"column {column.name!r} ({column.type}) is missing")
-        elif state.schema[column.name].type != column.type:
-            wrong.append(
-                f"column {column.name!r} is {state.schema[column.name].type}, "
-                f"expected {column.type}"
-            )
-    return "; ".join(wrong)
 
 
 Wiring = Mapping[str, Mapping[str, str]]

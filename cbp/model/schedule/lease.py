@@ -13,7 +13,7 @@ nearly the same speed. An instance whose time ran out is *unsure*: it starts and
 keeps its runs, and goes on if it renews the lease before another instance takes it.
 
 The *fence* enforces this: it refuses every durable effect of an instance that may not act. It is in
-`controller.loop.leadership.fence`; the store has its own, by epoch
+`controller.loop.leadership.lease_keeper`; the store has its own, by epoch
 (`controller.store.methods.leases`), and the logs have theirs (`controller.loop.leadership.terms`).
 
 Invariants (tests/cbp/model/schedule/test_lease.py): at most one instance may act at a time; epochs

@@ -1,7 +1,8 @@
-"""Reads request bodies; no other part of the API does so.
+"""Request bodies: their bounds in size and time, and the functions that read them.
 
-`bounds` has limited each of them before any route, in size and in time. An upload is a stream: it
-is never held in memory, and the client is slowed down to the speed of the disk.
+No other part of the API reads a body. `Bounds` apply before any route, so a new route has them. An
+upload is a stream: it is never held in memory, and the client is slowed down to the speed of the
+disk.
 
 A dataflow document is the body of some of them: its media types, its text, its mistakes. Every
 mistake that is raised inside `parsed` gets the line and the column of the text
@@ -10,7 +11,9 @@ mistake that is raised inside `parsed` gets the line and the column of the text
 
 from __future__ import annotations
 
+import asyncio
 import io
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +22,17 @@ from typing import Any, BinaryIO, TypeVar, cast
 import anyio.from_thread
 import anyio.to_thread
 from fastapi import Request
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope
 
 from cbp.errors import DataflowInvalidError, Mistake
-from controller.api.answers.request_errors import MediaTypeError, RequestError
+from controller.api.answers.request_errors import (
+    BodyTooLargeError,
+    ClientTooSlowError,
+    MediaTypeError,
+    RequestError,
+)
 from controller.registry import parse_document
 from controller.registry.text_positions import add_positions
 
@@ -143,3 +153,74 @@ def _text(body: bytes) -> str:
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         mistake = Mistake("document_syntax", "document", message, line=line, column=column)
         raise DataflowInvalidError(dataflow="", mistakes=[mistake]) from error
+
+
+BYTES_PER_SECOND_MIN = 1024
+"""A client that is slower than this is treated like one that sends nothing."""
+
+_UPLOADS = re.compile(
+    r"/api/v1/dataflows/[^/]+/sources/[^/]+/"
+    r"(files|replacements(/preview)?|quarantine/[^/]+/readmit)/?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of request bodies: their size, and how long a client may send nothing or only trickle.
+
+    A route for uploads is recognised by its path and has its own bound. A body of exactly the limit
+    is accepted; one byte more is refused, whether or not the client announced its length. A client
+    that sends nothing for a while, or only trickles, holds no thread forever: its request is ended.
+    The time that the route takes between two pieces does not count.
+
+    Guaranteed: tests/controller/api/requests/test_body.py, in simulated seconds.
+
+    Attributes:
+        body_bytes_max: Largest body of a route that reads it whole.
+        upload_bytes_max: Largest upload.
+        idle_seconds: How long a client may send nothing in the middle of a body.
+    """
+
+    body_bytes_max: int
+    upload_bytes_max: int
+    idle_seconds: float
+
+    def bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """Return a `receive` function that enforces the bounds on a request's body.
+
+        Raises:
+            BodyTooLargeError: If the client announces more than the limit; the returned function
+                raises it if more arrives.
+        """
+        upload = scope["method"] == "POST" and _UPLOADS.match(scope["path"])
+        most = self.upload_bytes_max if upload else self.body_bytes_max
+        setting = "CBP_UPLOAD_BYTES_MAX" if upload else "CBP_BODY_BYTES_MAX"
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdecimal() and len(announced) <= 20 and int(announced) > most:
+            raise BodyTooLargeError(most, setting=setting)
+        total, waited, complete = 0, 0.0, False
+
+        async def read() -> Message:
+            nonlocal total, waited, complete
+            if complete:
+                return await receive()
+            clock = asyncio.get_running_loop().time
+            began = clock()
+            try:
+                message = await asyncio.wait_for(receive(), self.idle_seconds)
+            except TimeoutError as error:
+                raise _too_slow(self.idle_seconds) from error
+            waited += clock() - began
+            total += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if total > most:
+                raise BodyTooLargeError(most, setting=setting)
+            if not complete and waited > self.idle_seconds + total / BYTES_PER_SECOND_MIN:
+                raise _too_slow(self.idle_seconds)
+            return message
+
+        return read
+
+
+def _too_slow(idle_seconds: float) -> ClientTooSlowError:
+    return ClientTooSlowError(idle_seconds, bytes_per_second_min=BYTES_PER_SECOND_MIN)

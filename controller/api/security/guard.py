@@ -44,7 +44,7 @@ from controller.api.answers.request_errors import (
     unforeseen_error,
 )
 from controller.api.page import is_open
-from controller.api.requests.bounds import Bounds
+from controller.api.requests.body import Bounds
 from controller.api.security.callers import MARK_HEADER, identify, require_own_page
 from controller.api.security.exchange import Exchange
 from controller.store.access import AuditRecord, Outcome

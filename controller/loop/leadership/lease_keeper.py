@@ -1,4 +1,4 @@
-"""Lease keeper: renews the lease, and knows whether this instance leads.
+"""Lease keeper: renews the lease, and knows whether this instance leads; the fence asks it.
 
     keep()    called by a thread of its own: renew the lease, watch it, or apply for it
     check()   called by `Fence` before every durable effect
@@ -14,14 +14,17 @@ term until no work of that term is under way.
 
 from __future__ import annotations
 
+import functools
 import math
 import secrets
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Lease, Role, Standing, Step, Term, next_step, role_of
 from controller.store.base import Store
@@ -197,3 +200,37 @@ class LeaseKeeper:
             return
         lease, _ = self._store.lease()
         self.retire(f"the controller at {lease.address} has taken the lease (epoch {lease.epoch})")
+
+
+class Fence:
+    """Checks before every durable effect, by its failpoint, that this instance leads.
+
+        effect -> fence("log.before") -> LeaseKeeper.check -> the effect, or LeaseLostError
+
+    A process that stalls between the check and its effect may continue too late. The store then
+    refuses the effect by its epoch, and the logs refuse it by `put_if_absent`
+    (`controller.loop.leadership.terms`). Another fence keeps foreign writers out of tables:
+    `cbp.engine.delta.foreign_writer_fence`.
+
+    In another process, such as a Spark worker, it does not check: tasks write files that no
+    reader sees before the driver has recorded them.
+
+    Args:
+        faults: Called after the check.
+        check: Raises unless this instance leads; by default it always does.
+    """
+
+    def __init__(
+        self, faults: Faults = NO_FAULTS, check: Callable[[], object] = lambda: None
+    ) -> None:
+        self._faults, self._check = faults, check
+
+    def __call__(self, point: str) -> None:
+        """Pass a point; raises `LeaseLostError` in front of an effect."""
+        if point.endswith(".before"):
+            self._check()
+        self._faults(point)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the check: only this process can answer it."""
+        return functools.partial, (self._faults,)

@@ -10,7 +10,7 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
 from cbp.engine.direct import LocalEngine
-from cbp.engine.kernel.arrow.output_keys import OutputKeys
+from cbp.engine.kernel.arrow.emission import OutputKeys
 from cbp.errors import AuthorCodeError, AuthorMisuse
 from cbp.sdk.translate import spec_of
 from cbp.testing import run_epochs

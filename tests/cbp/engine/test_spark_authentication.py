@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.spark.authentication import authentication, spark_defaults
+from cbp.engine.spark.session import authentication, spark_defaults
 from cbp.errors import SparkUnauthenticatedError
 
 ON = {"spark.authenticate": "true"}

@@ -16,7 +16,7 @@ from cbp.clock import MACHINE
 from cbp.errors import DefinitionError
 from controller.app import Service
 from controller.app.asgi import api_of
-from controller.app.notification import HOLD_SECONDS, alert_watch_for
+from controller.app.construction import HOLD_SECONDS, alert_watch_for
 from controller.settings import Settings, load_settings
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.http_sink import HttpSink

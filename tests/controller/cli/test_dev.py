@@ -11,8 +11,8 @@ import pytest
 
 from cbp.model.author.source_modules import load_sources
 from controller.cli.dev import DevelopmentLoop
+from controller.cli.new import starter_files
 from controller.client.service_client import ServiceClient
-from controller.development.starter_project import starter_files
 from tests.authored import write
 from tests.controller.served import served
 from tests.controller.world import until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.development.starter_project import starter_files
+from controller.cli.new import starter_files
 from tests.controller.cli.conftest import Cbp
 
 

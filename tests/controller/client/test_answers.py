@@ -11,7 +11,7 @@ import pytest
 
 from cbp.client import answers
 from cbp.client.answers import answer_of
-from cbp.client.query_result import QueryResult
+from cbp.client.pages import QueryResult
 from controller.api.app import describe_api
 
 SCHEMAS: dict[str, Any] = describe_api()["components"]["schemas"]

@@ -29,7 +29,7 @@ from cbp.client import (
     StagesStoppedError,
     WaitEndedError,
 )
-from cbp.client.query_result import QueryResult
+from cbp.client.pages import QueryResult
 from cbp.client.rest import FileContent
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import DOCUMENT

@@ -92,7 +92,7 @@ def test_a_client_that_sends_nothing_is_given_up_and_leaves_nothing(
 ) -> None:
     """408 after `client_idle_seconds`; the next upload gets its place, and is taken.
 
-    The bounds themselves: tests/controller/api/requests/test_bounds.py.
+    The bounds themselves: tests/controller/api/requests/test_body.py.
     """
     settings, loop = serving
     incoming = settings.drop_root / "urls" / "visits" / "incoming"

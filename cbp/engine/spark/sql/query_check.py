@@ -1,4 +1,4 @@
-"""Check of an author's SQL: a query with another result at each run is refused.
+"""Checks of an author's SQL: queries, and expressions that are keys, give the same at each run.
 
 A redo after a crash and `cbp verify` repeat a run. The clock, chance and the session are others by
 then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.data_frames`).
@@ -12,19 +12,22 @@ Not guaranteed: what an author's Python code computes before it makes a plan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from cbp.engine.spark.bucket_shuffle import ddl
 from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
 from cbp.engine.spark.sql.determinism import differences, moments
 from cbp.engine.spark.sql.lookup_task import named_tables
-from cbp.errors import DataflowInvalidError, Mistake, is_authors
+from cbp.errors import AuthorCodeError, CbpError, DataflowInvalidError, Mistake, is_authors
 from cbp.model.dataflow.call_rules import Fresh
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+from cbp.model.flow.schema import DataType, Schema
 
 _INSTEAD = (
     "instead of the current time, use the column `time` of the table `run`, which is recorded "
@@ -105,3 +108,92 @@ def mistakes_of(
         for name, differing in by_result.items()
         if differing
     ]
+
+
+_BAD_VALUE = re.compile(r"\[([A-Z0-9_.]+)\] (.*?)\s*SQLSTATE: 22\w{3}", re.DOTALL)
+"""Spark's error text when a value does not fit: SQL's class 22, data exceptions."""
+
+
+class SqlKeys:
+    """Checks expressions that are keys, on one session; each is checked only once.
+
+    An expression must give one value of its declared type for each record, and the same value
+    whenever it is evaluated, since a run may be retried. Spark analyses it over the columns of the
+    input, so that a wrong one is refused when the dataflow is registered.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._known: dict[tuple[str, str, str], str] = {}
+
+    def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise if an expression cannot be a key.
+
+        Raises:
+            DataflowInvalidError: Rule `by_sql_invalid`, with each wrong expression and its place.
+        """
+        mistakes = [
+            mistake
+            for node in nodes
+            for input_ in node.translator.inputs
+            for mistake in self._mistakes(node, input_)
+        ]
+        if mistakes:
+            raise DataflowInvalidError(dataflow, mistakes)
+
+    def _mistakes(self, node: StageNode, input_: InputSpec) -> Iterator[Mistake]:
+        for by in input_.computed:
+            for text, type_ in zip(by.sql, by.types, strict=False):
+                key = str(input_.schema), text, str(type_)
+                if key not in self._known:
+                    self._known[key] = self._wrong(input_.schema, text, type_)
+                if wrong := self._known[key]:
+                    where = f"stages.{node.name}.inputs.{input_.name}"
+                    yield Mistake("by_sql_invalid", where, f"{text!r} {wrong}", by.place)
+
+    def _wrong(self, schema: Schema, text: str, type_: DataType) -> str:
+        """Return the mistake in an expression; `""` if there is none."""
+        columns = ", ".join(f"CAST(NULL AS {f.type}) AS `{f.name}`" for f in schema.fields)
+        try:
+            frame = self._spark.sql(f"SELECT {columns}").selectExpr(f"({text}) AS k")
+        except AnalysisException as exc:  # includes parse errors
+            said = " ".join(str(exc).split(";")[0].split("==")[0].split())
+            return f"is refused by Spark: {said}; the input has ({schema})"
+        plan = frame._jdf.queryExecution().analyzed()
+        if not self._is_plain(plan):
+            return "must give one value for each record: no aggregate, window, explode or query"
+        if not plan.deterministic() or plan.containsPattern(self._current()):
+            return "must give the same value every time (it must be deterministic)"
+        given = frame.schema[0].dataType.simpleString()
+        if given != str(type_).lower():
+            return (
+                f"has type {given.upper()}, but is declared as {type_}; CAST the expression, or "
+                "change the declared type"
+            )
+        return ""
+
+    def _is_plain(self, plan: Any) -> bool:
+        """Return whether a plan computes one column from each record, and reads nothing else."""
+        below = plan.children().head()
+        plain = plan.getClass().getSimpleName() == "Project" and plan.subqueries().isEmpty()
+        leaf = below.getClass().getSimpleName() == "Project" and below.children().head()
+        return bool(plain and leaf and leaf.children().isEmpty())
+
+    def _current(self) -> Any:
+        jvm: Any = self._spark.sparkContext._jvm
+        return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+
+
+def failed_expression(node: StageNode, text: str) -> CbpError | None:
+    """Return the author's error if a value did not fit an expression, otherwise `None`."""
+    by = next((by for i in node.translator.inputs for by in i.computed if by.sql), None)
+    match = _BAD_VALUE.search(text)
+    if by is None or match is None:
+        return None
+    cause = f"{match[1]}: {' '.join(match[2].split())}"
+    return AuthorCodeError(
+        stage=node.name,
+        function=f"{node.translator.name}: {', '.join(by.sql)}",
+        place=by.place,
+        cause=cause[:1000],
+    )

@@ -7,10 +7,11 @@ others are refused. It can be repeated: what was done already is refused then, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
@@ -18,7 +19,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.problems import STATUS
 from controller.api.answers.request_errors import RunEndedError, RunNotDueError
-from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, RunOut
+from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, PageQuery, RunOut
 from controller.api.figures.overview import members_of
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.requests.moments import ErrorCode, RangePageQuery
@@ -28,6 +29,7 @@ from controller.api.routing.dependencies import (
     ExchangeDep,
     GrantedRunDep,
     GrantedRunsDep,
+    RunLogsDep,
     StoreDep,
 )
 from controller.api.routing.read_routes import lasting, read_anywhere
@@ -35,6 +37,7 @@ from controller.api.routing.routers import any_instance, problems, router
 from controller.api.routing.scope_check import needs, require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
+from controller.store.errors import CursorInvalidError
 
 RUNS_MAX = 500
 """Maximum number of runs of one request."""
@@ -179,3 +182,68 @@ def _leader(controller: Controller, dataflow: str | None, stage: str | None) -> 
         return stage
     members = members_of(controller, dataflow)
     return next((leader for leader, names in members.items() if stage in names), stage)
+
+
+_PLACE_MAX = 1 << 40
+
+
+class LogLineOut(Model):
+    """One line of a run's log, with its further fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    time: datetime | None = Field(description="`null` if the line has no time.")
+    level: str
+    event: str
+
+
+class LogQuery(PageQuery):
+    """The part of a log that a client wants."""
+
+    oldest: bool = Field(False, description="Without `cursor`: begin at the first line.")
+
+
+@routes.get("/runs/{run}/log", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+def show_log(
+    record: GrantedRunDep,
+    run_logs: RunLogsDep,
+    cursors: CursorsDep,
+    query: Annotated[LogQuery, Query()],
+) -> Page[LogLineOut]:
+    """Show the last lines of a run's log; with `cursor`, the lines after it.
+
+    The lines are kept for some days, on the machine of the instance that executed the run. Each
+    answer has a cursor: send it with the next request to follow a run.
+    """
+    place = _place(cursors.open(query.cursor), first=0 if query.oldest else None)
+    page = run_logs.read(record.dataflow, record.id, place, limit=cursors.size(query))
+    return Page(items=[_shown(line) for line in page.lines], cursor=cursors.seal(str(page.place)))
+
+
+def _place(cursor: str | None, *, first: int | None) -> int | None:
+    if cursor is None:
+        return first
+    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 15 or int(cursor) > _PLACE_MAX:
+        raise CursorInvalidError(cursor)
+    return int(cursor)
+
+
+def _shown(line: dict[str, Any]) -> LogLineOut:
+    more = {name: value for name, value in line.items() if name not in ("timestamp", *_OWN)}
+    return LogLineOut(
+        time=_time(line.get("timestamp")),
+        level=str(line.get("level", "info")),
+        event=str(line.get("event", "")),
+        **more,
+    )
+
+
+_OWN = ("time", "level", "event")
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""Garbage collection: what it removes from a dataflow, and why the rest stays; collect now."""
+"""Garbage collection: what it removes, and why the rest stays; collect now; use of the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from cbp.model.instants import instant_of
 from cbp.model.run.compactions import Compaction
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
-from controller.api.routing.dependencies import DeliveriesDep, HousekeepingDep
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    DeliveriesDep,
+    HousekeepingDep,
+    StoreDep,
+)
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
@@ -172,3 +177,38 @@ def _expiry(place: str, plan: Expiry) -> Iterator[HeapOut]:
     if plan.stays:
         because = f"the oldest retained increment {plan.stays}; all later ones stay, too"
         yield HeapOut(place=place, goes=False, because=because, files=None, bytes=None)
+
+
+disk_routes = router("disk_use")
+
+
+class PlaceUseOut(Model):
+    """The files of one table, source or folder of records."""
+
+    place: str = Field(description="`state/...`, `flows/...`, `sources/...` or `_intentions`.")
+    files: int
+    bytes: int
+
+
+class DiskUseOut(Model):
+    """The space that a dataflow takes, including all readable versions of its tables."""
+
+    dataflow: str
+    at: datetime = Field(description="When it was measured: at most a minute ago.")
+    files: int
+    bytes: int
+    items: list[PlaceUseOut] = Field(description="Largest first.")
+
+
+@disk_routes.get("/dataflows/{name}/disk", responses=problems(404))
+@needs(Scope.VIEWER)
+def measure(name: str, store: StoreDep, controller: ControllerDep) -> DiskUseOut:
+    """Measure the space that each table of a dataflow takes, at most once a minute."""
+    use = controller.disk_uses.of(store.dataflow(name))
+    return DiskUseOut(
+        dataflow=name,
+        at=use.at,
+        files=sum(one.files for one in use.places.values()),
+        bytes=sum(one.bytes for one in use.places.values()),
+        items=[PlaceUseOut.of(one, place=place) for place, one in use.places.items()],
+    )

@@ -1,6 +1,12 @@
-"""Health: whether the process lives, whether the service can work, and which instance leads."""
+"""The service itself: whether it lives and can work, which instance leads, metrics, settings."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cbp.errors import EngineStartingError
 from cbp.model.schedule.lease import Role
@@ -8,7 +14,15 @@ from controller.access.scopes import Scope
 from controller.api.answers.request_errors import NotLeadingError
 from controller.api.answers.schemas import DegradedOut, Health, LeaderOut, Page, Readiness
 from controller.api.figures.degraded import degraded_now
-from controller.api.routing.dependencies import ControllerDep, DropFolderDep, StandingDep, StoreDep
+from controller.api.figures.metrics import MetricsScrape
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    DropFolderDep,
+    MetricSourcesDep,
+    SettingsDep,
+    StandingDep,
+    StoreDep,
+)
 from controller.api.routing.routers import leader_only, open_router, router
 from controller.api.routing.scope_check import needs, public
 
@@ -70,3 +84,30 @@ def degraded(
 def leader(standing: StandingDep) -> LeaderOut:
     """Return this instance's role, and the address of the leader."""
     return LeaderOut(role=standing.role.value, epoch=standing.epoch, leader=standing.leader or None)
+
+
+metrics_routes = router("metrics")
+
+
+@metrics_routes.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+@needs(Scope.VIEWER)
+def metrics(sources: MetricSourcesDep) -> Response:
+    """Return the metrics of all dataflows in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsScrape(sources))
+    ProcessCollector(registry=registry)
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+settings_routes = router("settings")
+
+
+@settings_routes.get("/settings")
+@needs(Scope.VIEWER)
+def show(settings: SettingsDep) -> dict[str, Any]:
+    """Return every effective setting; secrets are masked."""
+    return settings.effective()

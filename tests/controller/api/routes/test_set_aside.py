@@ -12,7 +12,7 @@ import pytest
 
 from cbp import Input, Output, Translate, framed
 from cbp.engine.direct import LocalEngine
-from controller.app.notification import alert_watch_for
+from controller.app.construction import alert_watch_for
 from controller.cli import main
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN

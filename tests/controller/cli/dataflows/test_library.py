@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from controller.cli.main import main
+from controller.cli.new import starter_files
 from controller.cli.session import Session
-from controller.development.starter_project import starter_files
 from controller.registry import parse_document
 from controller.settings import Settings
 from stages.translators.latest import Latest

@@ -13,7 +13,7 @@ import yaml
 
 from cbp.errors import DefinitionError
 from cbp.model.author.source_modules import load_sources
-from controller.development.starter_project import check_project_name, starter_files
+from controller.cli.new import check_project_name, starter_files
 from controller.registry import Registry, TranslatorFiles
 from tests.authored import write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.development.new_code import NOTHING_CHOSEN, Chosen, choose_next, describe_change
+from controller.cli.saved_code import NOTHING_CHOSEN, Chosen, choose_next, describe_change
 
 
 def node(name: str, kind: str = "kept", *differences: str, state: str = "kept") -> dict[str, Any]:

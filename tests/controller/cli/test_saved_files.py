@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.development.new_code import SavedFiles
+from controller.cli.saved_code import SavedFiles
 
 
 def test_a_file_is_saved_once_it_stays_as_it_is(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from starlette.types import Message, Scope
 
 from controller.api.answers.request_errors import BodyTooLargeError, ClientTooSlowError
 from controller.api.app import describe_api
-from controller.api.requests.body import read_body
-from controller.api.requests.bounds import BYTES_PER_SECOND_MIN, Bounds
+from controller.api.requests.body import BYTES_PER_SECOND_MIN, Bounds, read_body
 from tests.simulated_time import play, sleep
 
 IDLE_SECONDS = 30.0

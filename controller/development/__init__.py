@@ -1,1 +1,0 @@
-"""For authors of dataflows: the files of a new project, and the reaction to a saved file."""
