@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from controller.client.service_client import ServiceClient
-from tests.bench.end_to_end.figures import Backlog
+from tests.bench.end_to_end.delays import delay_of_one
+from tests.bench.end_to_end.figures import Backlog, Delay
 from tests.bench.end_to_end.ingestion import append_by_polars, copy_file, lines_held
 from tests.bench.end_to_end.measured_service import BACKLOG, BESIDE, MeasuredService
 from tests.bench.errors import BenchDisagreesError
@@ -68,8 +69,8 @@ def measure_backlog(
     table, copies = folder / "polars-backlog", folder / "backlog-copies"
     copies.mkdir()
     ours, peer = list[float](), list[float]()
-    beside, elsewhere = list[float](), list[float]()
-    first, peak, cpu = list[int](), list[int](), list[float]()
+    beside, elsewhere = list[Delay](), list[Delay]()
+    first, held, cpu = list[int](), list[tuple[int, ...]](), list[float]()
     with ServiceClient(service.settings) as client:
         other = service.of(BESIDE, client, seed=2)
         for number in range(rounds):
@@ -83,7 +84,7 @@ def measure_backlog(
             near = partial(_files_beside, other, beside_lines, beside)
             far = partial(_files_beside, service, beside_lines, elsewhere)
             before = session_cpu_seconds(service.process_id)
-            with _peak_memory(service.process_id, peak), _beside(near), _beside(far):
+            with _memory(service.process_id, held), _beside(near), _beside(far):
                 ours.append(_apply(counted, batch))
             cpu.append(session_cpu_seconds(service.process_id) - before)
             if not number % 2:
@@ -100,7 +101,7 @@ def measure_backlog(
         tuple(ours),
         tuple(peer),
         tuple(first),
-        tuple(peak),
+        tuple(held),
         tuple(cpu),
         tuple(beside),
         tuple(elsewhere),
@@ -117,34 +118,32 @@ def _apply(counted: MeasuredService, batch: Sequence[Path]) -> float:
 
 
 @contextmanager
-def _peak_memory(process_id: int, peaks: list[int]) -> Iterator[None]:
-    """Add the most memory that the service has meanwhile."""
-    most = [session_memory_bytes(process_id)]
+def _memory(process_id: int, held: list[tuple[int, ...]]) -> Iterator[None]:
+    """Add the memory that the service has meanwhile, second by second."""
+    samples = [session_memory_bytes(process_id)]
 
     def watch(ended: threading.Event, _given_up: threading.Event) -> None:
         while not ended.wait(_MEMORY_SECONDS):
-            most[0] = max(most[0], session_memory_bytes(process_id))
+            samples.append(session_memory_bytes(process_id))
 
     with _beside(watch):
         yield
-    peaks.append(most[0])
+    held.append(tuple(samples))
 
 
 def _files_beside(
     other: MeasuredService,
     lines: int,
-    seconds: list[float],
+    delays: list[Delay],
     ended: threading.Event,
     given_up: threading.Event,
 ) -> None:
     """Rename files into the other source until the end; add how long each took."""
     while not ended.is_set():
-        path, begun = other.write_file(lines), time.perf_counter()
-        other.rename_in(path)
-        other.wait_until_readable(_POLL_SECONDS, given_up.is_set)
-        if given_up.is_set():
+        delay = delay_of_one(other, lines, poll_seconds=_POLL_SECONDS, given_up=given_up.is_set)
+        if delay is None:
             return
-        seconds.append(time.perf_counter() - begun)
+        delays.append(delay)
         ended.wait(_BESIDE_SECONDS)
 
 
