@@ -106,7 +106,12 @@ def test_newer_runs_are_followed_and_none_is_left_out(cbp: Cbp, service: Service
 
 def test_events_are_printed_as_they_come(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> None:
     """One a line, as text or as JSON; where some are no longer kept, that is said."""
-    event = {"id": "7", "at": NOON.isoformat(), "kind": "runs", "dataflow": "clicks"}
+    event: dict[str, Any] = {
+        "id": "7",
+        "at": NOON.isoformat(),
+        "kind": "runs",
+        "dataflow": "clicks",
+    }
     event |= {"stage": "count", "flow": "", "subject": "r3", "count": 1}
     came = [Message("reset", "6", {}), Message("changed", "7", event)]
     monkeypatch.setattr(logs, "follow_events", lambda *_, **__: iter(came))

@@ -10,6 +10,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.model.version.rollback_point import PointAfterRun
 from controller.loop import LoopLimits
 from tests.controller.rollbacks import back, plan
 from tests.controller.world import ONE, World
@@ -117,7 +118,7 @@ def test_moments_are_listed_in_parts(world: World, drop_later: bool) -> None:
     moments = world.controller.amendments.moments
     every = moments("one", limit=10, drop_later=drop_later)
     assert [one.point.number for one in every] == [3, 2, 1, 0]
-    parts, below = [], None
+    parts, below = list[PointAfterRun](), None
     while part := moments("one", limit=2, below=below, drop_later=drop_later):
         parts += part
         below = part[-1].point.number
