@@ -104,8 +104,8 @@ def _print_backlog(console: Console, backlog: Backlog) -> None:
     others = {"another source": backlog.beside, "another dataflow's source": backlog.elsewhere}
     for name, delays in others.items():
         if delays:
-            seconds = [delay.seconds for delay in delays]
-            cells = (percentile(seconds, 0.5), min(seconds), max(seconds))
+            taken = [delay.seconds for delay in delays]
+            cells = (percentile(taken, 0.5), min(taken), max(taken))
             table.add_row(f"seconds of {name}", *(f"{one:,.2f}" for one in cells))
     console.print(table)
     for name, delays in others.items():
