@@ -352,9 +352,17 @@ class RunCalls(Calls):
         """Show the tables from before the last swap again; return the version that is shown."""
         return int(self.rest.post("dataflows", name, "rebuilds", "back")["version"])
 
-    def rebuilds(self, name: str, *, since: When = None, until: When = None) -> list[RebuildJob]:
-        """Return the rebuilds of a dataflow."""
-        answer = self.rest.get("dataflows", name, "rebuilds", **times(since, until))
+    def rebuilds(
+        self,
+        name: str,
+        *,
+        error_code: str | None = None,
+        since: When = None,
+        until: When = None,
+    ) -> list[RebuildJob]:
+        """Return the rebuilds of a dataflow, newest first."""
+        chosen = {"error_code": error_code, **times(since, until)}
+        answer = self.rest.get("dataflows", name, "rebuilds", **chosen)
         items = answer["items"]
         return [answer_of(RebuildJob, one) for one in items]
 

@@ -123,17 +123,45 @@ def logs_command(
         if not follow:
             _print_page(answer, json_)
             return
-        while True:
-            for line in answer["items"]:
-                print_text(json.dumps(line) if json_ else _text(line))
-            if not answer["items"]:
-                newer = _newest(service, of)
-                if newer == run:
-                    session(context).clock.wait(_AGAIN_SECONDS)
-                else:
-                    run, answer = newer, {"cursor": None}
-            asked = {"cursor": answer["cursor"], "oldest": answer["cursor"] is None}
-            answer = service.get("runs", run, "log", limit=limit, **asked)
+        for line in _follow(service, of, run, answer, session(context).clock.wait):
+            print_text(json.dumps(line) if json_ else _text(line))
+
+
+def _follow(
+    service: ServiceClient,
+    of: str,
+    run: str,
+    answer: dict[str, Any],
+    wait: Callable[[float], object],
+) -> Generator[dict[str, Any], None, None]:
+    """Yield the lines of an answer and, forever, all that come later, of newer runs too.
+
+    Several runs of a dataflow can be under way: each is read until it has ended, and nothing came
+    for a round after that.
+    """
+    yield from answer["items"]
+    places, ended, newest = {run: answer["cursor"]}, set[str](), run
+    while True:
+        for newer in [] if _RUN.fullmatch(of) else _newer(service, of, newest):
+            places[newer], newest = None, newer
+        for one, place in list(places.items()):
+            had_ended = service.get("runs", one)["finished_at"] is not None
+            asked = {"cursor": place, "oldest": place is None}
+            answer = service.get("runs", one, "log", **asked)
+            yield from answer["items"]
+            places[one] = answer["cursor"]
+            if one in ended and not answer["items"] and one != run:
+                del places[one]
+            ended |= {one} if had_ended else set()
+        wait(_AGAIN_SECONDS)
+
+
+def _newer(service: ServiceClient, of: str, run: str) -> list[str]:
+    """Return the runs after one, oldest first; at most those of one page."""
+    dataflow, _, stage = of.partition(".")
+    runs = service.get("runs", dataflow=dataflow, stage=stage or None)["items"]
+    ids = [str(one["id"]) for one in runs]
+    return ids[: ids.index(run)][::-1] if run in ids else ids[::-1]
 
 
 def _newest(service: ServiceClient, of: str) -> str:

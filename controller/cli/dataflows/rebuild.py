@@ -52,6 +52,7 @@ Seed = Annotated[
         "the input of the source that was removed.",
     ),
 ]
+ErrorCode = Annotated[str | None, typer.Option(help="With --list: only those with this error.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Swap without asking.")]
 
 
@@ -64,6 +65,7 @@ def rebuild_command(
     back: Back = False,
     list_: List = False,
     seed: Seed = None,
+    error_code: ErrorCode = None,
     since: Since = None,
     until: Until = None,
     yes: Yes = False,
@@ -84,7 +86,8 @@ def rebuild_command(
             print_json(answer) if json_ else print_text(text, "green")
             return
         if list_:
-            made = client.rest.get("dataflows", dataflow, "rebuilds", since=since, until=until)
+            asked = {"error_code": error_code, "since": since, "until": until}
+            made = client.rest.get("dataflows", dataflow, "rebuilds", **asked)
             _print_jobs(made, as_json=json_)
             return
         with progress_bar(hidden=json_) as show:

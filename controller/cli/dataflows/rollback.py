@@ -38,6 +38,7 @@ from controller.terminal import (
     exact_clock,
     print_items,
     print_json,
+    print_more,
     print_table,
     print_text,
 )
@@ -74,7 +75,9 @@ Moments = Annotated[
 Files = Annotated[
     bool, typer.Option("--files", help="Change nothing; list the files that would be undone.")
 ]
-Cursor = Annotated[str | None, typer.Option(help="Cursor of the previous page of --files.")]
+Cursor = Annotated[
+    str | None, typer.Option(help="Cursor of the previous page of --moments or --files.")
+]
 Limit = Annotated[
     int, typer.Option(min=1, max=500, help="Maximum number of roll-back points, or of files.")
 ]
@@ -107,7 +110,8 @@ def rollback_command(
             return
         if moments:
             later = str(drop_later).lower()
-            asked = {"limit": limit, "since": since, "until": until, "drop_later": later}
+            asked: dict[str, Any] = {"since": since, "until": until, "drop_later": later}
+            asked |= {"cursor": cursor, "limit": limit}
             answer = service.get("dataflows", dataflow, "rollback", "moments", **asked)
             _print_moments(answer, as_json=json_)
             return
@@ -316,6 +320,7 @@ def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
         "recorded at, also for --to": (lambda at: exact_clock(at) if at else "", "at"),
     }
     print_items(answer["items"], columns, empty="no earlier moment is retained")
+    print_more(answer)
 
 
 def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:

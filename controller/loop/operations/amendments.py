@@ -151,15 +151,19 @@ class Amendments:
         limit: int,
         since: datetime | None = None,
         until: datetime | None = None,
+        below: int | None = None,
         drop_later: bool = False,
     ) -> Sequence[PointAfterRun]:
         """Return the newest moments to which a dataflow can be rolled back, in a time range.
 
         Args:
+            below: Only positions with a smaller number, for the pages after the first.
             drop_later: As for `roll_back`: some moments can be reached only without it.
         """
         record = self._store.dataflow(name)
-        return self._rollbacks.moments(record, limit, since, until, drop_later=drop_later)
+        return self._rollbacks.moments(
+            record, limit, since, until, below=below, drop_later=drop_later
+        )
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
         """Return the roll-backs of a dataflow with person, reason and positions, oldest first."""

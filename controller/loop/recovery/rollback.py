@@ -214,6 +214,7 @@ class Rollbacks:
         since: datetime | None = None,
         until: datetime | None = None,
         *,
+        below: int | None = None,
         drop_later: bool = False,
     ) -> Sequence[PointAfterRun]:
         """Return the newest roll-back points of the dataflow; reads only.
@@ -223,9 +224,10 @@ class Rollbacks:
 
         Args:
             limit: Maximum number of moments to return; one record of the log is read for each,
-                and for each that is not before `until`.
+                and for each that is not before `until`, or not below `below`.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
+            below: Only positions with a smaller number; `None` means no limit.
             drop_later: Only points to which a roll-back can go that drops later increments.
         """
         since_ms = None if since is None else since.timestamp() * 1000
@@ -244,6 +246,8 @@ class Rollbacks:
             return can_begin(moment.point)
 
         def is_before(moment: PointAfterRun) -> bool:
+            if below is not None and moment.point.number >= below:
+                return False
             return until_ms is None or (bool(moment.stage) and moment.point.at_ms < until_ms)
 
         def is_since(moment: PointAfterRun) -> bool:

@@ -77,16 +77,18 @@ class FakeAmendments:
         limit: int,
         since: datetime | None = None,
         until: datetime | None = None,
+        below: int | None = None,
         drop_later: bool = False,
     ) -> Sequence[PointAfterRun]:
         self.store.dataflow(name)
+        first = 5 if below is None else min(5, below - 2)
         return [
             PointAfterRun(
                 "count" if epoch >= 0 else "",
                 epoch,
                 RollbackPoint({"count": epoch + 1}, 60_000 * epoch),
             )
-            for epoch in range(5, -1 if drop_later else -2, -1)
+            for epoch in range(first, -1 if drop_later else -2, -1)
         ][:limit]
 
     def rollbacks(self, name: str) -> Sequence[Generation]:

@@ -34,10 +34,12 @@ class FakeRebuildJobs:
 
     Attributes:
         under_way: Whether the rebuild is listed.
+        ended: Those that are listed behind it.
     """
 
     def __init__(self, store: FakeStore, change: Callable[..., Changed]) -> None:
         self._store, self._change, self.under_way = store, change, False
+        self.ended = list[RebuildJob]()
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -63,7 +65,7 @@ class FakeRebuildJobs:
         )
 
     def all(self, name: str) -> list[RebuildJob]:
-        return [self.show(name, "n0")] if self.under_way else []
+        return [*([self.show(name, "n0")] if self.under_way else []), *self.ended]
 
     def swap(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         return replace(self.show(name, id_), status="swapped", ended_by=by)

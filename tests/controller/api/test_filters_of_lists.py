@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from cbp.errors import DiskFullError
 from cbp.model.verification import Request, Verification
 from controller.api.app import describe_api
 from controller.api.requests.moments import RangeQuery
@@ -75,14 +77,14 @@ def test_whatever_happened_at_a_time_is_listed_by_time() -> None:
 def test_whatever_failed_is_listed_by_its_code() -> None:
     """Every list whose items have an error or a reason of a refusal, but those named."""
     said = {"corrections_list_corrections", "rollbacks_list_rollbacks", "flows_list_punctuations"}
-    others = {*said, *EXEMPT, "health_degraded", "rebuilds_list_rebuilds"}
+    others = {*said, *EXEMPT, "health_degraded"}
     coded = {
         name: given
         for name, given, of in lists()
         if {"error", "reason", "code", "error_code"} & of.keys() and name not in others
     }
     assert {name for name, given in coded.items() if not CODES & given} == set()
-    assert len(coded) >= 5
+    assert len(coded) >= 6
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,26 @@ def test_verifications_are_chosen(filled: Service, query: dict[str, str], ids: l
     filled.controller.verifications = Verifications()  # type: ignore[assignment]
     with filled.client() as client:
         answer = client.get("/api/v1/dataflows/clicks/verifications", params=query)
+    assert [one["id"] for one in answer.json()["items"]] == ids
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ({}, ["r1", "r0"]),
+        ({"since": "2026-11-01T09:00:00Z"}, ["r1"]),
+        ({"error_code": "disk_full"}, ["r1"]),
+        ({"error_code": "not_found"}, []),
+    ],
+)
+def test_rebuilds_are_chosen(filled: Service, query: dict[str, str], ids: list[str]) -> None:
+    """By when they began, and by what ended them, or keeps them waiting; by the command, too."""
+    jobs = filled.controller.rebuild_jobs
+    eight, nine = (datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in (8, 9))
+    done = replace(jobs.show("clicks", "n1"), id="r0", began_at=eight)
+    jobs.ended = [replace(done, id="r1", began_at=nine, error=DiskFullError("/x")), done]
+    with filled.client() as client:
+        answer = client.get("/api/v1/dataflows/clicks/rebuilds", params=query)
     assert [one["id"] for one in answer.json()["items"]] == ids
 
 

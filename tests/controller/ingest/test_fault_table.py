@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import itertools
 import os
 import re
 from pathlib import Path
@@ -121,23 +122,30 @@ def test_names_that_differ_in_case_are_two_files(tmp_path: Path):
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_a_full_disk_at_any_step_loses_nothing(effect: str, side: str, tmp_path: Path):
-    """Whichever step finds no space, the next passes take each file in once, and no other."""
-    drop = Drop(tmp_path, SCHEMA)
-    for number in range(3):
-        drop.put(f"{number}", lines(1, start=number))
-    faults = PlannedFaults(
-        f"{effect}.{side}", error=OSError(errno.ENOSPC, "No space left on device")
-    )
-    drop.start(faults)
-    drop.scan()
-    assert faults.passed[f"{effect}.{side}"], "the step was not passed"
-    drop.start()
-    drop.recover()
-    for _ in range(3):
+    """Whichever step finds no space, at whichever file, each file has its fate once.
+
+    Two good files, between them a bad one; then passes of the same process, and of a new one.
+    """
+    for passage in itertools.count(1):
+        drop = Drop(tmp_path / str(passage), SCHEMA)
+        for name, content in (("0", lines(1)), ("1", b"no json\n"), ("2", lines(1, start=1))):
+            drop.put(name, content)
+        full = OSError(errno.ENOSPC, "No space left on device")
+        faults = PlannedFaults(f"{effect}.{side}", passage=passage, error=full)
+        drop.start(faults)
         drop.scan()
-    assert sorted(row["id"] for row in drop.rows()) == [0, 1, 2]
-    assert not drop.names("claimed")
-    assert not drop.names("quarantine")
+        drop.pass_seconds(3600)
+        drop.scan()
+        if faults.passed[f"{effect}.{side}"] < passage:
+            break
+        drop.start()
+        drop.recover()
+        for _ in range(3):
+            drop.scan()
+        assert sorted(row["id"] for row in drop.rows()) == [0, 1]
+        assert not drop.names("claimed")
+        assert [one["code"] for one in drop.reasons()] == ["json_invalid"]
+    assert passage > 1, "the step was not passed"
 
 
 def test_a_file_that_cannot_be_opened_stops_nothing_beside_it(

@@ -13,9 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from cbp.errors import DataflowInvalidError, Mistake
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut
-from controller.api.answers.schemas import Model, Problem
+from controller.api.answers.schemas import Model, Page, Problem
 from controller.api.requests.body import parsed, read_document_body
-from controller.api.requests.moments import RangeQuery
+from controller.api.requests.moments import ErrorCode, RangePageQuery
+from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scope_check import needs
@@ -92,10 +93,17 @@ class RebuildJobOut(JobOut):
     )
 
 
-class RebuildsOut(Model):
+class RebuildsQuery(RangePageQuery):
+    """Which rebuilds to list."""
+
+    error_code: ErrorCode = Field(
+        None, description="Code of the error that ended the rebuild, or for which it waits."
+    )
+
+
+class RebuildsOut(Page[RebuildJobOut]):
     """The rebuilds of a dataflow since the service started, and the last one before that."""
 
-    items: list[RebuildJobOut]
     back_until: datetime | None = Field(
         description="Time until which the tables from before the last swap are kept, so that the "
         "swap can be undone; `null` if the present version did not begin with a swap."
@@ -143,14 +151,27 @@ async def start(
 @needs(Scope.VIEWER)
 @leader_only
 def list_rebuilds(
-    name: str, store: StoreDep, jobs: RebuildJobsDep, query: Annotated[RangeQuery, Query()]
+    name: str,
+    store: StoreDep,
+    jobs: RebuildJobsDep,
+    cursors: CursorsDep,
+    query: Annotated[RebuildsQuery, Query()],
 ) -> RebuildsOut:
     """List the rebuilds of a dataflow, newest first, and the time until which a swap can be undone.
 
-    The last rebuild is also listed after a restart of the service.
+    Without a `limit` all of them are returned. The last rebuild is also listed after a restart of
+    the service.
     """
-    items = [_job(one) for one in jobs.all(name) if query.holds(one.began_at)]
-    return RebuildsOut(items=items, back_until=jobs.back_until(store.dataflow(name)))
+    shown, more = page_behind(
+        [one for one in jobs.all(name) if _is_chosen(one, query)],
+        lambda one: one.id,
+        place=cursors.open(query.cursor),
+        size=cursors.size_or_all(query),
+    )
+    until = jobs.back_until(store.dataflow(name))
+    return RebuildsOut(
+        items=[_job(one) for one in shown], cursor=cursors.seal(more), back_until=until
+    )
 
 
 @routes.get("/dataflows/{name}/rebuilds/{rebuild}", responses=problems(404))
@@ -208,6 +229,11 @@ def _start(
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
         dataflow = controller.validate(document.values, document.duplicates)
         return _job(jobs.start(document.values, dataflow, **choices))
+
+
+def _is_chosen(one: RebuildJob, query: RebuildsQuery) -> bool:
+    code = None if one.error is None else one.error.code
+    return query.holds(one.began_at) and query.error_code in (None, code)
 
 
 def _job(one: RebuildJob) -> RebuildJobOut:

@@ -17,7 +17,7 @@ from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page, PageQuery
-from controller.api.requests.moments import RangePageQuery, RangeQuery
+from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
     AmendmentsDep,
@@ -184,12 +184,9 @@ class FilesQuery(PlanQuery, PageQuery):
     """The target of a roll-back, and the part of its files that a client wants."""
 
 
-class MomentsQuery(RangeQuery):
-    """How many roll-back points a client wants."""
+class MomentsQuery(RangePageQuery):
+    """The part of the roll-back points that a client wants."""
 
-    limit: int = Field(
-        50, ge=1, le=500, description="Maximum number of roll-back points to return."
-    )
     drop_later: bool = Field(
         False, description="Only points that a roll-back with `drop_later` can reach."
     )
@@ -216,17 +213,23 @@ class MomentOut(Model):
 @routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_moments(
-    name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
+    name: str,
+    amendments: AmendmentsDep,
+    cursors: CursorsDep,
+    query: Annotated[MomentsQuery, Query()],
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
+    size = cursors.size(query)
     moments = amendments.moments(
         name,
-        limit=query.limit,
+        limit=size + 1,
         since=query.since,
         until=query.until,
+        below=cursors.number(query.cursor),
         drop_later=query.drop_later,
     )
-    return Page(items=[_moment(one) for one in moments])
+    more = str(moments[size - 1].point.number) if len(moments) > size else None
+    return Page(items=[_moment(one) for one in moments[:size]], cursor=cursors.seal(more))
 
 
 @routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))

@@ -1,7 +1,8 @@
-"""Lists that are whole without a limit: dataflows, roll-backs, verifications, recoveries."""
+"""Lists that are whole without a limit, such as dataflows, roll-backs and rebuilds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.controller.api.fake_service import Service
 LISTS = {
     "/dataflows": "name",
     "/dataflows/clicks/rollbacks": "generation",
+    "/dataflows/clicks/rebuilds": "id",
     "/dataflows/clicks/verifications": "id",
     "/recoveries": "at",
 }
@@ -42,6 +44,8 @@ def filled(filled: Service) -> Service:
         filled.controller.register(DOCUMENT | {"name": name})
     filled.controller.verifications = Verifications()  # type: ignore[assignment]
     filled.controller.journal = Notes()  # type: ignore[assignment]
+    jobs = filled.controller.rebuild_jobs
+    jobs.ended = [replace(jobs.show("clicks", "n1"), id=f"r{n}") for n in range(5)]
     for _ in range(5):
         filled.controller.amendments.roll_back("clicks", "1", who="", why="x")
     return filled

@@ -120,7 +120,7 @@ def test_named_files_are_left_out(cbp: Cbp, service: Service) -> None:
 
 
 def test_where_to_go_is_listed(cbp: Cbp) -> None:
-    """With what `--to` takes, the run before it, and when that was; JSON too."""
+    """With what `--to` takes, the run before it, and when that was; JSON and pages, too."""
     outcome = cbp("rollback", "clicks", "--moments")
     assert outcome.status == 0, outcome.err
     for words in ("count:5", "count:0", "before the first run"):
@@ -130,6 +130,11 @@ def test_where_to_go_is_listed(cbp: Cbp) -> None:
         (6, "count", 5),
         (5, "count", 4),
     ]
+    page = cbp("rollback", "clicks", "--moments", "--limit", "4", "--json").json
+    rest = cbp("rollback", "clicks", "--moments", "--cursor", page["cursor"], "--json").json
+    numbers = [one["position"] for one in page["items"] + rest["items"]]
+    assert (numbers, rest["cursor"]) == ([6, 5, 4, 3, 2, 1, 0], None)
+    assert page["cursor"] in cbp("rollback", "clicks", "--moments", "--limit", "4").out
     assert "--moments" in cbp("rollback", "clicks").err
     assert "before the first run" not in cbp("rollback", "clicks", "--moments", "--drop-later").out
 

@@ -10,6 +10,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.model.version.rollback_point import PointAfterRun
 from controller.loop import LoopLimits
 from tests.controller.rollbacks import back, plan
 from tests.controller.world import ONE, World
@@ -109,6 +110,19 @@ def test_a_kept_position_does_not_bring_back_what_arrived_before_it_was_put(
     world.ticks()
     assert words(world) == ["w0", "w1", "w2", "w3"]
     world.close()
+
+
+@pytest.mark.parametrize("drop_later", [False, True])
+def test_moments_are_listed_in_parts(world: World, drop_later: bool) -> None:
+    """Below any position, as many as are asked for: together they are all moments, once each."""
+    moments = world.controller.amendments.moments
+    every = moments("one", limit=10, drop_later=drop_later)
+    assert [one.point.number for one in every] == [3, 2, 1, 0]
+    parts, below = list[PointAfterRun](), None
+    while part := moments("one", limit=2, below=below, drop_later=drop_later):
+        parts += part
+        below = part[-1].point.number
+    assert parts == every
 
 
 def test_a_file_that_was_dropped_stays_so_behind_a_restart(world: World) -> None:
