@@ -1,6 +1,7 @@
 """A loop in two tasks of a barrier stage that is cancelled while one waits for the other.
 
-On `local[2]`; on a cluster, and by a service that is stopped: tests/system/test_loops_on_a_cluster.py.
+On `local[2]`; on a cluster, and by a service that is stopped:
+tests/system/test_loops_on_a_cluster.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A loop in two tasks on a standalone cluster: its driver is killed, it is cancelled, it is stopped.
+"""A loop in two tasks on a cluster: its driver is killed, it is cancelled, its service is stopped.
 
 A service, a master and two workers with a slot each, all real processes, so a loop in two tasks
 needs both executors. One of its tasks stops in the middle, for good, at a place that a record
