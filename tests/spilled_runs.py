@@ -1,11 +1,13 @@
 """What the test of runs larger than their memory runs in a process of its own.
 
     python -m tests.spilled_runs loop 32 FOLDER
+    python -m tests.spilled_runs loop 32 FOLDER 3     # with three times as many records
 
 A loop whose messages, state and changes of a view, or a whole run whose reads and puts, are many
 times as large as the megabytes that it may hold in memory; `tasks`: that loop in two tasks, threads
 of this process, each with as much memory. Prints a line of JSON: seconds of the
-processor, records there are and should be, a checksum of them, and how far anonymous memory rose.
+processor, records there are and should be, and how far anonymous memory rose: in the runs, and in
+their publication, which is the service's and not the task's.
 """
 
 from __future__ import annotations
@@ -75,8 +77,9 @@ class Hoards(TranslateRun):
             out.texts({"k": keys, "text": texts_of(keys)})
 
 
-def main(what: str, megabytes: int, folder: Path) -> None:
+def main(what: str, megabytes: int, folder: Path, times: int = 1) -> None:
     """Run what the module header says."""
+    many = times * ITEMS
     stage: Any = Hoards() if what == "whole" else Floods()
     limits = replace(
         DEFAULT_LIMITS,
@@ -91,20 +94,25 @@ def main(what: str, megabytes: int, folder: Path) -> None:
     )
     executor = ThreadsExecutor(2) if what == "tasks" else None
     engine = LocalEngine(cache=str(folder / "cache"), executor=executor, limits=limits)
-    driver = Driver(engine, loop_of(stage, items="k BIGINT"), folder / "t")
+    flow = loop_of(stage, items="k BIGINT")
+    driver = Driver(engine, flow, folder / "t", publish_every=100)
     driver.feed_table("s_items", pa.table({"k": [1]}, schema=SCHEMA))
     driver.run_until_idle()
+    driver.publish()
     before, peak, started = anonymous_bytes(os.getpid()), Peak(), time.process_time()
-    driver.feed_table("s_items", pa.table({"k": np.arange(ITEMS) + 2}, schema=SCHEMA))
+    driver.feed_table("s_items", pa.table({"k": np.arange(many) + 2}, schema=SCHEMA))
     driver.run_until_idle()
     if what == "whole":
         driver.feed_table("s_items", pa.table({"k": [0]}, schema=SCHEMA))
         driver.run_until_idle()
     step = {
-        "expected": (ITEMS + 1) * EACH,
+        "expected": (many + 1) * EACH,
         "cpu_seconds": round(time.process_time() - started, 2),
         "anonymous_bytes": peak.bytes - before,
     }
+    peak.bytes = 0
+    driver.publish()
+    step["publication_bytes"] = peak.bytes - before
     records = driver.state("stage", "texts")
     texts = [row["text"][::-1] if what == "whole" else row["text"] for row in records]
     step["records"] = sum(
@@ -115,4 +123,4 @@ def main(what: str, megabytes: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))

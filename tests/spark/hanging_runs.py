@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cbp import Input, Loopback, Translate, View
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.run_places import STARVED_SECONDS
 from controller.loop.runs.threads import Threads
+from tests import waiting
 from tests.controller.world import ONE, Sum, World
 from tests.waiting import looks, wait_for_file
 
@@ -27,6 +29,32 @@ class Stuck(Sum):
         Path(f"{self._gate}.{os.getpid()}").touch()
         wait_for_file(Path(self._gate))
         super().translate(key, group, out)
+
+
+class Turning(Translate):
+    """Hand a number on from key to key; at 5, wait until a file is there.
+
+    Args:
+        gate: The file. Each process that calls it leaves its number beside it.
+    """
+
+    items = Input("k BIGINT, n BIGINT", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=100)
+    calls = View("k BIGINT, calls BIGINT", key="k")
+
+    def __init__(self, gate: str) -> None:
+        self._gate = gate
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Wait, hand on what came, and count."""
+        Path(f"{self._gate}.{os.getpid()}").touch()
+        for one in (*group.items, *group.on):
+            if one.n == 5:
+                Path(f"{self._gate}-waits").touch()
+                waiting.until(Path(self._gate).exists)
+            if one.n:
+                out.on(key.k + 1, one.n - 1)
+        out.calls(key.k, 1 + sum(row.calls for row in group.calls))
 
 
 def world_of(spark: Any, folder: Path) -> World:

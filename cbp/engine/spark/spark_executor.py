@@ -19,6 +19,7 @@ the files of a retried or speculated twin.
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from pickle import PicklingError
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from cbp.clock import MACHINE
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.shuffle.routing_keys import computes
 from cbp.engine.spark.barrier_stage import (
@@ -78,6 +80,8 @@ from cbp.model.plan.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
 
 _EXECUTOR_ENV = "spark.executorEnv."
 
+CANCEL_SECONDS = 1.0
+"""After this time a run that was cancelled, and has not ended, is cancelled again."""
 
 _LOST = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 
@@ -118,6 +122,7 @@ class SparkExecutor:
         ship_with_fingerprints()
         self.spark, self._kind = spark, kind
         self._cancelled: set[str] = set()
+        self._going: set[str] = set()
         self._placement = Placement(spark.sparkContext)
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
@@ -168,6 +173,7 @@ class SparkExecutor:
         Args:
             bodies: Runs the job; returns the reports of its tasks, as JSON texts.
         """
+        self._going.add(plan.run)
         try:
             apart = self._variables.recomputing() if plan.recomputes else nullcontext()
             with jobs_of(self.spark.sparkContext, plan), apart:
@@ -178,6 +184,7 @@ class SparkExecutor:
                 refuse_unsendable((plan.node, *plan.fused))
             raise self._coded(exc, plan) from exc
         finally:
+            self._going.discard(plan.run)
             self._cancelled.discard(plan.run)
         return [report for text in texts for report in decode(text)]
 
@@ -288,10 +295,31 @@ class SparkExecutor:
         return ""
 
     def cancel(self, run: str) -> None:
-        """Interrupt the job of a run, and the resident workers that serve it."""
+        """Interrupt the job of a run, and the resident workers that serve it; returns at once.
+
+        Spark forgets the request if it does not know the job yet: while its plan is being made, or
+        while Spark waits to look again whether a barrier stage has enough slots. So it is repeated.
+        """
         self._cancelled.add(run)
         self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
+        if run in self._going:
+            again = threading.Thread(
+                target=self._cancel_again, args=(run,), name="cbp-cancel", daemon=True
+            )
+            again.start()
+
+    def _cancel_again(self, run: str) -> None:
+        """Repeat a request to cancel until the run has ended."""
+        while True:
+            MACHINE.wait(CANCEL_SECONDS)
+            if run not in self._going:
+                return
+            try:
+                self.spark.sparkContext.cancelJobsWithTag(run)
+            except Exception:  # of any kind: Spark is stopping, and its jobs end
+                _log.info("run %s: Spark takes no request to cancel", run, exc_info=True)
+                return
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs whose jobs all wait for a slot."""

@@ -430,11 +430,14 @@ class LoopWork:
         files = {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
         dead = set(gone.file.tolist())
         touched = {b for b in buckets if not dead.isdisjoint(final.places(b))}
-        schema = state_file_schema(plan.spec.state(name))
+        schema, last = state_file_schema(plan.spec.state(name)), buckets[0]
         for rows in chain.from_iterable(narrow(part, schema) for part in state.born()):
             writers.note_records(name, rows)
             hashes = rows.column("_hash").to_numpy()
             for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets):
+                if bucket != last:
+                    files[last].close()  # none of its records follows: memory holds one file
+                    last = bucket
                 files[bucket].add(rows.slice(first, stop - first))
                 touched.add(bucket)
         writers.state.finish(name, final, {bucket: files[bucket] for bucket in sorted(touched)})

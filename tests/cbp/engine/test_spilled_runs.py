@@ -1,4 +1,7 @@
-"""Runs that hold more than their memory: the same results, in a bounded anonymous memory."""
+"""Runs that hold more than their memory: the same results, in a bounded anonymous memory.
+
+Their publication, which a service does beside its workers, is not counted; it is printed.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from cbp.engine.kernel.arrow.groups import Outputs, as_table, first_rows
 from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
 from cbp.engine.kernel.arrow.reached_state import ReachedOperation
 from cbp.engine.kernel.arrow.remembered import NOTHING
-from cbp.engine.storage.held_records import Room
+from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext, hidden
@@ -101,26 +101,40 @@ class Notes:
 NO_NOTES = Notes()
 
 
-@dataclass(frozen=True)
 class _Puts:
-    """The function of `out` for one state; it has `delete`."""
+    """The function of `out` for one state; it has `delete`.
 
-    spec: TranslatorSpec
-    state: StateSpec
-    taken: list[ReachedOperation]
-    room: Room
+    Puts are held together, so that many small ones go to one file.
+    """
+
+    def __init__(self, spec: TranslatorSpec, state: StateSpec, room: Room) -> None:
+        self._spec, self._state, self._room = spec, state, room
+        self._taken: list[ReachedOperation] = []
+        self._puts = HeldRecords(room)
 
     def __call__(self, table: Any) -> None:
         """Put records, in place of those with their keys."""
-        records = self.room.keep([conformed_copy(self.state.name, table, self.state.schema)])
-        names = kept_key(self.spec, self.state).names
-        self.taken.append(ReachedOperation(records.select(list(names)), records))
+        self._puts.add(conformed_copy(self._state.name, table, self._state.schema))
 
     def delete(self, keys: Any) -> None:
         """Delete the records with these keys; nothing happens for one that is not there."""
-        key = kept_key(self.spec, self.state)
-        given = keys_of(f"out.{self.state.name}.delete", keys, key)
-        self.taken.append(ReachedOperation(conformed_copy(self.state.name, given, key)))
+        self._end_puts()
+        key = kept_key(self._spec, self._state)
+        given = keys_of(f"out.{self._state.name}.delete", keys, key)
+        self._taken.append(ReachedOperation(conformed_copy(self._state.name, given, key)))
+
+    def operations(self) -> list[ReachedOperation]:
+        """Return what was put and deleted, in order; called once, at the end."""
+        self._end_puts()
+        return self._taken
+
+    def _end_puts(self) -> None:
+        """Make operations of the puts since the last deletion, in order."""
+        names = list(kept_key(self._spec, self._state).names)
+        for records in self._puts.tables:
+            self._taken.append(ReachedOperation(records.select(names), records))
+        self._room.holders.remove(self._puts)
+        self._puts = HeldRecords(self._room)
 
 
 def reached_tables(
@@ -159,7 +173,7 @@ def call_once(
         AuthorCodeError: The author's code failed.
         RunTooLargeError: There is no room for all records.
     """
-    called = Called({state.name: [] for state in spec.kept})
+    called = Called({})
 
     def recalled() -> Any:
         """Return the value that `out.remember` keeps for the present states, or `None`."""
@@ -173,7 +187,7 @@ def call_once(
     given: dict[str, Any] = {**ours, **inputs, **reached_tables(spec, readers)}
     if spec.gives_run:
         given["run"] = context
-    puts = {one.name: _Puts(spec, one, called.operations[one.name], room) for one in spec.kept}
+    puts = {one.name: _Puts(spec, one, room) for one in spec.kept}
     out = Outputs({"remember": called.remember, "note": notes.note, **puts})
     try:
         way = spec.translate(RunTables(given), out)
@@ -184,5 +198,6 @@ def call_once(
             raise
         shown = {name: first_rows(table) for name, table in inputs.items()}
         raise author_error(exc, spec, stage=stage, inputs=shown) from exc
+    called.operations = {name: its.operations() for name, its in puts.items()}
     called.way = str(way or "")
     return called

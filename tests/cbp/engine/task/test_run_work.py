@@ -256,6 +256,29 @@ class Hoard(TranslateRun):
         out.held(tables.items.append_column("more", tables.items["k"]))
 
 
+class Sips(Hoard):
+    """Keep what comes, one record at a time, but no odd key; then one of these after all."""
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Put, delete, put."""
+        keys = tables.items["k"].to_pylist()
+        for k in keys:
+            out.held({"k": [k], "more": [k]})
+        out.held.delete({"k": [k for k in keys if k % 2]})
+        out.held({"k": [3], "more": [-3]})
+
+
+def test_many_small_puts_go_to_files_together(tmp_path: Path) -> None:
+    """Each alone is too small for a file; the last put or deletion of a key counts."""
+    limits = EngineLimits(whole_run_bytes=15_000)
+    dataflow = dataflow_of(Sips(), {"items": "k BIGINT"})
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/c", limits=limits), dataflow, tmp_path / "t")
+    driver.feed("s_items", [{"k": k} for k in range(1_500)])
+    driver.run_until_idle()
+    held = {row["k"]: row["more"] for row in driver.state("stage", "held")}
+    assert held == {3: -3} | {k: k for k in range(0, 1_500, 2)}
+
+
 def test_any_split_gives_the_degrees_of_one_batch() -> None:
     """The test kit runs them as all others."""
     chance = random.Random(1)
