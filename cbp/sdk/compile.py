@@ -43,6 +43,7 @@ from cbp.model.flow.schema import Schema, is_name
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     aggregate_mistakes,
+    microsteps_mistakes,
     nesting_mistakes,
     parameters_mistake,
     record_wise_mistakes,
@@ -191,7 +192,11 @@ class Compiler:
         shared_keys = [] if wrong_steps else shared_key_mistakes(outputs, inputs, key)
         aggregates = {n: d for n, d in declarations.items() if isinstance(d, Aggregate)}
         loops = any(spec.loopback and spec.supersteps != 1 for spec in inputs)
-        wrong = list(aggregate_mistakes(aggregates, inputs, loops=loops))
+        remote = names_attribute(self._stage, "remote")
+        wrong = [
+            *aggregate_mistakes(aggregates, inputs, loops=loops),
+            *microsteps_mistakes(inputs, outputs, states, aggregates, writes_remote=remote),
+        ]
         for name, code, message in (*wrong_steps, *shared_keys, *wrong):
             self._note(code, name, message)
         if self._form == "groupwise":
@@ -218,7 +223,7 @@ class Compiler:
             reads_run=self._reads_run(declarations, states),
             lookups=lookups,
             ways=ways if isinstance(ways := getattr(self._stage, "ways", ""), str) else "",
-            writes_remote=names_attribute(self._stage, "remote"),
+            writes_remote=remote,
             aggregates=tuple(
                 AggregateSpec(
                     name,

@@ -232,6 +232,14 @@ class Loopback:
             the outer one arrives when this loop has come to rest. Loops can be nested to any
             depth; a superstep reads the messages of the innermost loops that have any. What
             earlier epochs left waits in the same way; inputs never wait.
+        microsteps: Whether the order of messages does not matter: the states at the end of the
+            loop are the same, however many messages a call gets, and whenever one arrives.
+            (Messages of one group to another still arrive in their order.) If the loop has
+            several tasks, each of them then goes on with the messages for its own groups, and
+            exchanges messages with the others only when it has none left. `supersteps` counts
+            the exchanges. The stage's results must be states and views of its groups: no other
+            outputs, aggregates, nested loops, `order_by`, `.remote` or `grouping="outer"`. All
+            loopbacks of a translator have the same value.
     """
 
     schema: str
@@ -240,6 +248,7 @@ class Loopback:
     combine: Combine | None = None
     supersteps: int = field(default=1, metadata=LATER)
     inside: str | None = field(default=None, metadata=LATER)
+    microsteps: bool = field(default=False, metadata=LATER)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from cbp.model.author.bytecode import attributes_of_a_local
-from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
+from cbp.model.dataflow.stage import Computed, InputSpec, OutputSpec, StateSpec
 from cbp.model.flow.schema import is_name
 from cbp.model.graph.nesting import Nesting
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, Timers
@@ -257,6 +257,88 @@ def aggregate_mistakes(
                 "with supersteps, such as Loopback(..., supersteps=100)"
             )
             yield name, "aggregate_without_loop", message
+
+
+def microsteps_mistakes(
+    inputs: Sequence[InputSpec],
+    outputs: Sequence[OutputSpec],
+    states: Sequence[StateSpec],
+    aggregates: Collection[str],
+    *,
+    writes_remote: bool,
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, code and message of each mistake in a loop whose order does not matter.
+
+    Args:
+        writes_remote: Whether the translator's code names `.remote`.
+    """
+    loopbacks = {spec.name: spec for spec in inputs if spec.loopback}
+    given: dict[str, object] = {name: spec.microsteps for name, spec in loopbacks.items()}
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            message = f"got microsteps={value!r}; expected True or False"
+            yield name, "microsteps_invalid", message
+            return
+    if not any(given.values()):
+        return
+    for name, spec in loopbacks.items():
+        if not spec.microsteps:
+            message = "other loopbacks have microsteps=True: give all of them the same value"
+            yield name, "microsteps_differ", message
+        elif spec.supersteps == 1:
+            message = (
+                "microsteps are within one run, but each message of this loopback comes back in "
+                "a later epoch: give supersteps, such as supersteps=1000; or remove microsteps"
+            )
+            yield name, "microsteps_without_supersteps", message
+    yield from _bound_to_supersteps(
+        loopbacks, outputs, states, aggregates, writes_remote=writes_remote
+    )
+
+
+def _bound_to_supersteps(
+    loopbacks: Mapping[str, InputSpec],
+    outputs: Sequence[OutputSpec],
+    states: Sequence[StateSpec],
+    aggregates: Collection[str],
+    *,
+    writes_remote: bool,
+) -> Iterator[tuple[str, str, str]]:
+    """Yield what has a meaning only if all groups of a loop take each superstep together."""
+    code, instead = "microsteps_unsupported", "; remove that, or microsteps"
+    for name, spec in loopbacks.items():
+        if spec.order_by is not None:
+            message = "order_by orders the messages of a call, but with microsteps no order matters"
+            yield name, code, message + instead
+        if spec.inside:
+            message = (
+                f"messages of {spec.inside!r} wait for this loop to be at rest in all tasks, "
+                "which with microsteps none of them knows"
+            )
+            yield name, code, message + instead
+    for name in aggregates:
+        message = "an Aggregate is over all groups of a superstep, and microsteps have no such step"
+        yield name, code, message + instead
+    for output in outputs:
+        if not output.view and output.name not in loopbacks:
+            message = (
+                "how many records an Output gets depends on the number of calls, and with "
+                "microsteps that depends on the number of tasks: declare a View of the result"
+            )
+            yield output.name, code, f"{message}, or remove microsteps"
+    for state in states:
+        if state.grouping == "outer":
+            message = (
+                "grouping='outer' calls every group in each superstep, and microsteps call only "
+                "groups with messages"
+            )
+            yield state.name, code, message + instead
+    if writes_remote and states:
+        message = (
+            "the code names .remote, and with microsteps a group changes records of its own key "
+            "only: send the other group a message"
+        )
+        yield "", code, f"{message}, or remove microsteps"
 
 
 def _unsupported(

@@ -42,6 +42,7 @@ def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> 
         changes,
         declared.supersteps if isinstance(declared, Loopback) else 1,
         (declared.inside or "") if isinstance(declared, Loopback) else "",
+        isinstance(declared, Loopback) and declared.microsteps,
     )
 
 

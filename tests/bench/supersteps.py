@@ -8,6 +8,7 @@
     python -m tests.bench.supersteps --room 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --tasks 5        # one task and two
     python -m tests.bench.supersteps --spark 5        # the same on a local Spark
+    python -m tests.bench.supersteps --microsteps 5        # two tasks that go on alone, or do not
 
 One message that goes round a thousand times is the cost of an almost empty superstep. Components
 are computed twice, in one run each: nodes speak only if their label changed (delta), or all of
@@ -29,6 +30,11 @@ with a death at a random superstep, after which another try goes on.
 `--tasks` runs both loops in one process and in two that exchange messages, in turn, by the clock:
 messages that go round are the cost of an exchange, and a bulk loop is much Python for each node.
 `--spark` does so in tasks of Spark, of which two are in a barrier stage.
+
+`--microsteps` runs components in two tasks, in turn with an exchange after each superstep and with
+microsteps: on a path whose nodes follow each other as their hashes do, so that one link leads to
+the other task; on one whose nodes are anywhere; and on a graph of small diameter. With `--spark 1`
+on a local Spark.
 """
 
 from __future__ import annotations
@@ -56,10 +62,12 @@ from cbp import (
     TranslateArrow,
     View,
 )
+from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.workers.worker_executor import WorkerExecutor
+from cbp.model.flow.schema import Schema
 from tests.driver import Driver
 from tests.loops import ROUNDS, Bulk, Components, Round
 from tests.planned_faults import Crash, PlannedFaults
@@ -68,7 +76,14 @@ from tests.stages.real_graphs import Edges
 
 PATH, LONG, LATTICE = 744, 300, 64
 PLACE = tempfile.TemporaryDirectory()
+NODE = Schema.parse("node BIGINT").fields[0].type
 SHARED_OUT = replace(DEFAULT_LIMITS, rows_per_loop_task=1)
+
+
+class OnTheirOwn(Components):
+    """Components whose tasks go on alone."""
+
+    news = replace(Components.news, microsteps=True)
 
 
 class OnColumns(TranslateArrow):
@@ -270,8 +285,8 @@ def log_costs(rounds: int) -> None:
 
 def timed(
     engine: DirectEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
-) -> tuple[float, int]:
-    """Return the seconds of a run by the clock, and the number of its supersteps."""
+) -> tuple[float, Mapping[str, float]]:
+    """Return the seconds of a run by the clock, and its figures."""
     flow = DataflowBuilder("loop")
     flow.stage("loop", stage, buckets=4, **{source: flow.source("given", schema)})
     driver = Driver(engine, flow.build(), Path(tempfile.mkdtemp(dir=PLACE.name)))
@@ -282,7 +297,35 @@ def timed(
     seconds = time.perf_counter() - started
     (figures,) = driver.figures
     assert figures["tasks"] == tasks, figures
-    return seconds, int(figures["supersteps"])
+    return seconds, figures
+
+
+def microsteps_gain(engine: DirectEngine, rounds: int) -> None:
+    """Print what two tasks gain that go on alone until they have no message; closes the engine."""
+    order = np.argsort(hash_columns([pa.array(np.arange(PATH))], [NODE]).view(np.uint64))
+    anywhere = np.random.default_rng(5).permutation(PATH)
+    given = {
+        f"a path of {PATH}, neighbours together": np.stack([order[:-1], order[1:]], axis=1),
+        f"a path of {PATH}, nodes anywhere": np.stack([anywhere[:-1], anywhere[1:]], axis=1),
+        "4,000 nodes, small diameter": real_graphs.power_law(4_000, 16_000),
+    }
+    print("| graph | exchanged | supersteps | microsteps | groups called | seconds |")
+    print("| --- " * 6 + "|", flush=True)
+    took: dict[tuple[str, str], list[float]] = {}
+    for number in range(rounds + 1):  # in the first, processes start, and import what they need
+        for name, edges in given.items():
+            both = np.concatenate([edges, edges[:, ::-1]])
+            rows = [{"src": src, "dst": dst} for src, dst in both.tolist()]
+            for how, stage in (("each superstep", Components()), ("when at rest", OnTheirOwn())):
+                seconds, figures = timed(engine, stage, "links", "src BIGINT, dst BIGINT", rows, 2)
+                if number:
+                    took.setdefault((name, how), []).append(seconds)
+                    counts = (figures.get(n, 0) for n in ("supersteps", "microsteps", "groups"))
+                    cells = [name, how, *(f"{one:,.0f}" for one in counts), f"{seconds:.2f}"]
+                    print("|", " | ".join(cells), "|", flush=True)
+    for (name, how), many in took.items():
+        print(f"| median: {name} | {how} | {statistics.median(many):.2f} |")
+    engine.close()
 
 
 def in_workers() -> DirectEngine:
@@ -342,7 +385,15 @@ def in_tasks(engine: DirectEngine, rounds: int) -> None:
 def main() -> None:
     """Print the cost of a superstep, and a row for each graph; or what a log costs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for way in ("--log", "--columns", "--python", "--room", "--tasks", "--spark"):
+    for way in (
+        "--log",
+        "--columns",
+        "--python",
+        "--room",
+        "--tasks",
+        "--spark",
+        "--microsteps",
+    ):
         parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
     parser.add_argument("--delta", type=int, default=4_000, metavar="NODES", help="see above")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
@@ -350,6 +401,9 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.log:
         log_costs(chosen.log)
+        return
+    if chosen.microsteps:
+        microsteps_gain(on_spark() if chosen.spark else in_workers(), chosen.microsteps)
         return
     if chosen.tasks or chosen.spark:
         in_tasks(on_spark() if chosen.spark else in_workers(), chosen.tasks or chosen.spark)

@@ -223,6 +223,25 @@ class SuperstepRounds:
         facts = {"waiting": {**waiting, **rows}, "aggregates": aggregates, "saves": saves}
         return self._rounds(sent, facts)
 
+    def own(self, part: int, messages: Tables) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+        """Return those messages that are for groups of this task, and the others, by loopback.
+
+        Args:
+            part: The number of this task.
+
+        Raises:
+            CbpError: A message has no key.
+        """
+        mine, others = dict[str, pa.Table](), dict[str, pa.Table]()
+        for name, table in messages.items():
+            hashes = self._hashes(f"{_MESSAGES}{name}", table)
+            is_mine = owners(hashes, tasks=self.tasks, buckets=self.buckets) == part
+            if is_mine.any():
+                mine[name] = table if is_mine.all() else table.filter(pa.array(is_mine))
+            if not is_mine.all():
+                others[name] = table.filter(pa.array(~is_mine)) if is_mine.any() else table
+        return mine, others
+
     def deliver(self, messages: Iterable[Waited], *, last: bool) -> Round:
         """Do the rounds for messages that have waited; they are in `arrived` then.
 

@@ -59,6 +59,9 @@ class EngineLimits:
             `whole_run_bytes`.
         superstep_log_ms: Least number of milliseconds between two snapshots of a loop within a run
             (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
+        microsteps: Microsteps of a task between two exchanges of a loop, at most.
+        microstep_rows: Messages that a task sends in them, at most. With more, an exchange costs
+            little beside the calls, and calls that other tasks' messages make useless cost more.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
             record.
         settings_rows: Maximum number of records of a table that goes to every group as a whole.
@@ -138,6 +141,8 @@ class EngineLimits:
     whole_run_bytes: int = 2 << 30
     whole_run_spill: int = 32
     superstep_log_ms: int = 2_000
+    microsteps: int = 256
+    microstep_rows: int = 100_000
     jvm_batch_bytes: int = 64 << 20
     settings_rows: int = 65_536
     remote_bytes: int = 32 << 20

@@ -45,6 +45,7 @@ class LoopWriters(TaskWriters):
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
     _held: dict[str, HeldRecords] = field(init=False)
     _waiting: dict[str, int] = field(init=False)
+    _outgoing: dict[str, HeldRecords] = field(init=False)
     _ends: dict[str, list[tuple[int, int]]] = field(init=False, default_factory=dict)
     _read: list[HeldRecords] = field(init=False, default_factory=list)
     _written_now: dict[str, list[pa.Table]] = field(init=False)
@@ -64,6 +65,8 @@ class LoopWriters(TaskWriters):
         self._outputs_of = {one.name: one for one in spec.outputs}
         self._held = {name: HeldRecords(self.room) for name in sorted(held)}
         self._waiting = {one.name: 0 for one in spec.loopbacks}
+        sent_later = [one.name for one in spec.loopbacks if one.microsteps]
+        self._outgoing = {name: HeldRecords(self.room) for name in sent_later}
         others = sorted(self._outputs_of.keys() - held)
         self._written_now = {name: [] for name in others} if self.plan.depends_on else {}
         late = others if self.part else ()
@@ -229,6 +232,21 @@ class LoopWriters(TaskWriters):
                 ends[name], [0, *(end for _, end in ends[name])], strict=False
             )
         ]
+
+    def send_later(self, messages: Mapping[str, pa.Table]) -> None:
+        """Hold messages of microsteps for other tasks until the next exchange."""
+        for name, table in messages.items():
+            self._outgoing[name].add(table)
+
+    def take_outgoing(self, emitted: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Return what waits for the exchange, and behind it what was just emitted; see `read`."""
+        held = {name: [one.move()] for name, one in self._outgoing.items()}
+        early = self.read(held)
+        names = [name for name in held if name in early or name in emitted]
+        return {
+            name: pa.concat_tables([some[name] for some in (early, emitted) if name in some])
+            for name in names
+        }
 
     def read(self, messages: Mapping[str, Sequence[HeldRecords]]) -> dict[str, pa.Table]:
         """Hold messages until `free_read`, by loopback; return them."""

@@ -20,6 +20,11 @@ an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one
 the remote state records for its buckets, and all of them how many messages are under way, and its
 part of each aggregate. By these all end after the same superstep.
 
+If the order of messages does not matter (`Loopback.microsteps`), a task goes on alone with those
+for its own groups until it has none, and then does the exchange: it has several microsteps in a
+superstep. A superstep is what lies between two exchanges, then; snapshots belong to exchanges, when
+no message is under way.
+
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
 off (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks
 (tests/cbp/engine/task/test_loops_in_tasks.py).
@@ -64,6 +69,7 @@ from cbp.engine.task.bucket_work import (
 from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
 from cbp.engine.task.writers import count_look_ups
+from cbp.errors import CbpError
 
 
 @dataclass
@@ -180,7 +186,7 @@ class LoopWork:
         """Run all supersteps of this task of a loop; return the messages that it writes."""
         writers, loops, rounds = self.writers, self.writers.plan.spec.loops, self._rounds()
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
-        read = frozenset[str]()
+        read, microsteps = frozenset[str](), any(i.microsteps for i in writers.plan.spec.loopbacks)
         if (snapshot := self._broken_off(rounds)) is not None:
             if sent:
                 deque(batches, maxlen=0)
@@ -198,6 +204,7 @@ class LoopWork:
             writers.free_read()
             writers.end_superstep(number)
             emitted = writers.take_messages(loops.outer.keys() - loops.around_others)
+            emitted = self._go_on_alone(rounds, emitted) if microsteps else emitted
             done = self._exchanged(rounds, emitted, last=number == most)
             if saved:  # all have put theirs, since they did this round
                 self._log.keep_only(saved)
@@ -222,6 +229,38 @@ class LoopWork:
             rounds.deliver(writers.take_by_superstep(late), last=True)
             left |= writers.read(rounds.arrived.move_left())
         return left
+
+    def _go_on_alone(
+        self, rounds: SuperstepRounds, emitted: dict[str, pa.Table]
+    ) -> dict[str, pa.Table]:
+        """Go on with messages for groups of this task; return all others, in their order.
+
+        There are bounds, so that a long way alone has exchanges, and with them snapshots. What is
+        for groups of this task is then among the others.
+        """
+        writers, limits = self.writers, self.writers.plan.limits
+        loopbacks, steps, rows = writers.plan.spec.loops.outer.keys(), 0, 0
+        while emitted and steps < limits.microsteps:
+            rows += sum(table.num_rows for table in emitted.values())
+            if rows > limits.microstep_rows:
+                break
+            try:
+                own, others = rounds.own(self.part, emitted)
+            except CbpError:
+                break  # the exchange finds it again, and raises it if a superstep reads the message
+            writers.send_later(others)
+            emitted, steps = {}, steps + 1
+            if not own:
+                break
+            # What groups wrote for other keys waits for the exchange: the keys may be elsewhere.
+            self._turn(lambda state: ())
+            writers.go_on(own.keys())
+            writers.plan.faults("superstep.before")
+            self._superstep(self._arranged(own), first=False)
+            writers.free_read()
+            emitted = writers.take_messages(loopbacks)
+            writers.counts["microsteps"] = writers.counts.get("microsteps", 0) + 1
+        return writers.take_outgoing(emitted)
 
     def _hold_arrived(self) -> None:
         """Hold the messages of files that the first superstep does not read, as it arrived."""

@@ -104,6 +104,7 @@ class InputSpec:
             wired to another flow.
         supersteps: For a loopback: see `TranslatorSpec.supersteps`.
         inside: For a loopback: the loopback whose loop is around its own; `""` means none.
+        microsteps: For a loopback: whether the order of its messages does not matter.
     """
 
     name: str
@@ -117,6 +118,7 @@ class InputSpec:
     changes: ChangesRead = ""
     supersteps: int = 1
     inside: str = ""
+    microsteps: bool = False
 
     @property
     def computed(self) -> tuple[Computed, ...]:

@@ -272,6 +272,12 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
             "the next run reads messages that are left"
         )
         words += _nesting(spec)
+        several = _tasks_max(node, limits) > 1
+        if several and any(one.microsteps for one in spec.loopbacks):
+            words.append(
+                "a task goes on with the messages for its own groups until it has none "
+                "(microsteps), and then exchanges messages: that is a superstep"
+            )
         where = "in one task, which holds in memory its messages and the records that it changes"
         if (tasks := _tasks_max(node, limits)) > 1:
             where = (
@@ -323,6 +329,9 @@ def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
     words.append("as of the newest epoch that the table shows when a run begins")
     if spec.wake:
         words.append("and at least of the changes that the run reads: those call groups")
+    if node.translator.supersteps > 1:
+        part = "the buckets of its own groups" if spec.by else "the whole table"
+        words.append(f"each task of the loop reads {part}, once")
     return LookupPlan(
         lookup=spec.name,
         table=node.lookups[spec.name],
@@ -357,6 +366,8 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
             words += "; a group may have equal records, as a bag"
         if state.order_by:
             words += f"; a group reads it by {', '.join(state.order_by)}"
+        if spec.supersteps > 1:
+            words += "; stays with the task of its buckets, from superstep to superstep"
         yield StatePlan(state.name, str(state.schema), "scanned" if scanned else "looked_up", words)
 
 
@@ -406,6 +417,8 @@ def _input(
         inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
         if inside := "` or `".join(inner):
             read += f", once no message of `{inside}` is left"
+        if _tasks_max(node, limits) > 1:
+            read += ", sent to the task of the receiving group"
         words.insert(0, read)
     return InputPlan(
         input=spec.name,

@@ -200,6 +200,9 @@ def ways(figures: Mapping[str, float]) -> list[str]:
             said.append(f"in {had}, not in the {worth:,} that it was worth: slots were not free")
         elif tasks > 1:
             said.append(f"in {tasks:,} tasks that exchanged their messages")
+        if alone := int(figures.get("microsteps", 0)):
+            steps = format_count(int(figures["supersteps"]), "superstep")
+            said.append(f"{steps}, within which tasks did {format_count(alone, 'microstep')}")
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
         said.append(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, Translate, by, framed
+from cbp import DataflowBuilder, Input, Lookup, Loopback, Output, Translate, View, by, framed
 from cbp.errors import InvariantError
 from cbp.model.dataflow.nodes import BUCKETS_MAX
 from cbp.model.plan.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
@@ -21,6 +21,7 @@ from stages.flows.clustering_by_messages import clustering_by_messages as cluste
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
+from stages.translators.latest import Latest
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
 from tests.flows import Ranks as CombinedRanks
 from tests.loops import Components, Ranks, loop_of
@@ -273,6 +274,23 @@ def test_a_loop_says_when_it_has_several_tasks():
     assert (alone.tasks_max, alone.rows_per_task) == (1, 0)
 
 
+def test_a_loop_says_that_its_tasks_go_on_alone():
+    """Where the author says that order does not matter, and there can be several tasks."""
+
+    class Labels(Components):
+        news = replace(Components.news, microsteps=True)
+
+    several, alone = PhysicalLimits(64, loop_tasks=4), PhysicalLimits(64)
+    for stage, limits, said in (
+        (Labels, several, True),
+        (Labels, alone, False),
+        (Components, several, False),
+    ):
+        flow = loop_of(stage(), links="src BIGINT, dst BIGINT")
+        plan = stages_of(explain(flow, tuple(flow.stages), limits))["stage"]
+        assert ("microsteps" in plan.ways) == said
+
+
 def test_tasks_are_bounded_by_buckets_and_slots():
     """A groupwise stage has no more tasks than buckets, a record-wise one than slots."""
     flow = chain()
@@ -286,3 +304,40 @@ def test_more_buckets_are_advised_where_slots_would_stay_idle():
     assert actual == {1: None, 4: None, 5: 32, 16: 64, 2000: BUCKETS_MAX}
     assert buckets_advised(0, 2000) is None
     assert all(buckets_advised(64, slots) is None for slots in range(1, 33))
+
+
+class Priced(Translate):
+    """A loop that looks up a table by key, and another one as a whole."""
+
+    items = Input("k BIGINT, n BIGINT", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=9)
+    prices = Lookup("k BIGINT, price BIGINT", by="k")
+    taxes = Lookup("k BIGINT, rate BIGINT", by=())
+    sums = View("k BIGINT, n BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("limits", "moves"), [(SPARK, "beyond, shuffled"), (LOCAL, "nothing is")])
+def test_a_loop_says_how_each_side_reaches_its_tasks(limits: PhysicalLimits, moves: str):
+    """What moves, by size or always; what stays where it is; what each task reads whole."""
+    flow = DataflowBuilder("loop")
+    schemas = {"prices": "k BIGINT, price BIGINT", "taxes": "k BIGINT, rate BIGINT"}
+    tables = {
+        name: flow.stage(name, Latest(schema, "k"), rows=flow.source(f"{name}_rows", schema)).latest
+        for name, schema in schemas.items()
+    }
+    flow.stage("loop", Priced(), items=flow.source("items", "k BIGINT, n BIGINT"), **tables)
+    made = flow.build()
+    several = replace(limits, loop_tasks=2)
+    stage = stages_of(explain(made, tuple(made.stages), several))["loop"]
+    inputs = {one.input: one.words for one in stage.inputs}
+    assert moves in inputs["items"]
+    assert "sent to the task of the receiving group" in inputs["on"]
+    assert "stays with the task of its buckets" in stage.states[0].words
+    lookups = {one.lookup: one.words for one in stage.lookups}
+    assert "each task of the loop reads the buckets of its own groups" in lookups["prices"]
+    assert "each task of the loop reads the whole table" in lookups["taxes"]
+    alone = stages_of(explain(made, tuple(made.stages), limits))["loop"]
+    assert "sent to the task" not in {one.input: one.words for one in alone.inputs}["on"]
