@@ -171,7 +171,7 @@ class InFlight:
             _log.exception("run.not_told_to_stop", run=run)
 
     def keep_time(self) -> None:
-        """Cancel work beyond its time limit; ask cancelled work again, and give it up at last."""
+        """Cancel work beyond its time limit; give up cancelled work that does not end."""
         now = self._clock()
         with self._lock:
             works = list(self._busy.values())
@@ -185,8 +185,6 @@ class InFlight:
         if work.cancelled_at is not None:
             if (now - work.cancelled_at).total_seconds() >= _patience(work):
                 self._give_up(work, partial(work.give_up, work))
-            else:  # a job of it may have begun after it was asked
-                self._ask_to_stop(work.run)
         elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
             _log.warning("run.late", **work.log_fields)
             work.late = True

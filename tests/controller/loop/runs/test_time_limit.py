@@ -68,19 +68,6 @@ def test_a_late_run_is_cancelled_and_its_stage_stops(world: World, runs: Deferre
     assert [row["n"] for row in world.flow("one", "sum.totals")] == [1]
 
 
-def test_a_cancelled_run_is_asked_again_until_it_ends(world: World, runs: Deferred) -> None:
-    """A job that it began just after it was asked would go on to its end."""
-    world.controller.tick()
-    run = newest(world).id
-    world.controller.cancel(run)
-    world.controller.tick()
-    world.controller.tick()
-    assert world.engine.cancelled == [run, run, run]
-    runs.run_next()
-    world.controller.tick()
-    assert world.engine.cancelled == [run, run, run]
-
-
 def test_a_run_that_does_not_stop_is_given_up(world: World, runs: Deferred) -> None:
     """A quarter of its limit later its place is free; what its thread brings does not count."""
     world.controller.tick()
