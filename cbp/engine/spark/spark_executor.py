@@ -30,7 +30,7 @@ from pickle import PicklingError
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from cbp.clock import MACHINE
+from cbp.clock import MACHINE, Clock
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.shuffle.routing_keys import computes
 from cbp.engine.spark.barrier_stage import (
@@ -97,6 +97,7 @@ class SparkExecutor:
         job_start_seconds: See `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
+        clock: Waits between two requests to cancel a run.
 
     Attributes:
         shuffles: Large runs are shuffled.
@@ -117,10 +118,11 @@ class SparkExecutor:
         job_start_seconds: float = JOB_START_SECONDS,
         plan_optimisations: bool = True,
         loop_tasks_max: int = 1,
+        clock: Clock = MACHINE,
     ) -> None:
         require_safe(spark)
         ship_with_fingerprints()
-        self.spark, self._kind = spark, kind
+        self.spark, self._kind, self._clock = spark, kind, clock
         self._cancelled: set[str] = set()
         self._going: set[str] = set()
         self._placement = Placement(spark.sparkContext)
@@ -312,7 +314,7 @@ class SparkExecutor:
     def _cancel_again(self, run: str) -> None:
         """Repeat a request to cancel until the run has ended."""
         while True:
-            MACHINE.wait(CANCEL_SECONDS)
+            self._clock.wait(CANCEL_SECONDS)
             if run not in self._going:
                 return
             try:
