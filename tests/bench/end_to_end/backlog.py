@@ -3,8 +3,7 @@
 Two stages count the files' source, which puts waiting files into one increment. A round of ours
 begins with the first rename and ends when both stages show all files. Meanwhile two producers
 rename files into another source, one of the same dataflow and one of another dataflow: one file
-after the other, and each waits for its result. Before the first round each source has one file,
-since the first run of a stage makes the index copy of its state, which none does again.
+after the other, and each waits for its result.
 
 In a round of Polars the same files are read by `scan_ndjson` and appended to a Delta table in one
 commit, with nothing beside it. Polars neither counts, nor remembers what it has read, nor syncs.
@@ -22,8 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.client.service_client import ServiceClient
-from tests.bench.end_to_end.delays import delay_of_one
-from tests.bench.end_to_end.figures import Backlog, Delay
+from tests.bench.end_to_end.figures import Backlog
 from tests.bench.end_to_end.ingestion import append_by_polars, copy_file, lines_held
 from tests.bench.end_to_end.measured_service import BACKLOG, BESIDE, MeasuredService
 from tests.bench.errors import BenchDisagreesError
@@ -70,14 +68,10 @@ def measure_backlog(
     table, copies = folder / "polars-backlog", folder / "backlog-copies"
     copies.mkdir()
     ours, peer = list[float](), list[float]()
-    beside, elsewhere = list[Delay](), list[Delay]()
-    first, held, cpu = list[int](), list[tuple[int, ...]](), list[float]()
+    beside, elsewhere = list[float](), list[float]()
+    first, peak, cpu = list[int](), list[int](), list[float]()
     with ServiceClient(service.settings) as client:
         other = service.of(BESIDE, client, seed=2)
-        step("one file of each source, for which index copies are made")
-        for one, long in ((counted, lines), (other, beside_lines), (service, beside_lines)):
-            one.rename_in(one.write_file(long))
-            one.wait_until_readable(_POLL_SECONDS)
         for number in range(rounds):
             step(f"backlog, round {number + 1}")
             batch = [counted.write_file(lines, durable=False) for _ in range(files)]
@@ -89,16 +83,16 @@ def measure_backlog(
             near = partial(_files_beside, other, beside_lines, beside)
             far = partial(_files_beside, service, beside_lines, elsewhere)
             before = session_cpu_seconds(service.process_id)
-            with _memory(service.process_id, held), _beside(near), _beside(far):
+            with _peak_memory(service.process_id, peak), _beside(near), _beside(far):
                 ours.append(_apply(counted, batch))
             cpu.append(session_cpu_seconds(service.process_id) - before)
             if not number % 2:
                 peer.append(append_by_polars(same, table))
             for path in same:
                 path.unlink()
-    added = lines_held(table)
-    if added != rounds * files * lines:
-        why = f"Polars holds {added:,} lines, {rounds * files * lines:,} were dropped"
+    held = lines_held(table)
+    if held != rounds * files * lines:
+        why = f"Polars holds {held:,} lines, {rounds * files * lines:,} were dropped"
         raise BenchDisagreesError([why])
     return Backlog(
         files,
@@ -106,7 +100,7 @@ def measure_backlog(
         tuple(ours),
         tuple(peer),
         tuple(first),
-        tuple(held),
+        tuple(peak),
         tuple(cpu),
         tuple(beside),
         tuple(elsewhere),
@@ -123,32 +117,34 @@ def _apply(counted: MeasuredService, batch: Sequence[Path]) -> float:
 
 
 @contextmanager
-def _memory(process_id: int, held: list[tuple[int, ...]]) -> Iterator[None]:
-    """Add the memory that the service has meanwhile, second by second."""
-    samples = [session_memory_bytes(process_id)]
+def _peak_memory(process_id: int, peaks: list[int]) -> Iterator[None]:
+    """Add the most memory that the service has meanwhile."""
+    most = [session_memory_bytes(process_id)]
 
     def watch(ended: threading.Event, _given_up: threading.Event) -> None:
         while not ended.wait(_MEMORY_SECONDS):
-            samples.append(session_memory_bytes(process_id))
+            most[0] = max(most[0], session_memory_bytes(process_id))
 
     with _beside(watch):
         yield
-    held.append(tuple(samples))
+    peaks.append(most[0])
 
 
 def _files_beside(
     other: MeasuredService,
     lines: int,
-    delays: list[Delay],
+    seconds: list[float],
     ended: threading.Event,
     given_up: threading.Event,
 ) -> None:
     """Rename files into the other source until the end; add how long each took."""
     while not ended.is_set():
-        delay = delay_of_one(other, lines, poll_seconds=_POLL_SECONDS, given_up=given_up.is_set)
-        if delay is None:
+        path, begun = other.write_file(lines), time.perf_counter()
+        other.rename_in(path)
+        other.wait_until_readable(_POLL_SECONDS, given_up.is_set)
+        if given_up.is_set():
             return
-        delays.append(delay)
+        seconds.append(time.perf_counter() - begun)
         ended.wait(_BESIDE_SECONDS)
 
 

@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import Any
 
 from tests.bench.end_to_end.figures import PARTS, Delay
-from tests.bench.end_to_end.measured_service import POLL_SECONDS, MeasuredService
+from tests.bench.end_to_end.measured_service import MeasuredService
 
-__all__ = ["delay_of_one", "measure_delays", "split_delay"]
+__all__ = ["measure_delays", "split_delay"]
 
 _IDLE_SECONDS = 0.25
 """Pause between two files, so that the service is idle when the next one comes."""
@@ -48,34 +48,18 @@ def measure_delays(
     delays = []
     for number in range(warmup + files):
         step(f"file {number + 1} of {warmup + files}")
-        delay = delay_of_one(service, lines)
-        if number >= warmup and delay is not None:
+        delay = _delay_of_one(service, lines)
+        if number >= warmup:
             delays.append(delay)
         pause(_IDLE_SECONDS)
     return delays
 
 
-def delay_of_one(
-    service: MeasuredService,
-    lines: int,
-    *,
-    poll_seconds: float = POLL_SECONDS,
-    given_up: Callable[[], bool] = lambda: False,
-) -> Delay | None:
-    """Rename a file in and wait for its result; return `None` if `given_up` returned true.
-
-    Args:
-        service: The service, with the source.
-        lines: Lines of the file.
-        poll_seconds: Pause between two questions whether the result is there.
-        given_up: Asked before each question.
-    """
+def _delay_of_one(service: MeasuredService, lines: int) -> Delay:
     path = service.write_file(lines)
     renamed = time.time()
     service.rename_in(path)
-    service.wait_until_readable(poll_seconds, given_up)
-    if given_up():
-        return None
+    service.wait_until_readable()
     readable = time.time()
     claim = service.claim_of(path)
     increment, run = service.increment(claim["index"]), service.run_of(claim["index"])

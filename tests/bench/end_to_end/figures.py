@@ -61,11 +61,12 @@ class Backlog:
         files, lines: Number of files, and lines of each.
         seconds: From the first rename until both stages show all files.
         peer_seconds: How long Polars took to read the same files and append them to a Delta table.
-        first_bytes: Memory that the processes of the service had together before the first rename,
-            shared pages counted once.
-        memory_bytes: What they had after that, second by second, of each round.
+        peak_bytes: Most memory that the processes of the service had together, shared pages
+            counted once.
+        first_bytes: What they had before the first rename.
         cpu_seconds: Processor time that they took.
-        beside: Meanwhile, files of another source of the same dataflow.
+        beside: Meanwhile, files of another source of the same dataflow: seconds from the rename
+            of each until its result could be read.
         elsewhere: The same of a source of another dataflow.
     """
 
@@ -74,15 +75,10 @@ class Backlog:
     seconds: tuple[float, ...]
     peer_seconds: tuple[float, ...]
     first_bytes: tuple[int, ...]
-    memory_bytes: tuple[tuple[int, ...], ...]
+    peak_bytes: tuple[int, ...]
     cpu_seconds: tuple[float, ...]
-    beside: tuple[Delay, ...]
-    elsewhere: tuple[Delay, ...]
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most memory of all rounds."""
-        return max(map(max, self.memory_bytes))
+    beside: tuple[float, ...]
+    elsewhere: tuple[float, ...]
 
     @property
     def ratio(self) -> float:

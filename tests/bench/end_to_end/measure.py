@@ -87,5 +87,5 @@ def measure_service(
 
 def steps_of_service(options: ServiceBenchOptions) -> int:
     """Return about how many steps the bar has; rounds of ingestion are not known before."""
-    rounds = 2 + options.backlog_rounds if options.backlog else 1
+    rounds = 1 + options.backlog_rounds if options.backlog else 1
     return 1 + options.warmup + options.files + bool(options.read_seconds) + rounds

@@ -200,8 +200,7 @@ class MeasuredService:
 
     def claim_of(self, path: Path) -> Mapping[str, Any]:
         """Return the claim of one of the newest files."""
-        path_of = ("dataflows", self._counted_by.dataflow, "claims")
-        claims = self._items(*path_of, source=self._counted_by.source, limit=10)
+        claims = self._items("dataflows", self._counted_by.dataflow, "claims", limit=10)
         return next(one for one in claims if Path(one["path"]).name == path.name)
 
     def increment(self, index: int) -> Mapping[str, Any]:
@@ -213,10 +212,10 @@ class MeasuredService:
     def run_of(self, index: int) -> Mapping[str, Any]:
         """Return the run that read an increment, one of the newest; waits until it has ended."""
         until = time.monotonic() + _PATIENCE_SECONDS
-        dataflow, stage = self._counted_by.dataflow, self._counted_by.stages[0]
-        chosen = {"dataflow": dataflow, "stage": stage, "status": "COMMITTED", "limit": 10}
         while time.monotonic() < until:
-            for run in self._items("runs", **chosen):
+            dataflow = self._counted_by.dataflow
+            runs = self._items("runs", dataflow=dataflow, limit=10, status="COMMITTED")
+            for run in runs:
                 if index in run["read"].get("urls", ()):
                     return run
             time.sleep(POLL_SECONDS)

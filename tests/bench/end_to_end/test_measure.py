@@ -52,9 +52,7 @@ def test_a_service_is_measured_from_the_rename_to_the_answer(tmp_path: Path) -> 
     assert len(found["ingestion"]["ours"]) == len(found["ingestion"]["peer"]) >= 1
     backlog = found["backlog"]
     assert len(backlog["seconds"]) == len(backlog["peer_seconds"]) == 1
-    assert min(*backlog["first_bytes"], *backlog["memory_bytes"][0]) > 50 << 20
-    for delay in (*backlog["beside"], *backlog["elsewhere"]):
-        assert sum(delay["parts"].values()) == pytest.approx(delay["seconds"])
+    assert backlog["peak_bytes"][0] >= backlog["first_bytes"][0] > 50 << 20
     assert backlog["beside"]
     assert backlog["elsewhere"]
     assert backlog["cpu_seconds"][0] > 0

@@ -20,9 +20,6 @@ from tests.bench.end_to_end.figures import (
 
 __all__ = ["print_service"]
 
-_SLOWEST = 3
-"""Files of other sources whose parts are printed."""
-
 
 def print_service(console: Console, figures: ServiceFigures) -> None:
     """Print a table for each thing that was measured."""
@@ -101,22 +98,13 @@ def _print_backlog(console: Console, backlog: Backlog) -> None:
     cpu = backlog.cpu_seconds
     cells = (statistics.median(cpu), min(cpu), max(cpu))
     table.add_row("cbp, seconds of processors", *(f"{cell:,.1f}" for cell in cells))
-    others = {"another source": backlog.beside, "another dataflow's source": backlog.elsewhere}
-    for name, delays in others.items():
-        if delays:
-            taken = [delay.seconds for delay in delays]
-            cells = (percentile(taken, 0.5), min(taken), max(taken))
-            table.add_row(f"seconds of {name}", *(f"{one:,.2f}" for one in cells))
+    for where, seconds in (("", backlog.beside), ("dataflow's ", backlog.elsewhere)):
+        if seconds:
+            cells = (percentile(seconds, 0.5), min(seconds), max(seconds))
+            table.add_row(f"seconds of another {where}source", *(f"{one:,.2f}" for one in cells))
     console.print(table)
-    for name, delays in others.items():
-        for delay in sorted(delays, key=lambda one: -one.seconds)[:_SLOWEST]:
-            parts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in delay.parts.items())
-            console.print(f"a slow file of {name}: {delay.seconds:.2f} s ({parts})")
-    first = max(backlog.first_bytes) >> 20
-    console.print(f"The service had {first:,} MB before, and {backlog.peak_bytes >> 20:,} at most")
-    for held in backlog.memory_bytes:
-        tenths = (held[len(held) * tenth // 10] >> 20 for tenth in range(1, 10))
-        console.print(f"at each tenth of the time: {', '.join(f'{one:,}' for one in tenths)} MB")
+    first, peak = max(backlog.first_bytes) >> 20, max(backlog.peak_bytes) >> 20
+    console.print(f"The service had {first:,} MB before, and {peak:,} MB at most")
     console.print(f"cbp applies {backlog.ratio:.3f} lines while Polars takes in one")
 
 
