@@ -22,7 +22,7 @@ part of each aggregate. By these all end after the same superstep.
 
 If the order of messages does not matter (`Loopback.microsteps`), a task goes on alone with those
 for its own groups until it has none, and then does the exchange: it has several microsteps in a
-superstep. A superstep is what lies between two exchanges, then; snapshots belong to exchanges, when
+superstep, which is then all that it does between two exchanges. Snapshots belong to exchanges, when
 no message is under way.
 
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken

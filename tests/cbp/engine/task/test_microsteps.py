@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class NearestMerged(WavesMerged):
     news = replace(WavesMerged.news, microsteps=True)
 
 
-CASES = {
+CASES: dict[str, tuple[type, str, str, st.SearchStrategy[Any]]] = {
     "components": (Labels, *LOOPS["components"][1:]),
     "waves": (Nearest, *LOOPS["waves"][1:]),
     "merged": (NearestMerged, *LOOPS["merged"][1:]),
@@ -182,7 +183,7 @@ def placed_path(links: int) -> list[dict[str, int]]:
     types = [one.type for one in Schema.parse("k BIGINT").fields]
     order = np.argsort(hash_columns([pa.array(nodes)], types).view(np.uint64), kind="stable")
     path = nodes[order].tolist()
-    return [{"src": src, "dst": dst} for src, dst in zip(path, path[1:], strict=False)]
+    return [{"src": src, "dst": dst} for src, dst in pairwise(path)]
 
 
 def labels_of(driver: Driver) -> dict[int, int]:

@@ -61,10 +61,17 @@ ORDERS: list[dict[str, Any]] = [
 ]
 
 
+class OnTheirOwn(Components):
+    """Components whose tasks go on alone."""
+
+    news = replace(Components.news, microsteps=True)
+
+
 @pytest.mark.parametrize(
     ("dataflow", "name", "rows"),
     [
         (loop_of(Components(), links=LINKS), "links", PATH),
+        (loop_of(OnTheirOwn(), links=LINKS), "links", PATH),
         (loop_of(Ripples(), orders="k STRING, to STRING, verb STRING, n INT"), "orders", ORDERS),
         (
             loop_of(Halves(), items="k BIGINT, n DOUBLE"),
@@ -72,7 +79,7 @@ ORDERS: list[dict[str, Any]] = [
             [{"k": k, "n": n} for k, n in ((0, 0.1), (1, 1e16), (2, -1e16), (3, 7.7))],
         ),
     ],
-    ids=["components", "ripples", "halves"],
+    ids=["components", "microsteps", "ripples", "halves"],
 )
 def test_every_epoch_equals_the_reference(
     dataflow: Dataflow,
@@ -106,22 +113,23 @@ class AtPassage:
                 self.kill(point)
 
 
+@pytest.mark.parametrize(("stage", "passage"), [(Components, 10), (OnTheirOwn, 3)])
 def test_a_worker_that_is_killed_ends_the_try_and_the_next_goes_on(
-    workers: WorkerExecutor, tmp_path: Path
+    stage: type[Components], passage: int, workers: WorkerExecutor, tmp_path: Path
 ) -> None:
     """The error is that of the worker which was killed; the epoch is the reference's."""
-    dataflow = loop_of(Components(), links=LINKS)
+    dataflow = loop_of(stage(), links=LINKS)
     driver = driver_of(workers, dataflow, tmp_path)
     engine: Any = driver.engine
     killer = KillOnce("superstep.after", str(tmp_path / "struck"))
-    engine.preparer.faults = AtPassage(killer, 10)
+    engine.preparer.faults = AtPassage(killer, passage)
     driver.feed("s_links", PATH)
     with pytest.raises(WorkerEndedError, match="SIGKILL"):
         driver.run_until_idle()
     assert not [pid for pid in workers.pids if not os.path.exists(f"/proc/{pid}")]
     engine.preparer.faults = NO_FAULTS
     driver.run_until_idle()
-    assert driver.figures[0]["supersteps_before"] == 9
+    assert driver.figures[0]["supersteps_before"] == passage - 1
     assert driver.figures[0]["tasks"] == 2
     other = driver_of(workers, dataflow, tmp_path / "other")
     assert_same(dataflow, other, [{"links": PATH}])
