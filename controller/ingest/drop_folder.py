@@ -313,12 +313,16 @@ class DropFolder:
         claim: str,
         mended: BinaryIO | None,
         author: Author,
+        *,
+        rebuild: bool = False,
     ) -> Decided:
         """Admit a quarantined file again, once; durable when it returns.
 
         Args:
             mended: The file to admit in its place, read to its end; `None` admits the file
                 unchanged.
+            rebuild: Whether a replacement is admitted that a stage cannot apply. The caller has
+                checked that a rebuild can.
 
         Raises:
             NotFoundError: There is no such source, or no such claim of it.
@@ -327,7 +331,8 @@ class DropFolder:
             OperatingError: As for `upload`.
         """
         place = self._open_place(record, dataflow, source)
-        return self._called(place, self._quarantine.readmit(place, claim, mended, author))
+        decided = self._quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
+        return self._called(place, decided)
 
     def discard(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author

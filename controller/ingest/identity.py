@@ -34,6 +34,8 @@ NEW = Judged("accepted")
 
 NOTHING_TO_REPLACE = "nothing_to_replace"
 """The rule of a request to replace or retract a file, if its source has no file of that name."""
+REPLACE_REFUSED = "replace_refused"
+"""The rule of a file that would replace another one, if a stage cannot apply that."""
 
 _ADDITION, _REPLACEMENT, _RETRACTION = "addition:", "replacement:", "retraction:"
 
@@ -74,13 +76,20 @@ def addition_key(claim: str, number: str) -> str:
     return f"{_ADDITION}{claim}:{number}"
 
 
-def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool) -> str:
+def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool, asks: bool = False) -> str:
     """Return the key of an upload that admits a quarantined file, not as an addition.
 
     A request to replace or retract a file stays one, unless the source has no file of this name:
     then the file is data. A retraction that is given a file replaces.
+
+    Args:
+        asks: Whether a file that was dropped, and refused since a stage cannot apply it
+            (`REPLACE_REFUSED`), becomes such a request.
     """
-    if (claim.reason or {}).get("code") != NOTHING_TO_REPLACE:
+    code = (claim.reason or {}).get("code")
+    if asks and code == REPLACE_REFUSED:
+        return replacement_key(number)
+    if code != NOTHING_TO_REPLACE:
         if is_retraction(claim) and not mended:
             return retraction_key(number)
         if is_asked_for(claim):

@@ -139,7 +139,13 @@ class Quarantine:
         self._uploads, self._locks = uploads, PathLocks()
 
     def readmit(
-        self, place: SourcePlace, identity: str, mended: BinaryIO | None, author: Author
+        self,
+        place: SourcePlace,
+        identity: str,
+        mended: BinaryIO | None,
+        author: Author,
+        *,
+        rebuild: bool = False,
     ) -> Decided:
         """Admit a quarantined file again; durable when it returns. See `DropFolder.readmit`."""
         with self._deciding(place, identity) as claim:
@@ -149,9 +155,9 @@ class Quarantine:
             if mended is None and (why := refusal(claim, place.source)):
                 raise ReadmitRefusedError(claim.path, why)
             if mended is not None:
-                return self._admit(place, claim, mended, author, mended=True)
+                return self._admit(place, claim, mended, author, mended=True, rebuild=rebuild)
             with self._original(place, claim) as stream:
-                return self._admit(place, claim, stream, author, mended=False)
+                return self._admit(place, claim, stream, author, mended=False, rebuild=rebuild)
 
     def discard(self, place: SourcePlace, identity: str, author: Author) -> Decided:
         """Move a quarantined file to `finished` without applying it; durable when it returns."""
@@ -243,6 +249,7 @@ class Quarantine:
         author: Author,
         *,
         mended: bool,
+        rebuild: bool,
     ) -> Decided:
         notes: list[_Note] = []
 
@@ -259,7 +266,7 @@ class Quarantine:
         number = self._new_id()
         key = addition_key(claim.id, number)
         if not adds:
-            key = readmitted_key(claim, number, mended=mended)
+            key = readmitted_key(claim, number, mended=mended, asks=rebuild)
         said = {"who": author.by, "why": author.why} if is_correction(key) else None
         uploaded = self._uploads.receive_as(
             place, claim.path, stream, key, before_claim=note, asked=said

@@ -181,7 +181,8 @@ def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
     """Return the reports of tasks that ran together; if some failed, those of the first of them.
 
     All tasks end in the superstep in which one fails, and their groups are in order. So the first
-    task that failed has the error that a single task would have.
+    task that failed has the error that a single task would have; with microsteps, another one may
+    have failed in an earlier of these.
 
     Raises:
         InvariantError: A task has ended for another one, and none has failed.

@@ -302,10 +302,11 @@ class SparkExecutor:
         Spark forgets the request if it does not know the job yet: while its plan is being made, or
         while Spark waits to look again whether a barrier stage has enough slots. So it is repeated.
         """
+        repeats = run in self._cancelled
         self._cancelled.add(run)
         self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
-        if run in self._going:
+        if run in self._going and not repeats:
             again = threading.Thread(
                 target=self._cancel_again, args=(run,), name="cbp-cancel", daemon=True
             )

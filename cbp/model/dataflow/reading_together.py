@@ -82,16 +82,16 @@ def sources_rebuilt_together(
 ) -> frozenset[str]:
     """Return the sources of which a run of a rebuild may read many increments.
 
-    Each stage promises that its answer depends on its records only (`any_order`), or reads signed
-    records only; all outputs are views. A source that says `batch: {files: 1}` is none: its files
-    stay apart. With look-ups none is, since they find what was published, after some runs; nor if
-    stages set records aside, since these are counted for each run.
+    Each stage promises that its answer depends on its records only (`any_order`), and all outputs
+    are views. To read signed records is no such promise: what sums signs could count them, too. A
+    source that says `batch: {files: 1}` is none: its files stay apart. With look-ups none is, since
+    they find what was published, after some runs; nor if stages set records aside, since these are
+    counted for each run.
     """
     for node in stages.values():
         spec = node.translator
-        promised = node.any_order or all(one.changes == "signed" for one in spec.inputs)
         views = all(one.view for one in spec.outputs)
-        if not (promised and views) or node.sets_aside or spec.lookups:
+        if not (node.any_order and views) or node.sets_aside or spec.lookups:
             return frozenset()
     return frozenset(
         name

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client.errors import ServiceUnreachableError
+from cbp.client.errors import ResourceMissingError, ServiceUnreachableError
 from cbp.clock import MACHINE
 from cbp.errors import NotFoundError
 from controller.cli.session import AsJson, Limit, session
@@ -137,31 +137,54 @@ def _follow(
     """Yield the lines of an answer and, forever, all that come later, of newer runs too.
 
     Several runs of a dataflow can be under way: each is read until it has ended, and nothing came
-    for a round after that.
+    for a round after that. One that is forgotten has ended.
     """
     yield from answer["items"]
+    is_run = _RUN.fullmatch(of) is not None
     places, ended, newest = {run: answer["cursor"]}, set[str](), run
     while True:
-        for newer in [] if _RUN.fullmatch(of) else _newer(service, of, newest):
+        for newer in [] if is_run else _newer(service, of, newest):
             places[newer], newest = None, newer
         for one, place in list(places.items()):
-            had_ended = service.get("runs", one)["finished_at"] is not None
-            asked = {"cursor": place, "oldest": place is None}
-            answer = service.get("runs", one, "log", **asked)
-            yield from answer["items"]
-            places[one] = answer["cursor"]
-            if one in ended and not answer["items"] and one != run:
+            try:
+                had_ended = service.get("runs", one)["finished_at"] is not None
+                count = 0
+                for page in _pages(service, one, place):
+                    yield from page["items"]
+                    count += len(page["items"])
+                    places[one] = page["cursor"]
+            except ResourceMissingError:
+                if is_run:
+                    raise
+                del places[one]
+                continue
+            if one in ended and not count and not is_run:
                 del places[one]
             ended |= {one} if had_ended else set()
         wait(_AGAIN_SECONDS)
 
 
+def _pages(service: ServiceClient, run: str, place: str | None) -> Iterator[dict[str, Any]]:
+    """Yield pages of a run's log from a place on; the last one is empty."""
+    while True:
+        page = service.get("runs", run, "log", cursor=place, oldest=place is None)
+        yield page
+        place = page["cursor"]
+        if not page["items"]:
+            return
+
+
 def _newer(service: ServiceClient, of: str, run: str) -> list[str]:
-    """Return the runs after one, oldest first; at most those of one page."""
+    """Return the runs that began after one, oldest first; ids are in the order of time."""
     dataflow, _, stage = of.partition(".")
-    runs = service.get("runs", dataflow=dataflow, stage=stage or None)["items"]
-    ids = [str(one["id"]) for one in runs]
-    return ids[: ids.index(run)][::-1] if run in ids else ids[::-1]
+    ids, cursor = list[str](), None
+    while True:
+        page = service.get("runs", dataflow=dataflow, stage=stage or None, cursor=cursor)
+        newer = [id_ for id_ in (str(one["id"]) for one in page["items"]) if id_ > run]
+        ids += newer
+        cursor = page["cursor"]
+        if cursor is None or len(newer) < len(page["items"]):
+            return ids[::-1]
 
 
 def _newest(service: ServiceClient, of: str) -> str:

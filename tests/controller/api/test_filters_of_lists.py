@@ -160,6 +160,23 @@ def test_rebuilds_are_chosen(filled: Service, query: dict[str, str], ids: list[s
     assert [one["id"] for one in answer.json()["items"]] == ids
 
 
+def test_a_rebuild_that_goes_on_does_not_end_the_list_of_those_with_its_error(
+    filled: Service,
+) -> None:
+    """It was the last of a page, and waits no more; those behind it are on the next page."""
+    jobs = filled.controller.rebuild_jobs
+    full = replace(jobs.show("clicks", "n1"), error=DiskFullError("/x"))
+    jobs.ended = [replace(full, id="r2"), replace(full, id="r1")]
+    asked = {"error_code": "disk_full", "limit": "1"}
+    with filled.client() as client:
+        first = client.get("/api/v1/dataflows/clicks/rebuilds", params=asked).json()
+        assert [one["id"] for one in first["items"]] == ["r2"]
+        jobs.ended[0] = replace(jobs.ended[0], error=None)
+        asked["cursor"] = first["cursor"]
+        second = client.get("/api/v1/dataflows/clicks/rebuilds", params=asked).json()
+    assert [one["id"] for one in second["items"]] == ["r1"]
+
+
 @pytest.mark.parametrize("value", ["0.5", "1763632800", "-1", "1e9", "", "2026-13-01T00:00:00Z"])
 def test_a_time_is_text(filled: Service, value: str) -> None:
     """A number would be seconds or milliseconds, by its size; the document has no numbers."""

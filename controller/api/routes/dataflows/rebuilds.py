@@ -163,10 +163,11 @@ def list_rebuilds(
     the service.
     """
     shown, more = page_behind(
-        [one for one in jobs.all(name) if _is_chosen(one, query)],
+        jobs.all(name),
         lambda one: one.id,
         place=cursors.open(query.cursor),
         size=cursors.size_or_all(query),
+        holds=lambda one: _is_chosen(one, query),
     )
     until = jobs.back_until(store.dataflow(name))
     return RebuildsOut(

@@ -27,7 +27,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scope_check import needs
-from controller.ingest.identity import NOTHING_TO_REPLACE, is_asked_for
+from controller.ingest.identity import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
 from controller.ingest.quarantine import Decided, refusal
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
@@ -203,7 +203,8 @@ async def readmit(
     def act(body: BinaryIO) -> Decided:
         _require_allowed(at, name, source, claim, caller, rebuild=query.rebuild)
         mended = None if query.as_it_is else body
-        return at.folder.readmit(*at.place(name, source), claim, mended, author)
+        place = at.place(name, source)
+        return at.folder.readmit(*place, claim, mended, author, rebuild=query.rebuild)
 
     return _decided(await receive_file(request, limiter, act))
 
@@ -251,13 +252,18 @@ def _require_allowed(
 ) -> None:
     """Refuse to readmit a replacement or retraction that the caller could not ask for now."""
     refused = at.store.find_claims([claim]).get(claim)
-    if refused is None or not is_asked_for(refused):
+    code = "" if refused is None else (refused.reason or {}).get("code")
+    asks = rebuild and code == REPLACE_REFUSED
+    if refused is None or not (is_asked_for(refused) or asks):
         return
-    if (refused.reason or {}).get("code") == NOTHING_TO_REPLACE:
+    if code == NOTHING_TO_REPLACE:
         return  # it is added, as any other file
     if not caller.scope.includes(Scope.ADMIN):
         raise ScopeTooLowError(Scope.ADMIN, caller.scope, "readmitting a refused replacement")
-    at.controller.retained.check(name, source, rebuild=rebuild)
+    record = at.controller.retained.check(name, source, rebuild=rebuild)
+    if rebuild:
+        dataflow = at.controller.dataflow(name)
+        at.controller.rebuild_jobs.plan(record.document, dataflow).require_allowed()
 
 
 def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:

@@ -104,6 +104,25 @@ def test_newer_runs_are_followed_and_none_is_left_out(cbp: Cbp, service: Service
     assert seen == ["a", "b", "r4 began", "r5 began", "r4 published", "c", "r5 goes on"]
 
 
+def forget(service: Service, run: str) -> None:
+    """Let a run be forgotten, with its log."""
+    service.store.run_records = [one for one in service.store.run_records if one.id != run]
+
+
+def test_a_run_that_is_forgotten_ends_nothing(cbp: Cbp, service: Service) -> None:
+    """The others go on, and all lines of a run are printed at once, however many."""
+    log(service, "r3", "a")
+
+    def next_begins() -> None:
+        begin(service, "r4")
+        forget(service, "r3")
+        for number in range(250):
+            log(service, "r4", str(number))
+
+    rounds = [next_begins, lambda: log(service, "r4", "last"), lambda: None]
+    assert follow(cbp, service, "clicks.count", rounds) == ["a", *map(str, range(250)), "last"]
+
+
 def test_events_are_printed_as_they_come(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> None:
     """One a line, as text or as JSON; where some are no longer kept, that is said."""
     event: dict[str, Any] = {

@@ -17,6 +17,7 @@ from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.main import main
 from controller.cli.session import Session
+from controller.ingest.identity import is_correction, readmitted_key
 from controller.settings import Settings
 from controller.store.access import AuditFilter
 from tests.controller.api.app_transport import TOKEN, AppTransport
@@ -276,6 +277,55 @@ def test_an_operator_readmits_a_replacement_of_nothing(
     named = ("quarantine", "readmit", "shelf", "a", claim.id, "--reason", "it counts")
     done = call(shelf, capsys, *named, token=json.loads(made.out)["secret"])
     assert done.status == 0, done.err
+
+
+def test_a_dropped_correction_that_was_refused_is_readmitted_as_a_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where names are overwritten: --then-rebuild needs the scope `admin`, and a rebuild."""
+    sources = {"a": {**DOCUMENT["sources"]["a"], "same_name": "replace"}}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "sources": sources})
+    for name in ("monday", "tuesday"):
+        shelf.put(name, ("a", 1), ("b", 2))
+        shelf.take_in()
+    shelf.world.store.forget_increments("shelf", "a", below=1)
+    shelf.put("tuesday", ("a", 1))
+    shelf.take_in()
+    (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    assert (claim.reason or {})["code"] == "replace_refused"
+    assert is_correction(readmitted_key(claim, "1", mended=False, asks=True))
+    assert not is_correction(readmitted_key(claim, "1", mended=False))
+    named = ("quarantine", "readmit", "shelf", "a", claim.id, "--reason", "r", "--then-rebuild")
+    made = call(shelf, capsys, "tokens", "new", "helper", "--scope", "operator", "--json")
+    assert "scope" in call(shelf, capsys, *named, token=json.loads(made.out)["secret"]).err
+    assert call(shelf, capsys, *named).status != 0
+    (still,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    assert still.id == claim.id, "no rebuild can read what is not kept"
+    shelf.close()
+
+
+def test_a_replacement_that_no_rebuild_could_apply_is_not_readmitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stays in quarantine, as a new one would be refused; the stage goes on."""
+    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "stages": stages})
+    for name in ("monday", "tuesday"):
+        shelf.put(name, ("a", 1), ("b", 2))
+        shelf.take_in()
+    wrong, right = tmp_path / "wrong.jsonl", tmp_path / "right.jsonl"
+    wrong.write_text('{"word": 5x}\n')
+    right.write_text('{"word": "a", "n": 1}\n')
+    asked = ("replace", "shelf", "a", "tuesday", str(wrong), "--then-rebuild", "--reason", "r")
+    assert call(shelf, capsys, *asked).status == 1
+    (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    shelf.world.store.forget_increments("shelf", "a", below=1)
+    named = ("quarantine", "readmit", "shelf", "a", claim.id, "--file", str(right))
+    refused = call(shelf, capsys, *named, "--reason", "mended", "--then-rebuild")
+    assert refused.status != 0
+    (still,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    assert still.id == claim.id
+    shelf.close()
 
 
 def test_without_an_answer_the_new_tables_wait_for_their_swap(

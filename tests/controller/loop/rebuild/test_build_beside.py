@@ -563,7 +563,7 @@ def test_small_updates_of_views_are_read_by_few_runs(calm: Beside, runs: list[st
 def test_a_build_without_a_promise_reads_increment_after_increment(
     calm: Beside, runs: list[str]
 ) -> None:
-    """A view may count its runs, so only `any_order` says that they can be fewer."""
+    """A view may count its runs, or signs, so only `any_order` says that they can be fewer."""
     calm.controller.register(document_of(sum={"translator": "viewed"}))
     arrive(calm, 0, 6)
     calm.ticks()
