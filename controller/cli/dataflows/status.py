@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -209,14 +210,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     for stage in answer["stages"]:
         _print_rebuild(summary["name"], stage)
     _print_beside(summary["name"], answer)
-    for file, names in _newer_files(answer["stages"]).items():
-        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
-        print_text(
-            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
-            f"until the service restarts, and then {wait} until you register again (cbp register "
-            "FILE --plan shows the effects of the new code)",
-            "yellow",
-        )
+    print_newer_files(answer["stages"], answer.get("rebuilds", {"items": ()})["items"])
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
@@ -348,7 +342,29 @@ def _kept_from(reach: dict[str, Any]) -> str:
     return "the start" if reach["complete"] else f"increment {reach['first']:,}"
 
 
-def _newer_files(stages: list[dict[str, Any]]) -> dict[str, list[str]]:
+def print_newer_files(
+    stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]
+) -> None:
+    """Print which stages run other code than their files have, and until when.
+
+    Args:
+        stages: Answers for stages, with their `newer_files`.
+        rebuilds: Jobs that build tables beside; one that has not ended may have the new code.
+    """
+    built = any(not job["ended"] for job in rebuilds)
+    for file, names in _newer_files(stages).items():
+        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
+        then = f"until the service restarts, and then {wait} until you register again"
+        if built:
+            then = "until you swap in tables that were built with the new code, or register again"
+        print_text(
+            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
+            f"{then} (cbp register FILE --plan shows the effects of the new code)",
+            "yellow",
+        )
+
+
+def _newer_files(stages: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     """Return which stages have code in each file that has changed on disk."""
     files: dict[str, list[str]] = {}
     for stage in stages:
