@@ -19,6 +19,9 @@ from controller.terminal import age, bytes_text, clock, print_json, print_table,
 _STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
 """Exit status by freshness."""
 
+_FAILING = ("retrying", "stopped", "broken")
+"""States of a dataflow of which a part fails, such as a sink."""
+
 REASON_LENGTH_MAX = 15
 """If a reason is longer, all stand below the table of stages, where they have the whole width."""
 
@@ -54,7 +57,8 @@ def status_command(
             _print_dataflows(answer, session(context).settings)
         else:
             _print_stages(answer)
-        _print_freshness(answer["freshness"])
+        summaries = answer["items"] if dataflow is None else [answer["summary"]]
+        _print_freshness(answer["freshness"], summaries)
     if status := _STATUSES[answer["freshness"]["state"]]:
         raise typer.Exit(status)
 
@@ -100,8 +104,12 @@ def _print_leader(instance: dict[str, Any]) -> None:
     print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 
-def _print_freshness(freshness: dict[str, Any]) -> None:
-    """Print the judgement as the last line, behind what is left."""
+def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, Any]]) -> None:
+    """Print the judgement as the last line, behind what is left.
+
+    Args:
+        summaries: The dataflows. One can be up to date and fail, since sinks are not judged.
+    """
     for trouble in freshness["service"]:
         print_text(trouble, "red")
     if not (judged := freshness["dataflows"]):
@@ -112,6 +120,11 @@ def _print_freshness(freshness: dict[str, Any]) -> None:
         print_text(f"{one['dataflow']}: {'; '.join(one['left'])}", style)
     if not behind and freshness["service"]:
         print_text("all input is applied, but the service needs an operator", "yellow")
+        return
+    failing = [one["name"] for one in summaries if one["state"] in _FAILING]
+    if not behind and failing:
+        count = format_count(len(failing), "dataflow needs", "dataflows need")
+        print_text(f"up to date, but {count} attention: {', '.join(failing)}", "yellow")
         return
     if not behind:
         name = judged[0]["dataflow"] if len(judged) == 1 else f"all {len(judged)} dataflows"

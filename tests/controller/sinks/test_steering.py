@@ -62,6 +62,11 @@ class Steered:
         assert result.exit_code == 0, (result.output, result.exception)
         return result.output
 
+    def status(self, *dataflow: str) -> tuple[int, str]:
+        """Return the exit status of `cbp status`, and its last line."""
+        result = CliRunner().invoke(commands, ["status", *dataflow], obj=self.session)
+        return result.exit_code, result.output.splitlines()[-1]
+
     def _client(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         url = "http://127.0.0.1:8420"
@@ -164,6 +169,39 @@ def test_a_failure_stops_no_stage_and_is_tried_again_at_once(steered: Steered) -
     sunk.publish(steered.world)
     assert sunk.rows_of(steered.world, "totals") == sunk.flow_of(steered.world)
     assert steered.get("totals").json()["error"] is None
+
+
+def test_a_dataflow_whose_sink_fails_needs_attention(steered: Steered) -> None:
+    """Its stages are up to date, so the exit status is 0; the last line says both."""
+    assert steered.status("one") == (0, "up to date: one")
+    out = steered.world.root / "out"
+    out.rename(steered.world.root / "away")
+    bring(steered.world, ("a", 1))
+    sunk.publish(steered.world)
+    needs = "up to date, but 1 dataflow needs attention: one"
+    assert steered.status() == steered.status("one") == (0, needs)
+    (steered.world.root / "away").rename(out)
+    for sink in ("totals", "other"):
+        steered.cbp("retry", "one", sink)
+    sunk.publish(steered.world)
+    assert steered.status("one") == (0, "up to date: one")
+
+
+def test_a_sink_that_begins_late_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """As after a rebuild, or with `begin: now`; a sink that has all of its flow says nothing."""
+    one = Steered(tmp_path)
+    for number in (1, 2):
+        bring(one.world, ("a", number))
+    one.world.controller.change(
+        sunk.document({"totals": FILES, "late": {**FILES, "path": "late", "begin": "now"}})
+    )
+    sunk.publish(one.world)
+    said = "late begins at increment 2; the 2 increments before it are not published"
+    for shown in (one.table("list", "one"), one.table("show", "one", "late")):
+        assert said in " ".join(shown.split())
+        assert "totals begins" not in shown
+    assert "begins at" not in one.table("show", "one", "totals")
+    one.world.close()
 
 
 @pytest.mark.parametrize("held", [True, False])
