@@ -204,6 +204,49 @@ def test_a_sink_that_begins_late_says_what_it_leaves_out(tmp_path: Path) -> None
     one.world.close()
 
 
+def test_a_plan_names_each_sink_that_differs(steered: Steered, tmp_path: Path) -> None:
+    """A plan changes nothing; a registration says the same; an equal sink is not named."""
+    wanted = tmp_path / "one.json"
+    late = {"flow": sunk.FLOW, "to": "csv", "path": "late"}
+    sinks = {"totals": {**FILES, "paused": True}, "late": late}
+    wanted.write_text(json.dumps(sunk.document(sinks)))
+    said = [
+        "The sink other is removed; what it has published stays.",
+        "The sink totals changes: it publishes sum.totals to parquet.",
+        "The sink late is added: it publishes sum.totals to csv.",
+    ]
+    for options in (["--plan"], []):
+        given = ["register", str(wanted), *options]
+        result = CliRunner().invoke(commands, given, obj=steered.session)
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert [line for line in result.output.splitlines() if line.startswith("The sink")] == said
+
+
+def test_a_plan_says_where_a_late_sink_begins(tmp_path: Path) -> None:
+    """Increments that are no longer kept cannot be published; `begin: now` asks for none."""
+
+    def wanted(**sinks: Any) -> dict[str, Any]:
+        made = sunk.document(sinks, keep={"totals": {"hours": 0}})
+        return {**made, "sources": {"a": {**made["sources"]["a"], "keep": {"hours": 0}}}}
+
+    world = sunk.sink_world(tmp_path, retention=TINY, collect_every=3, **OFTEN)
+    world.controller.register(wanted(totals=FILES))
+    for number in range(18):
+        world.clock.advance(1)
+        bring(world, (f"w{number % 3}", number))
+        sunk.publish(world)
+    first = world.engine.increments.horizon(world.store.dataflow("one").folder, sunk.FLOW)
+    assert first
+    late, latest = {**FILES, "path": "late"}, {**FILES, "path": "latest", "begin": "now"}
+    given = wanted(totals=FILES, late=late, latest=latest)
+    planned = world.controller.change(given, dry_run=True)
+    assert [line for line in planned.sinks if "begins" in line] == [
+        f"The sink late begins at increment {first}: the increments before it are not kept, as "
+        "after a rebuild."
+    ]
+    world.close()
+
+
 @pytest.mark.parametrize("held", [True, False])
 def test_what_a_sink_has_not_published_is_kept(tmp_path: Path, held: bool) -> None:
     """An output that goes once it was consumed keeps it, and a source does; nothing else."""
