@@ -130,7 +130,7 @@ def _why_not(
         if state.grouping == "outer":
             return (
                 f"its state {state.name!r} cannot be recomputed group by group, since each run "
-                "calls every group: declare it without `grouping=\"outer\"`"
+                'calls every group: declare it without `grouping="outer"`'
             )
         if spec.writes_remote:
             return (

@@ -17,7 +17,7 @@ leads to the old version or to the new one; kept stages lose and repeat no incre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -167,22 +167,26 @@ class Changes:
         )
         changed = plan.changed or dict(description.document) != dict(document)
         version = record.version + changed
-        sinks = tuple(self._sink_changes(record, description.document, document, after, plan))
+        documents = description.document, document
+        sinks = tuple(self._sink_changes(record, documents, after, flow_schemas(now).keys()))
         return Changed(record.name, version, plan, succession, changed, lives, sinks=sinks)
 
     def _sink_changes(
         self,
         record: DataflowRecord,
-        before: Mapping[str, Any],
-        document: Mapping[str, Any],
+        documents: tuple[Mapping[str, Any], Mapping[str, Any]],
         after: Dataflow,
-        plan: ChangePlan,
+        known: Collection[str],
     ) -> Iterator[str]:
-        """Yield what happens to each sink that differs, and what an added one cannot publish."""
-        was, now = (one.get("sinks") or {} for one in (before, document))
+        """Yield what happens to each sink that differs, and what an added one cannot publish.
+
+        Args:
+            documents: The present document, and the new one.
+            known: The flows of the present version; a new flow has lost no increment.
+        """
+        was, now = (one.get("sinks") or {} for one in documents)
         for name in sorted(was.keys() - now.keys()):
             yield f"The sink {name} is removed; what it has published stays."
-        known = {*plan.sources, *(n for n, one in plan.stages.items() if one.kind != "added")}
         increments = FlowIncrements(self.store, self.increments)
         for name, sink in after.sinks.items():
             if was.get(name) == now.get(name):
@@ -191,8 +195,8 @@ class Changes:
                 yield f"The sink {name} changes: it publishes {sink.reads} to {sink.to}."
                 continue
             yield f"The sink {name} is added: it publishes {sink.reads} to {sink.to}."
-            if not sink.flow or sink.begin == "now" or sink.flow.partition(".")[0] not in known:
-                continue  # it has the whole view, or asks for no earlier increment
+            if sink.view or sink.begin == "now" or sink.flow not in known:
+                continue  # a mirror has the whole view
             if first := increments.bounds(record, after, sink.flow).start:
                 yield (
                     f"The sink {name} begins at increment {first:,}: the increments before it are "
