@@ -132,12 +132,12 @@ def _why_not(
                 f"its state {state.name!r} cannot be recomputed group by group, since each run "
                 'calls every group: declare it without `grouping="outer"`'
             )
-        if spec.writes_remote:
-            return (
-                f"its state {state.name!r} cannot be recomputed group by group, since calls write "
-                "records of other groups with `.remote`: emit them to a view, and let a later "
-                "stage read its changes, routed by the other key"
-            )
+    if spec.writes_remote and spec.states:
+        return (
+            "it cannot be recomputed group by group, since calls write state of other groups with "
+            "`.remote`: emit such records to a view, and let a later stage read its changes, "
+            "routed by the other key"
+        )
     if spec.form == "sql":
         return "it is written in SQL"
     if node.sets_aside:

@@ -196,7 +196,7 @@ def test_what_was_taken_back_before_is_recomputed_by_readers_of_signs_too() -> N
     [
         (KeptInAnyOrder(), "without `keep=True`"),
         (Outer(), 'without `grouping="outer"`'),
-        (Remote(), "with `.remote`: emit them to a view"),
+        (Remote(), "emit such records to a view"),
     ],
 )
 def test_a_state_that_cannot_be_recomputed_is_named_with_what_to_declare(
