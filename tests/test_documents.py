@@ -121,6 +121,13 @@ def test_every_test_that_is_named_is_there(document: Path):
     assert named - tests == set()
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_a_file_that_a_service_loads_imports_the_test_kit_only_as_a_script(document: Path):
+    """Each worker process imports the file, and the test kit takes seconds."""
+    saved = [one for one in blocks(document.read_text(encoding="utf-8")) if one.name]
+    assert [one.name for one in saved if "\nfrom cbp.testing" in one.content] == []
+
+
 @pytest.mark.parametrize("name", LINES_MAX)
 def test_what_many_read_is_short(name: str):
     """A stranger has five minutes; the whole is three pages."""

@@ -103,8 +103,9 @@ def test_every_block_is_of_a_kind_that_is_run_or_shown():
     assert {language for text in texts for language in languages(text)} == LANGUAGES
 
 
-def test_the_first_screen_names_both_commands():
-    """A newcomer finds the main job and the tests without scrolling."""
+def test_the_first_screen_names_the_commands():
+    """A newcomer finds the installation, the main job and the tests without scrolling."""
     first = "\n".join(README.read_text(encoding="utf-8").splitlines()[:20])
+    assert "bash deploy/entrypoint.sh prepare" in first
     assert "bash deploy/demo.sh" in first
     assert "bash deploy/test.sh" in first

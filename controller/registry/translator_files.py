@@ -22,6 +22,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -134,6 +135,16 @@ class TranslatorFiles:
         with self._lock:
             for folder in folders:
                 folder.load(anew=True)
+
+    @contextmanager
+    def unless_loading(self) -> Iterator[bool]:
+        """Let no file be loaded meanwhile; yield `False` at once if files are being loaded."""
+        free = self._lock.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._lock.release()
 
     @property
     def loads(self) -> int:

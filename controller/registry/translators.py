@@ -25,7 +25,7 @@ from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import listed
 from cbp.model.author.code_fingerprint import modules_of
 from cbp.model.author.source_modules import travelling
-from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.sdk.declare import place_of
 from cbp.sdk.document import LATER_RULES, dataflow_from_document
@@ -170,12 +170,32 @@ class Registry:
         """Return the files of a stage's code that changed since that code was loaded.
 
         A newer version of a translator's file may be loaded, too, because a document was checked.
+        If its code is equal, as when only a comment or an import changed, the list is empty.
         """
         node = dataflow.stages[stage]
         own = author_of(node.translator.translate)
         if (origin := travelling(own)) is not None:
-            return changed_files(origin, modules_of(own))
+            files = changed_files(origin, modules_of(own))
+            return [] if files and self._is_equal_on_disk(node) else files
         return list(self._loaded.changed(self._modules.get(node.reference, ())))
+
+    def _is_equal_on_disk(self, node: StageNode) -> bool:
+        """Return whether the files on disk are loaded by now, and a stage's code is the same.
+
+        `False` while files are being loaded, since an author's import may take long.
+        """
+        with self.translator_files.unless_loading() as settled:
+            if not settled:
+                return False
+            try:
+                spec = spec_of(self.resolve(node.reference, node.parameters))
+            except CbpError:
+                return False
+        own = author_of(spec.translate)
+        origin = travelling(own)
+        if origin is None or changed_files(origin, modules_of(own)):
+            return False
+        return bool(spec.code.text) and spec.code == node.translator.code
 
     def require_loaded(self, dataflow: Dataflow) -> None:
         """Raise an error if a dataflow's code on disk differs from the loaded code.

@@ -121,11 +121,23 @@ def _why_not(
             "declare the output as a `View`"
         )
     for state in spec.states:
-        if state.keep or state.grouping == "outer" or spec.writes_remote:
+        if state.keep:
             return (
-                f"its state {state.name!r} (kept, outer or written by .remote) cannot be "
-                "recomputed group by group"
+                f"its state {state.name!r} cannot be recomputed group by group, since it keeps "
+                "records that a call does not emit again: declare it without `keep=True`, and "
+                "emit all records of the group in each call"
             )
+        if state.grouping == "outer":
+            return (
+                f"its state {state.name!r} cannot be recomputed group by group, since each run "
+                'calls every group: declare it without `grouping="outer"`'
+            )
+    if spec.writes_remote and spec.states:
+        return (
+            "it cannot be recomputed group by group, since calls write state of other groups with "
+            "`.remote`: emit such records to a view, and let a later stage read its changes, "
+            "routed by the other key"
+        )
     if spec.form == "sql":
         return "it is written in SQL"
     if node.sets_aside:

@@ -154,7 +154,11 @@ def change_out(
         sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
         stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
         queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
-        meanwhile=[*([_BESIDE] if beside else _meanwhile(changed)), *_others(older)],
+        meanwhile=[
+            *([_BESIDE] if beside else _meanwhile(changed)),
+            *changed.sinks,
+            *_others(older),
+        ],
         refused=[_refusal(mistake, places) for mistake in refused],
         rebuild=rebuild,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,9 @@ from controller.terminal import age, bytes_text, clock, print_json, print_table,
 
 _STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
 """Exit status by freshness."""
+
+_FAILING = ("retrying", "stopped", "broken")
+"""States of a dataflow of which a part fails, such as a sink."""
 
 REASON_LENGTH_MAX = 15
 """If a reason is longer, all stand below the table of stages, where they have the whole width."""
@@ -53,7 +57,8 @@ def status_command(
             _print_dataflows(answer, session(context).settings)
         else:
             _print_stages(answer)
-        _print_freshness(answer["freshness"])
+        summaries = answer["items"] if dataflow is None else [answer["summary"]]
+        _print_freshness(answer["freshness"], summaries)
     if status := _STATUSES[answer["freshness"]["state"]]:
         raise typer.Exit(status)
 
@@ -99,8 +104,12 @@ def _print_leader(instance: dict[str, Any]) -> None:
     print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 
-def _print_freshness(freshness: dict[str, Any]) -> None:
-    """Print the judgement as the last line, behind what is left."""
+def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, Any]]) -> None:
+    """Print the judgement as the last line, behind what is left.
+
+    Args:
+        summaries: The dataflows. One can be up to date and fail, since sinks are not judged.
+    """
     for trouble in freshness["service"]:
         print_text(trouble, "red")
     if not (judged := freshness["dataflows"]):
@@ -111,6 +120,11 @@ def _print_freshness(freshness: dict[str, Any]) -> None:
         print_text(f"{one['dataflow']}: {'; '.join(one['left'])}", style)
     if not behind and freshness["service"]:
         print_text("all input is applied, but the service needs an operator", "yellow")
+        return
+    failing = [one["name"] for one in summaries if one["state"] in _FAILING]
+    if not behind and failing:
+        count = format_count(len(failing), "dataflow needs", "dataflows need")
+        print_text(f"up to date, but {count} attention: {', '.join(failing)}", "yellow")
         return
     if not behind:
         name = judged[0]["dataflow"] if len(judged) == 1 else f"all {len(judged)} dataflows"
@@ -209,14 +223,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     for stage in answer["stages"]:
         _print_rebuild(summary["name"], stage)
     _print_beside(summary["name"], answer)
-    for file, names in _newer_files(answer["stages"]).items():
-        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
-        print_text(
-            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
-            f"until the service restarts, and then {wait} until you register again (cbp register "
-            "FILE --plan shows the effects of the new code)",
-            "yellow",
-        )
+    print_newer_files(answer["stages"], answer.get("rebuilds", {"items": ()})["items"])
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
@@ -348,7 +355,29 @@ def _kept_from(reach: dict[str, Any]) -> str:
     return "the start" if reach["complete"] else f"increment {reach['first']:,}"
 
 
-def _newer_files(stages: list[dict[str, Any]]) -> dict[str, list[str]]:
+def print_newer_files(
+    stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]
+) -> None:
+    """Print which stages run other code than their files have, and until when.
+
+    Args:
+        stages: Answers for stages, with their `newer_files`.
+        rebuilds: Jobs that build tables beside; one that has not ended may have the new code.
+    """
+    built = any(not job["ended"] for job in rebuilds)
+    for file, names in _newer_files(stages).items():
+        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
+        then = f"until the service restarts, and then {wait} until you register again"
+        if built:
+            then = "until you swap in tables that were built with the new code, or register again"
+        print_text(
+            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
+            f"{then} (cbp register FILE --plan shows the effects of the new code)",
+            "yellow",
+        )
+
+
+def _newer_files(stages: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     """Return which stages have code in each file that has changed on disk."""
     files: dict[str, list[str]] = {}
     for stage in stages:

@@ -29,6 +29,8 @@ from cbp.client import Claim, Client, RebuildJob, Replaced
 from cbp.client.errors import StagesStoppedError
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
+from controller.access.errors import ScopeTooLowError
+from controller.access.scopes import Scope
 from controller.cli.errors import FilesRefusedError
 from controller.cli.progress import new_progress, progress_bar
 from controller.cli.reach import print_input_reach
@@ -168,7 +170,28 @@ def _hand_over(
         with given.client() as client:
             return [_upload(client, target, file, advance) for file in files]
     folder = _incoming(given.settings, *target)
+    _require_upload_scope(given)
     return [_copy(given, target, folder, file, advance) for file in files]
+
+
+def _require_upload_scope(given: Session) -> None:
+    """Raise an error if a token is given that may not upload, as the service would for an upload.
+
+    Only the permissions of the folder protect it from other programs. The token file is the
+    admin's, so it is not asked about.
+
+    Raises:
+        ScopeTooLowError: If the service says that the token may only read.
+    """
+    if given.settings.token is None:
+        return
+    try:
+        with given.connect() as service:
+            scope = Scope(service.get("session")["scope"])
+    except CbpError:  # no service; a token that it refuses is reported with each file
+        return
+    if not scope.includes(Scope.OPERATOR):
+        raise ScopeTooLowError(Scope.OPERATOR, scope, "cbp drop")
 
 
 def _copy(

@@ -402,7 +402,11 @@ def rejects_command(
     text: AsText = False,
     json_: AsJson = False,
 ) -> None:
-    """List rejected records, whose files were otherwise taken in."""
+    """List rejected records, whose files were otherwise taken in.
+
+    The list is a history: records of files that were replaced or taken back later stay in it, and
+    `cbp status` counts them, too.
+    """
     with session(context).connect() as service:
         at = ("dataflows", dataflow, "sources", source, "rejects")
         chosen = {"code": code, "increment": increment, "since": since, "until": until}

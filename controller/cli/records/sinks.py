@@ -7,12 +7,13 @@ cbp sinks resume clicks totals --rewrite
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fetch
-from controller.terminal import Cell, print_page, print_table
+from controller.terminal import Cell, print_page, print_table, print_text
 
 sinks_app = typer.Typer(
     name="sinks", help="Show and control publication to destinations outside.", no_args_is_help=True
@@ -43,6 +44,8 @@ def list_command(
         "what is wrong": (lambda error: (error or {}).get("message", ""), "error"),
     }
     print_page(answer, columns, empty="no sinks; a document declares them under `sinks:`")
+    for one in answer["items"]:
+        _print_left_out(one)
 
 
 @sinks_app.command("show")
@@ -64,6 +67,20 @@ def show_command(
         ("tried again", answer["retry_at"] or "-"),
     ]
     print_table(("", ""), rows, empty="")
+    _print_left_out(answer)
+
+
+def _print_left_out(sink: dict[str, Any]) -> None:
+    """Print which increments of its flow a sink never publishes; a mirror has the whole view."""
+    first = sink["first"]
+    if not sink["begun"] or not first or sink["mirrors_view"]:
+        return
+    before = format_count(first, "increment before it is", "increments before it are")
+    print_text(
+        f"{sink['name']} begins at increment {first:,}; the {before} not published. They were no "
+        "longer kept, as after a rebuild, or the document says `begin: now`",
+        "yellow",
+    )
 
 
 @sinks_app.command("pause")

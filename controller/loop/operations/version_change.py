@@ -17,7 +17,7 @@ leads to the old version or to the new one; kept stages lose and repeat no incre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -46,6 +46,7 @@ from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.priorities import read_priorities
+from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Description, Descriptions
 from controller.loop.runs.finisher import Finisher
@@ -65,6 +66,7 @@ class Changed:
         version: Its number; the old number if nothing changes.
         lives: The life of each flow and view before the change.
         done: Whether the new version is in force.
+        sinks: Sentences on sinks that are added, changed or removed.
     """
 
     dataflow: str
@@ -74,6 +76,7 @@ class Changed:
     changed: bool
     lives: Mapping[str, FlowLife]
     done: bool = False
+    sinks: tuple[str, ...] = ()
 
     def require_allowed(self) -> None:
         """Raise `ChangeRefusedError` if the plan cannot be carried out."""
@@ -164,7 +167,41 @@ class Changes:
         )
         changed = plan.changed or dict(description.document) != dict(document)
         version = record.version + changed
-        return Changed(record.name, version, plan, succession, changed, lives)
+        documents = description.document, document
+        sinks = tuple(self._sink_changes(record, documents, after, flow_schemas(now).keys()))
+        return Changed(record.name, version, plan, succession, changed, lives, sinks=sinks)
+
+    def _sink_changes(
+        self,
+        record: DataflowRecord,
+        documents: tuple[Mapping[str, Any], Mapping[str, Any]],
+        after: Dataflow,
+        known: Collection[str],
+    ) -> Iterator[str]:
+        """Yield what happens to each sink that differs, and what an added one cannot publish.
+
+        Args:
+            documents: The present document, and the new one.
+            known: The flows of the present version; a new flow has lost no increment.
+        """
+        was, now = (one.get("sinks") or {} for one in documents)
+        for name in sorted(was.keys() - now.keys()):
+            yield f"The sink {name} is removed; what it has published stays."
+        increments = FlowIncrements(self.store, self.increments)
+        for name, sink in after.sinks.items():
+            if was.get(name) == now.get(name):
+                continue
+            if name in was:
+                yield f"The sink {name} changes: it publishes {sink.reads} to {sink.to}."
+                continue
+            yield f"The sink {name} is added: it publishes {sink.reads} to {sink.to}."
+            if sink.view or sink.begin == "now" or sink.flow not in known:
+                continue  # a mirror has the whole view
+            if first := increments.bounds(record, after, sink.flow).start:
+                yield (
+                    f"The sink {name} begins at increment {first:,}: the increments before it are "
+                    "not kept, as after a rebuild."
+                )
 
     def _set_aside_mistakes(
         self, record: DataflowRecord, before: Description, after: Dataflow, choice: Choice

@@ -103,6 +103,7 @@ TWINS = {
     "sessions_end": "tokens sessions --end s0",
     "sessions_list_sessions": "tokens sessions",
     "sessions_make_code": "link",
+    "sessions_show": "drop clicks urls new.jsonl",
     "settings_show": "settings",
     "sinks_list_sinks": "sinks list clicks",
     "sinks_pause": "sinks pause clicks totals",
@@ -143,7 +144,7 @@ TWINS = {
     "versions_show": "versions clicks --version 1",
     "versions_list_versions": "versions clicks",
 }
-OF_BROWSERS = {"index_links", "sessions_show", "sessions_sign_in", "sessions_sign_out"}
+OF_BROWSERS = {"index_links", "sessions_sign_in", "sessions_sign_out"}
 """What only a browser does: links to other resources, and a session by a cookie."""
 
 OF_THE_PACKAGE = {"guides_list_guides", "guides_show_guide"}

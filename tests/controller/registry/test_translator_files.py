@@ -124,6 +124,20 @@ def test_a_registration_takes_the_code_that_is_on_disk(folder: Path, edited: str
     known.require_loaded(after)
 
 
+def test_a_file_with_equal_code_is_not_newer_once_it_is_loaded(folder: Path) -> None:
+    """A registration calls that no change; a file that is edited after it counts as changed."""
+    known = registry(folder / "filed_count.py")
+    before = compiled(known)
+    write(folder, {"filed_count.py": f"import json  # not used\n{COUNT}"})
+    assert known.newer_files(before, "count") == [str(folder / "filed_count.py")]
+    compiled(known)
+    assert known.newer_files(before, "count") == []
+    write(folder, {"filed_text.py": "def cleaned(text):\n    return text + text\n"})
+    assert known.newer_files(before, "count") == [str(folder / name) for name in FILES]
+    compiled(known)
+    assert known.newer_files(before, "count") == [str(folder / name) for name in FILES]
+
+
 def test_an_error_of_a_new_file_is_told_by_its_line_and_the_old_code_stays(folder: Path) -> None:
     """A document is refused; what is registered compiles; a mended file is taken at once."""
     known = registry(folder / "filed_count.py")

@@ -62,6 +62,11 @@ class Steered:
         assert result.exit_code == 0, (result.output, result.exception)
         return result.output
 
+    def status(self, *dataflow: str) -> tuple[int, str]:
+        """Return the exit status of `cbp status`, and its last line."""
+        result = CliRunner().invoke(commands, ["status", *dataflow], obj=self.session)
+        return result.exit_code, result.output.splitlines()[-1]
+
     def _client(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         url = "http://127.0.0.1:8420"
@@ -164,6 +169,82 @@ def test_a_failure_stops_no_stage_and_is_tried_again_at_once(steered: Steered) -
     sunk.publish(steered.world)
     assert sunk.rows_of(steered.world, "totals") == sunk.flow_of(steered.world)
     assert steered.get("totals").json()["error"] is None
+
+
+def test_a_dataflow_whose_sink_fails_needs_attention(steered: Steered) -> None:
+    """Its stages are up to date, so the exit status is 0; the last line says both."""
+    assert steered.status("one") == (0, "up to date: one")
+    out = steered.world.root / "out"
+    out.rename(steered.world.root / "away")
+    bring(steered.world, ("a", 1))
+    sunk.publish(steered.world)
+    needs = "up to date, but 1 dataflow needs attention: one"
+    assert steered.status() == steered.status("one") == (0, needs)
+    (steered.world.root / "away").rename(out)
+    for sink in ("totals", "other"):
+        steered.cbp("retry", "one", sink)
+    sunk.publish(steered.world)
+    assert steered.status("one") == (0, "up to date: one")
+
+
+def test_a_sink_that_begins_late_says_what_it_leaves_out(tmp_path: Path) -> None:
+    """As after a rebuild, or with `begin: now`; a sink that has all of its flow says nothing."""
+    one = Steered(tmp_path)
+    for number in (1, 2):
+        bring(one.world, ("a", number))
+    one.world.controller.change(
+        sunk.document({"totals": FILES, "late": {**FILES, "path": "late", "begin": "now"}})
+    )
+    sunk.publish(one.world)
+    said = "late begins at increment 2; the 2 increments before it are not published"
+    for shown in (one.table("list", "one"), one.table("show", "one", "late")):
+        assert said in " ".join(shown.split())
+        assert "totals begins" not in shown
+    assert "begins at" not in one.table("show", "one", "totals")
+    one.world.close()
+
+
+def test_a_plan_names_each_sink_that_differs(steered: Steered, tmp_path: Path) -> None:
+    """A plan changes nothing; a registration says the same; an equal sink is not named."""
+    wanted = tmp_path / "one.json"
+    late = {"flow": sunk.FLOW, "to": "csv", "path": "late"}
+    sinks = {"totals": {**FILES, "paused": True}, "late": late}
+    wanted.write_text(json.dumps(sunk.document(sinks)))
+    said = [
+        "The sink other is removed; what it has published stays.",
+        "The sink totals changes: it publishes sum.totals to parquet.",
+        "The sink late is added: it publishes sum.totals to csv.",
+    ]
+    for options in (["--plan"], []):
+        given = ["register", str(wanted), *options]
+        result = CliRunner().invoke(commands, given, obj=steered.session)
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert [line for line in result.output.splitlines() if line.startswith("The sink")] == said
+
+
+def test_a_plan_says_where_a_late_sink_begins(tmp_path: Path) -> None:
+    """Increments that are no longer kept cannot be published; `begin: now` asks for none."""
+
+    def wanted(**sinks: Any) -> dict[str, Any]:
+        made = sunk.document(sinks, keep={"totals": {"hours": 0}})
+        return {**made, "sources": {"a": {**made["sources"]["a"], "keep": {"hours": 0}}}}
+
+    world = sunk.sink_world(tmp_path, retention=TINY, collect_every=3, **OFTEN)
+    world.controller.register(wanted(totals=FILES))
+    for number in range(18):
+        world.clock.advance(1)
+        bring(world, (f"w{number % 3}", number))
+        sunk.publish(world)
+    first = world.engine.increments.horizon(world.store.dataflow("one").folder, sunk.FLOW)
+    assert first
+    late, latest = {**FILES, "path": "late"}, {**FILES, "path": "latest", "begin": "now"}
+    given = wanted(totals=FILES, late=late, latest=latest)
+    planned = world.controller.change(given, dry_run=True)
+    assert [line for line in planned.sinks if "begins" in line] == [
+        f"The sink late begins at increment {first}: the increments before it are not kept, as "
+        "after a rebuild."
+    ]
+    world.close()
 
 
 @pytest.mark.parametrize("held", [True, False])

@@ -66,6 +66,18 @@ class Kept(Signed):
     counts = View("k BIGINT, times BIGINT", key="k", keep=True)
 
 
+class KeptInAnyOrder(Able):
+    """Counts, in a view that is kept."""
+
+    counts = View("k BIGINT, times BIGINT", key="k", keep=True)
+
+
+class Outer(Able):
+    """Is called for every group in each run."""
+
+    seen = State("k BIGINT, n BIGINT", grouping="outer")
+
+
 class Framed(Able):
     """Reads records by the hour."""
 
@@ -176,7 +188,24 @@ def test_what_was_taken_back_before_is_recomputed_by_readers_of_signs_too() -> N
     assert why(Kept(), any_order=False) == []
     ((reader, reason),) = why(Kept(), any_order=False, taken_back=True)
     assert reader == "stages.s"
-    assert "'counts' (kept, outer or written by .remote) cannot" in reason
+    assert "'counts' cannot be recomputed group by group" in reason
+
+
+@pytest.mark.parametrize(
+    ("translator", "remedy"),
+    [
+        (KeptInAnyOrder(), "without `keep=True`"),
+        (Outer(), 'without `grouping="outer"`'),
+        (Remote(), "emit such records to a view"),
+    ],
+)
+def test_a_state_that_cannot_be_recomputed_is_named_with_what_to_declare(
+    translator: Translate, remedy: str
+) -> None:
+    """Each reason has its own remedy."""
+    ((_, reason),) = why(translator)
+    assert "cannot be recomputed group by group" in reason
+    assert remedy in reason
 
 
 @pytest.mark.parametrize(

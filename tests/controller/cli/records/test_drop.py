@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from controller.cli.errors import FilesRefusedError
@@ -65,6 +66,38 @@ def test_a_retry_of_a_file_that_waits_leaves_that_one(cbp: Cbp, incoming: Path, 
     assert (outcome.status, outcome.json["items"][0]["status"]) == (3, "waits")
     assert cbp("drop", "clicks", "urls", file).status == 3
     assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
+
+
+class Limited(httpx.BaseTransport):
+    """A service that knows the caller's token by one scope."""
+
+    def __init__(self, service: Service, scope: str) -> None:
+        self._inner, self._scope = AppTransport(service.app), scope
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/session"):
+            return httpx.Response(200, json={"scope": self._scope})
+        return self._inner.handle_request(request)
+
+
+@pytest.mark.parametrize(
+    ("scope", "status", "names"), [("viewer", 1, []), ("operator", 0, ["a.jsonl.gz"])]
+)
+def test_a_token_that_may_not_upload_may_not_drop(
+    scope: str,
+    status: int,
+    names: list[str],
+    cbp: Cbp,
+    service: Service,
+    incoming: Path,
+    file: Path,
+) -> None:
+    """Although the caller could write into the folder; the code is that of a refused upload."""
+    session = Session(service.settings, Limited(service, scope), Waits(poll_seconds=0))
+    outcome = cbp("drop", "clicks", "urls", file, "--json", session=session)
+    assert outcome.status == status
+    assert outcome.json.get("error_code") == ("scope_too_low" if names == [] else None)
+    assert [path.name for path in incoming.iterdir()] == names
 
 
 @pytest.mark.parametrize(
