@@ -355,9 +355,7 @@ def _kept_from(reach: dict[str, Any]) -> str:
     return "the start" if reach["complete"] else f"increment {reach['first']:,}"
 
 
-def print_newer_files(
-    stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]
-) -> None:
+def print_newer_files(stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]) -> None:
     """Print which stages run other code than their files have, and until when.
 
     Args:
