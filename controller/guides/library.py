@@ -21,6 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "follow-a-delta-table",
             "files-in-a-bucket",
             "two-stages-and-a-join",
+            "results-by-day",
             "add-a-stage",
             "change-your-code",
             "package-translators",

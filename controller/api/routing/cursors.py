@@ -144,7 +144,7 @@ def page_behind(
     *,
     place: str | None,
     size: int | None,
-    holds: Callable[[T], bool] = lambda _: True,
+    holds: Callable[[T], bool] | None = None,
 ) -> tuple[Sequence[T], str | None]:
     """Return a page of a list that only ever loses its last items, and the place after it.
 
@@ -153,12 +153,13 @@ def page_behind(
         place: The place of the last item before the page; `None` for the first page. If that
             item was lost, so were all items after it, and the page is empty.
         size: Maximum number of items; `None` means no limit.
-        holds: Whether an item is wanted, which may change from page to page.
+        holds: Whether an item is wanted, which may change from page to page; `None`: all are.
     """
     if place is not None:
         before = next((n for n, one in enumerate(items) if place_of(one) == place), len(items))
         items = items[before + 1 :]
-    items = [one for one in items if holds(one)]
+    if holds is not None:
+        items = [one for one in items if holds(one)]
     if size is None or len(items) <= size:
         return items, None
     return items[:size], place_of(items[size - 1])
