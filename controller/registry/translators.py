@@ -90,6 +90,7 @@ class Registry:
         self._points, _ = self._entry_points()
         self._loaded = LoadedFiles()
         self._modules: dict[str, frozenset[str]] = {}
+        self._on_disk: dict[tuple[str, str], tuple[int, TranslatorSpec | None]] = {}
 
     def _entry_points(
         self,
@@ -185,17 +186,29 @@ class Registry:
         `False` while files are being loaded, since an author's import may take long.
         """
         with self.translator_files.unless_loading() as settled:
-            if not settled:
-                return False
-            try:
-                spec = spec_of(self.resolve(node.reference, node.parameters))
-            except CbpError:
-                return False
+            spec = self._spec_on_disk(node) if settled else None
+        if spec is None:
+            return False
         own = author_of(spec.translate)
         origin = travelling(own)
         if origin is None or changed_files(origin, modules_of(own)):
             return False
         return bool(spec.code.text) and spec.code == node.translator.code
+
+    def _spec_on_disk(self, node: StageNode) -> TranslatorSpec | None:
+        """Return what the files as they were loaded last declare; `None` if they are wrong.
+
+        An author's translator is constructed once for each load, however often this is asked.
+        """
+        key, loads = (node.reference, repr(node.parameters)), self.translator_files.loads
+        known = self._on_disk.get(key)
+        if known is None or known[0] != loads:
+            try:
+                known = loads, spec_of(self.resolve(node.reference, node.parameters))
+            except CbpError:
+                known = loads, None
+            self._on_disk[key] = known
+        return known[1]
 
     def require_loaded(self, dataflow: Dataflow) -> None:
         """Raise an error if a dataflow's code on disk differs from the loaded code.

@@ -307,8 +307,8 @@ def figure_of(rows: Sequence[Row]) -> Figure:
             if warm := [(row.links, row.warm) for row in some if row.warm is not None]:
                 axes.plot(*zip(*warm, strict=True), f"C2{style}", label=f"warm, {change}")
         axes.set(xscale="log", yscale="log", title=name, xlabel="links")
+        axes.legend(fontsize="x-small")
     charts[0].set_ylabel("seconds of the processor")
-    charts[0].legend(fontsize="x-small")
     return figure
 
 

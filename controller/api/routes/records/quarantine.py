@@ -18,6 +18,7 @@ from controller.api.answers.schemas import ClaimOut, Model, Page
 from controller.api.requests.body import READ_BYTES, receive_file
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routes.records.claims import claim_out
+from controller.api.routes.records.replacements import correctable
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     CallerDep,
@@ -260,10 +261,7 @@ def _require_allowed(
         return  # it is added, as any other file
     if not caller.scope.includes(Scope.ADMIN):
         raise ScopeTooLowError(Scope.ADMIN, caller.scope, "readmitting a refused replacement")
-    record = at.controller.retained.check(name, source, rebuild=rebuild)
-    if rebuild:
-        dataflow = at.controller.dataflow(name)
-        at.controller.rebuild_jobs.plan(record.document, dataflow).require_allowed()
+    correctable(at, name, source, rebuild=rebuild)
 
 
 def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:

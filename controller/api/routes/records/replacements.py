@@ -97,7 +97,7 @@ async def replace(
 
     def receive(content: BinaryIO) -> Uploaded:
         place, author = (
-            _checked(at, name, source, query),
+            correctable(at, name, source, rebuild=query.rebuild),
             Author(query.by or caller.actor, query.reason),
         )
         return at.folder.replacements.ask(*place, query.name, content, author, key)
@@ -124,7 +124,7 @@ async def preview_replacement(
     """Return what a replacement would change, with the same refusals; changes nothing."""
 
     def compare(content: BinaryIO) -> Compared:
-        place = _checked(at, name, source, query)
+        place = correctable(at, name, source, rebuild=query.rebuild)
         return at.folder.replacements.compare(*place, query.name, content)
 
     return _compared(await receive_file(request, limiter, compare))
@@ -146,7 +146,7 @@ def retract(
 ) -> ClaimOut:
     """Take back all records of a file, as one increment; refusals as for a replacement."""
     place, author = (
-        _checked(at, name, source, query),
+        correctable(at, name, source, rebuild=query.rebuild),
         Author(query.by or caller.actor, query.reason),
     )
     key = idempotency_key or ""
@@ -161,17 +161,25 @@ def preview_retraction(
     name: str, source: str, at: DeliveriesDep, query: Annotated[CorrectionQuery, Query()]
 ) -> ComparedOut:
     """Return what a retraction would change, with the same refusals; changes nothing."""
-    place = _checked(at, name, source, query)
+    place = correctable(at, name, source, rebuild=query.rebuild)
     return _compared(at.folder.replacements.compare(*place, query.name, None))
 
 
-def _checked(
-    at: Deliveries, name: str, source: str, query: CorrectionQuery
+def correctable(
+    at: Deliveries, name: str, source: str, *, rebuild: bool
 ) -> tuple[DataflowRecord, Dataflow, str]:
-    """Return the place of a file that can be corrected; raises if it cannot."""
-    record = at.controller.retained.check(name, source, rebuild=query.rebuild)
+    """Return the place of files that can be replaced or taken back.
+
+    Args:
+        rebuild: Whether stages that cannot apply that may wait for a rebuild.
+
+    Raises:
+        ReplaceRefusedError: A stage cannot apply it.
+        ChangeRefusedError: Neither could a rebuild.
+    """
+    record = at.controller.retained.check(name, source, rebuild=rebuild)
     dataflow = at.controller.dataflow(name)
-    if query.rebuild:
+    if rebuild:
         at.controller.rebuild_jobs.plan(record.document, dataflow).require_allowed()
     return record, dataflow, source
 

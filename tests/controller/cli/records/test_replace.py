@@ -26,6 +26,8 @@ from tests.controller.rest import lead_alone
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
+CAUTIOUS = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
+
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Iterator[Shelf]:
@@ -36,6 +38,15 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
     made.take_in()
     yield made
     made.close()
+
+
+def cautious(folder: Path, *names: str) -> Shelf:
+    """Return a service of a stage that promises nothing, which has applied files of these names."""
+    made = Shelf(folder, {**DOCUMENT, "stages": CAUTIOUS})
+    for name in names:
+        made.put(name, ("a", 1), ("b", 2))
+        made.take_in()
+    return made
 
 
 @dataclass(frozen=True)
@@ -146,8 +157,7 @@ def test_a_stage_that_cannot_follow_waits_for_the_rebuild_that_was_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The file is taken in, all tables are built from the files that count, and swapped in."""
-    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
-    shelf = Shelf(tmp_path, {**DOCUMENT, "stages": stages})
+    shelf = cautious(tmp_path)
     for name, rows in (("monday", [("a", 1), ("b", 2)]), ("tuesday", [("a", 4)])):
         shelf.put(name, *rows)
         shelf.counts[name] = rows
@@ -237,10 +247,7 @@ def test_a_readmitted_replacement_can_wait_for_a_rebuild(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Like a new replacement: the refusal advises `--then-rebuild`, and with it all is rebuilt."""
-    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
-    shelf = Shelf(tmp_path / "service", {**DOCUMENT, "stages": stages})
-    shelf.put("monday", ("a", 1), ("b", 2))
-    shelf.take_in()
+    shelf = cautious(tmp_path / "service", "monday")
     wrong, right = tmp_path / "wrong.jsonl", tmp_path / "right.jsonl"
     wrong.write_text('{"word": 5x}\n')
     right.write_text('{"word": "a", "n": 1}\n')
@@ -308,11 +315,7 @@ def test_a_replacement_that_no_rebuild_could_apply_is_not_readmitted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It stays in quarantine, as a new one would be refused; the stage goes on."""
-    stages = {"sums": {**DOCUMENT["stages"]["sums"], "any_order": False}}
-    shelf = Shelf(tmp_path, {**DOCUMENT, "stages": stages})
-    for name in ("monday", "tuesday"):
-        shelf.put(name, ("a", 1), ("b", 2))
-        shelf.take_in()
+    shelf = cautious(tmp_path, "monday", "tuesday")
     wrong, right = tmp_path / "wrong.jsonl", tmp_path / "right.jsonl"
     wrong.write_text('{"word": 5x}\n')
     right.write_text('{"word": "a", "n": 1}\n')
