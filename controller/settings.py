@@ -175,7 +175,7 @@ class Settings(BaseSettings):
         query_rows_max: Most rows of an answer; the answer says whether there were more.
         queries_max: Number of SQL queries at a time.
         page_size_default: Items in one page of a list over REST, if the client gives no limit.
-        page_size_max: Most items in one page of a list over REST.
+        page_size_max: Most items in one page of a list over REST, however many are asked for.
         alert_webhook_url: Address to which alerts are sent as JSON by POST; its path can contain
             secrets.
         alert_email_to: Addresses to which alerts are sent by e-mail; needs `smtp_url`.

@@ -19,7 +19,9 @@ so a bulk loop calls all nodes 744 times where a few of them change.
 `--columns` computes components of a power-law graph on columns, with a message for each link, and
 with one for each node that is told anything (`combine`), in turn.
 
-`--python` computes components with Python for each node, in one task and in two, in turn.
+`--python` computes components with Python for each node, in one task and in two, in turn: with a
+record of kept state for each link, and a message along each; and with a list of the neighbours, and
+the least label alone for each node (`combine`).
 
 `--room` does the same with less and less memory for what the loop holds, so that more and more of
 it goes to temporary files.
@@ -47,6 +49,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,27 @@ class OnTheirOwn(Components):
     """Components whose tasks go on alone."""
 
     news = replace(Components.news, microsteps=True)
+
+
+class Listed(Translate):
+    """Components; a node keeps a list of its neighbours, and is told the least label."""
+
+    links = Input("src BIGINT, dst BIGINT", route_by="src")
+    news = Loopback(
+        "node BIGINT, label BIGINT", route_by="node", supersteps=1000, combine={"label": "min"}
+    )
+    near = State("src BIGINT, others ARRAY<BIGINT>")
+    labels = View("src BIGINT, label BIGINT", key="src")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Take the least label; tell it along new links, and along all if it changed."""
+        old = next((row.label for row in group.labels), None)
+        label = min([key.src if old is None else old, *(one.label for one in group.news)])
+        near: list[int] = next((row.others for row in group.near), [])
+        new = [link.dst for link in group.links]
+        out.news.many(zip(new if label == old else near + new, repeat(label)))
+        out.near(key.src, near + new)
+        out.labels(key.src, label)
 
 
 class OnColumns(TranslateArrow):
@@ -284,9 +308,19 @@ def log_costs(rounds: int) -> None:
 
 
 def timed(
-    engine: DirectEngine, stage: Translate, source: str, schema: str, rows: Any, tasks: int
+    engine: DirectEngine,
+    stage: Translate,
+    source: str,
+    schema: str,
+    rows: Any,
+    tasks: int,
+    labels: Mapping[int, int] | None = None,
 ) -> tuple[float, Mapping[str, float]]:
-    """Return the seconds of a run by the clock, and its figures."""
+    """Return the seconds of a run by the clock, and its figures.
+
+    Args:
+        labels: What the state `labels` must be; `None`: it is not looked at.
+    """
     flow = DataflowBuilder("loop")
     flow.stage("loop", stage, buckets=4, **{source: flow.source("given", schema)})
     driver = Driver(engine, flow.build(), Path(tempfile.mkdtemp(dir=PLACE.name)))
@@ -297,6 +331,9 @@ def timed(
     seconds = time.perf_counter() - started
     (figures,) = driver.figures
     assert figures["tasks"] == tasks, figures
+    if labels is not None:
+        found = {row["src"]: row["label"] for row in driver.state("loop", "labels")}
+        assert found == labels, "wrong labels"
     return seconds, figures
 
 
@@ -346,14 +383,18 @@ def in_python(edges: Edges, rounds: int) -> None:
     """Print the seconds of components in Python for each node, by the clock; closes its engine."""
     both = np.concatenate([edges, edges[:, ::-1]])
     links = [{"src": src, "dst": dst} for src, dst in both.tolist()]
+    nodes, right = real_graphs.labels(edges)
+    labels = dict(zip(nodes.tolist(), right.tolist(), strict=True))
     engine = in_workers()
-    print("| tasks | seconds | supersteps |")
-    print("| --- " * 3 + "|", flush=True)
+    print("| neighbours | tasks | seconds | supersteps |")
+    print("| --- " * 4 + "|", flush=True)
     for _ in range(rounds):
         for tasks in (1, 2):
-            given = "links", "src BIGINT, dst BIGINT", links, tasks
-            seconds, figures = timed(engine, Components(), *given)
-            print(f"| {tasks} | {seconds:.2f} | {figures['supersteps']:.0f} |", flush=True)
+            for name, stage in (("records", Components()), ("a list", Listed())):
+                given = "links", "src BIGINT, dst BIGINT", links, tasks, labels
+                seconds, figures = timed(engine, stage, *given)
+                cells = f"{seconds:.2f} | {figures['supersteps']:.0f}"
+                print(f"| {name} | {tasks} | {cells} |", flush=True)
     engine.close()
 
 

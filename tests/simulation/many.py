@@ -49,7 +49,12 @@ _bench: Bench | None = None
 
 
 def bench_root() -> Path:
-    """Return a folder of this process for simulations; in memory where there is such a place."""
+    """Return a folder of this process for simulations.
+
+    It is where `TMPDIR` says, which `deploy/test.sh` removes; else in memory, if that is there.
+    """
+    if "TMPDIR" in os.environ:
+        return Path(tempfile.mkdtemp(prefix="cbp-simulation-"))
     memory = Path("/dev/shm")
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     return Path(tempfile.mkdtemp(prefix="cbp-simulation-", dir=parent))

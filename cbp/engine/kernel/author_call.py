@@ -20,6 +20,8 @@ from cbp.engine.columnar.values import bound_key, typed_row, unify
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.model.author.read_once import Once
 from cbp.model.dataflow.call_rules import (
+    Tuples,
+    emitting_many,
     nothing_is_kept,
     refuse_expiring_remote,
     refuse_foreign,
@@ -169,8 +171,11 @@ class Emitted:
         hidden = {timers.name for timers in spec.expiries}
         self._names = tuple(name for name in self.schemas if name not in hidden)
         for name in self._names:
-            take = self._checked(name) if checked else self.buffers[name].append
-            self._define(self.out, name, take, checked=checked)
+            buffer = self.buffers[name]
+            if checked:
+                self._define(self.out, name, self._checked(name))
+            else:
+                self._define(self.out, name, buffer.append, buffer.extend)
 
     def clear(self) -> None:
         """Drop everything that was emitted."""
@@ -182,23 +187,38 @@ class Emitted:
         out = self._namespace()
         for name in self._names:
             buffer = self.buffers[name]
-            take = buffer.append if name in self._kept else _flushing(buffer, rows, flush)
-            self._define(out, name, take, checked=False)
+            if name in self._kept:
+                self._define(out, name, buffer.append, buffer.extend)
+            else:
+                self._define(out, name, *_flushing(buffer, rows, flush))
         return out
 
-    def _define(self, out: Any, name: str, take: Callable[[Row], None], *, checked: bool) -> None:
-        """Add the function of an output or a state to `out`, with `remote` or `delete`."""
+    def _define(
+        self,
+        out: Any,
+        name: str,
+        take: Callable[[Row], None],
+        put: Callable[[Tuples], None] | None = None,
+    ) -> None:
+        """Add the function of an output or a state to `out`, with `many`, `remote`, `delete`.
+
+        Args:
+            take: Takes a record.
+            put: Takes several records; `None`: each record is checked.
+        """
         schema = self.schemas[name]
         fields = schema.fields
         nested = {f.name: f.type for f in fields if f.type.arguments or f.type.kind == "BINARY"}
         if name in self._views and not self._of_groups:
-            take = partial(refuse_view_row, name)
+            take, put = partial(refuse_view_row, name), None
         emit: Any = emit_function(name, schema.names, take, nested=nested)
+        # Nested values are copied one by one.
+        emit.many = emitting_many(name, len(fields), emit, None if nested else put)
         if name in self._views:
             emit.remote = partial(refuse_view_row, name)
         elif name in self.remote:
             check = partial(check_row, schema=schema, emit=f"out.{name}.remote")
-            far = check if checked else self.remote[name].append
+            far = self.remote[name].append if put is not None else check
             emit.remote = emit_function(f"{name}.remote", schema.names, far, nested=nested)
         if name in self._expiring:
             emit.remote = partial(refuse_expiring_remote, name)
@@ -265,10 +285,19 @@ def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> No
     buffer.append(Deletion(shape.given(args, named)))
 
 
-def _flushing(buffer: list[Row], rows: int, flush: Callable[[], None]) -> Callable[[Row], None]:
+def _flushing(
+    buffer: list[Row], rows: int, flush: Callable[[], None]
+) -> tuple[Callable[[Row], None], Callable[[Tuples], None]]:
+    """Return functions that take one record, and several; both flush a buffer of so many rows."""
+
     def take(row: Row) -> None:
         buffer.append(row)
         if len(buffer) >= rows:
             flush()
 
-    return take
+    def put(some: Tuples) -> None:
+        buffer.extend(some)
+        if len(buffer) >= rows:
+            flush()
+
+    return take, put

@@ -23,6 +23,7 @@ from cbp.model.author.decimals import author_decimals
 from cbp.model.author.read_once import Once
 from cbp.model.dataflow.call_rules import (
     emitted_columns,
+    emitting_many,
     error_class,
     nothing_is_kept,
     refuse_expiring_remote,
@@ -195,6 +196,7 @@ def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..
             values = _bound(flow, names, args, kwargs)
         take(emitted_row(values, schema, f"out.{flow}"))
 
+    vars(emit)["many"] = emitting_many(flow, len(names), emit)
     return emit
 
 

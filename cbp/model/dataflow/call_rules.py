@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NoReturn
 
 from cbp.errors import (
@@ -26,6 +27,43 @@ from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.attributes import attribute
 
 _SHOWN_CHARACTERS = 200
+
+_AT_A_TIME = 4_096
+"""Most records that are taken from an iterable before they are emitted."""
+
+Tuples = Sequence[tuple[Any, ...]]
+
+
+def emitting_many(
+    flow: str,
+    width: int,
+    emit: Callable[..., None],
+    put: Callable[[Tuples], None] | None = None,
+) -> Callable[[Iterable[Any]], None]:
+    """Return `out.<flow>.many`, which emits a record for each tuple of an iterable.
+
+    Args:
+        flow: An output, a loopback or a state.
+        width: Its number of columns.
+        emit: Emits one record.
+        put: Emits tuples of this width; `None`: they are emitted one by one.
+    """
+
+    def many(rows: Iterable[Any]) -> None:
+        left = iter(rows)
+        while some := list(islice(left, _AT_A_TIME)):
+            if put is not None and {*map(type, some)} == {tuple} and {*map(len, some)} == {width}:
+                put(some)
+                continue
+            for row in some:
+                if not isinstance(row, tuple):
+                    shown = text_of(row, repr)[:_SHOWN_CHARACTERS]
+                    message = f"out.{flow}.many takes tuples with a value per column; got {shown}"
+                    raise TypeError(message)
+                emit(*row)
+
+    many.__qualname__ = f"out.{flow}.many"
+    return many
 
 
 def refuse_returned(value: object) -> None:

@@ -23,7 +23,6 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from controller.api.answers.request_errors import RequestInvalidError
 from controller.api.answers.schemas import PageQuery
 from controller.api.routing.dependencies import SettingsDep
 from controller.api.security.exchange import exchange_of
@@ -60,7 +59,7 @@ class ListCursors:
         return replace(self, subject=(action, *self.subject[1:]))
 
     def size(self, query: PageQuery) -> int:
-        """Return how many items a page may have; raises as `page_size`."""
+        """Return how many items a page may have."""
         return page_size(self.settings, query)
 
     def size_or_all(self, query: PageQuery) -> int | None:
@@ -125,17 +124,13 @@ class ListCursors:
 
 
 def page_size(settings: Settings, query: PageQuery) -> int:
-    """Return how many items a page may have.
+    """Return how many items a page may have: what the client asks for, or the operator's maximum.
 
-    Raises `RequestInvalidError` if the client asks for more than the operator allows.
+    A page with fewer items than asked for has a cursor if there are more.
     """
     if query.limit is None:
         return settings.page_size_default
-    if query.limit > settings.page_size_max:
-        message = f"at most {settings.page_size_max}"
-        mistake = {"code": "limit_too_large", "where": "query.limit", "message": message}
-        raise RequestInvalidError([mistake])
-    return query.limit
+    return min(query.limit, settings.page_size_max)
 
 
 def page_behind(
