@@ -87,7 +87,9 @@ def power_law(nodes: int, edges: int, *, seed: int = 1) -> Edges:
 
 
 def _mixed(edges: Edges) -> Edges:
-    edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    many = 1 + int(edges.max(initial=0))
+    edges = np.stack(np.divmod(np.unique(edges[:, 0] * many + edges[:, 1]), many), axis=1)
     order = [*range(len(edges))]
     random.Random(7).shuffle(order)
     return edges[order]
@@ -136,8 +138,9 @@ def steps(edges: Edges, source: int) -> tuple[Int64s, Int64s]:
 
 def triangles(edges: Edges) -> tuple[Int64s, Int64s]:
     """Return nodes, and the number of triangles of each, by one look at each path of two links."""
-    nodes, src, dst = _numbered(np.unique(np.sort(edges, axis=1), axis=0))
+    nodes, src, dst = _numbered(edges)
     many = len(nodes)
+    src, dst = np.divmod(np.unique(np.minimum(src, dst) * many + np.maximum(src, dst)), many)
     degree = np.bincount(np.concatenate([src, dst]), minlength=many)
     turned = (degree[src] > degree[dst]) | ((degree[src] == degree[dst]) & (src > dst))
     low, high = np.where(turned, dst, src), np.where(turned, src, dst)
