@@ -2,6 +2,7 @@
 
     python -m tests.bench.supersteps
     python -m tests.bench.supersteps --delta 20000  # nodes of the largest graph; takes half an hour
+    python -m tests.bench.supersteps --delta-columns 100000
     python -m tests.bench.supersteps --log 5        # what the log of a long loop costs, and saves
     python -m tests.bench.supersteps --columns 3 --nodes 100000 --edges 1000000
     python -m tests.bench.supersteps --python 3 --nodes 50000 --edges 500000
@@ -15,6 +16,9 @@ are computed twice, in one run each: nodes speak only if their label changed (de
 them in each superstep until the last label is there (bulk). Both are the groupwise form, in one
 process; the labels are compared with those from scratch. The last graphs have a path of 744 links,
 so a bulk loop calls all nodes 744 times where a few of them change.
+
+`--delta-columns` compares the same two loops on columns, where a superstep of few groups costs as
+much as one of some thousand.
 
 `--columns` computes components of a power-law graph on columns, with a message for each link, and
 with one for each node that is told anything (`combine`), in turn.
@@ -146,6 +150,41 @@ class Combined(OnColumns):
     )
 
 
+class BulkOnColumns(OnColumns):
+    """The same, but each node speaks to all of its neighbours in each superstep.
+
+    Args:
+        rounds: Supersteps until the last label is there.
+    """
+
+    news = Loopback(
+        "node BIGINT, label BIGINT, left INT",
+        route_by="node",
+        supersteps=1000,
+        combine={"label": "min"},
+    )
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """Take the least label, and tell it to all neighbours while rounds are left."""
+        keys = np.sort(groups.keys.column("src").to_numpy())
+        label = keys.copy()
+        for table in (groups.labels, groups.news):
+            nodes, labels = (table.column(at).to_numpy() for at in (0, 1))
+            np.minimum.at(label, np.searchsorted(keys, nodes), labels)
+        given = groups.news.column("left").to_numpy()
+        left = given[0] - 1 if len(given) else self.rounds
+        links = pa.concat_tables([groups.near, groups.links])
+        out.near(links)
+        out.labels({"src": keys, "label": label})
+        if left > 0:
+            said = label[np.searchsorted(keys, links.column("src").to_numpy())]
+            node = links.column("dst")
+            out.news({"node": node, "label": said, "left": np.full(len(said), left, np.int32)})
+
+
 def on_columns(
     stage: TranslateArrow, edges: Edges, *, room: int = DEFAULT_LIMITS.whole_run_bytes
 ) -> tuple[Mapping[str, float], float]:
@@ -176,6 +215,17 @@ def on_columns(
     if labels != dict(zip(nodes.tolist(), right.tolist(), strict=True)):
         raise SystemExit("wrong labels")
     return driver.figures[-1], seconds
+
+
+def delta_on_columns(nodes: int) -> None:
+    """Print what a loop on columns gains that calls only what changed."""
+    print("| graph | supersteps | delta, s | bulk, s | bulk / delta |")
+    print("| --- " * 5 + "|", flush=True)
+    for name, edges in graphs(nodes).items():
+        figures, delta = on_columns(Combined(), edges)
+        steps = int(figures["supersteps"])
+        _, bulk = on_columns(BulkOnColumns(steps), edges)
+        print(f"| {name} | {steps} | {delta:.2f} | {bulk:.2f} | {bulk / delta:.1f} |", flush=True)
 
 
 def combiner_gains(edges: Edges, rounds: int) -> None:
@@ -436,10 +486,14 @@ def main() -> None:
         "--microsteps",
     ):
         parser.add_argument(way, type=int, default=0, metavar="ROUNDS", help="see above")
+    parser.add_argument("--delta-columns", type=int, default=0, metavar="NODES", help="see above")
     parser.add_argument("--delta", type=int, default=4_000, metavar="NODES", help="see above")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the graph on columns")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the graph on columns")
     chosen = parser.parse_args()
+    if chosen.delta_columns:
+        delta_on_columns(chosen.delta_columns)
+        return
     if chosen.log:
         log_costs(chosen.log)
         return
