@@ -262,7 +262,7 @@ class SigningKeys(Generic[K]):
         now = self._monotonic()
         wanted = name not in self._keys or now - self._fetched_at >= FRESH_SECONDS
         is_due = now - self._tried_at >= REFETCH_SECONDS
-        # Without any keys all wait for the first; later, those that need none go on.
+        # Without any keys, all wait for the first ones; later only those that need new ones wait.
         if wanted and is_due and self._fetching.acquire(blocking=not self._keys):
             try:
                 self._refetch()

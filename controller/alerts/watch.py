@@ -77,7 +77,7 @@ class AlertWatch:
                 self.look()
             except Exception:  # last resort of the thread: the store may come back
                 _log.exception("alerts.failed")
-            # With very many dataflows a look takes long, and must not take the service's time.
+            # With very many dataflows a check takes long, and must not slow the service down.
             pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self._seconds() - begun))
 
     def look(self) -> None:

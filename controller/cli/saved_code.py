@@ -29,7 +29,7 @@ _FOLLOWS = frozenset(
         "second_key_changed",
     }
 )
-"""Refusals that a rebuild of the named stage answers."""
+"""Codes of refusals that a rebuild of the named stage resolves."""
 
 _UNREADABLE = frozenset({"input_not_retained", "changes_not_retained"})
 """Refusals of an added stage that do not apply if it begins with the next increment."""

@@ -547,7 +547,7 @@ class DropFolder:
         if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
             self._on_accept()
-        # After the log was read: its entries are indexed also while a folder cannot be used.
+        # After the log was read: its entries are indexed even if a folder cannot be used.
         if reading:
             require_folders(place, self._files)
             self._owners.require(place)

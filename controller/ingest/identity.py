@@ -290,7 +290,7 @@ def _judged(
     if replaced is not None:
         return replaced
     if same_name is not None and replaces(same_name.same_as) and not _is_added(place, file):
-        # What it replaced counts no longer, and is not what a file of this name may equal.
+        # A file that it replaced no longer counts, so a new file is not compared with it.
         known = [one for one in known if one.path != file.path or one.id == same_name.id]
     # As the store does: the claim of this name, or else the first by name.
     same = min(known, key=lambda one: (one.path != file.path, one.path), default=None)

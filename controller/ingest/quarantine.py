@@ -312,7 +312,7 @@ class Quarantine:
                 move(path, place.quarantine / path.name, self._files, self._faults)
         settle()
         self._files.remove(str(decision_path(finished)), what="decision")
-        self._files.sync_dir(str(place.finished))  # before the note that would remove it again goes
+        self._files.sync_dir(str(place.finished))  # before its note is removed
         self._files.remove(str(decision_path(file)), what="decision")
 
     def _move_away(self, place: SourcePlace, file: Path) -> None:

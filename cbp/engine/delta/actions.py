@@ -403,7 +403,7 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
 def _undigested(data: bytes, path: str) -> bytes:
     """Return an entry without its digest, after checking the digest if there is one."""
     if not data.strip():
-        # Taken for an entry without actions, it would silently leave out what it changed.
+        # If it were read as an entry without actions, its changes would silently be left out.
         raise FileDamagedError(path, f"it has {len(data)} bytes and no action")
     end = data.find(b"\n")
     start = end - len(_MARK) - _DIGITS - len(_MARK_END)

@@ -344,7 +344,7 @@ class KeptGroup:
     def __init__(self, source: KeptSource, number: int) -> None:
         self._source, self._number = source, number
         self._located, self._known = _Answers(self._search), _Answers(self._record)
-        # What was found for the whole window is answered without a call of Python's.
+        # Records that were found for the whole window are returned without a Python call.
         self.get: Callable[[Row], Any | None] = self._known.__getitem__
         self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
         self._parts: list[tuple[int, SecondOrder, int, int]] | None = None

@@ -252,7 +252,7 @@ class LoopWork:
             emitted, steps = {}, steps + 1
             if not own:
                 break
-            # What groups wrote for other keys waits for the exchange: the keys may be elsewhere.
+            # Records for other keys wait for the exchange: those keys may belong to another task.
             self._turn(lambda state: ())
             writers.go_on(own.keys())
             writers.plan.faults("superstep.before")
@@ -294,8 +294,8 @@ class LoopWork:
         numbers: list[Any] = rounds.ask("snapshots", self._log.numbers())
         common = max(set.intersection(*map(set, numbers)), default=0)
         snapshot = self._log.after(common) if common else None
-        # One of a later superstep is of a try that ended before all had theirs. It goes before any
-        # task puts another of that superstep: a try goes on from snapshots of one try alone.
+        # A snapshot of a later superstep is from a try that ended before all tasks had theirs.
+        # It is removed before any task puts another one: a try never mixes those of two tries.
         self._log.keep_only(common)
         if all(rounds.ask("sound", snapshot is not None)):
             return snapshot

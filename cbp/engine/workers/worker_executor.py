@@ -308,7 +308,7 @@ class WorkerExecutor(LocalExecutor):
         surplus = [worker]
         with self._lock:
             if not self._closed:
-                # One that has done runs is taken first: it has maps, and what code remembers.
+                # Workers that have done runs come first: they have maps, and values that code remembers.
                 place = len(self._free) if used else 0
                 self._free.insert(place, _Idle(shared_by, worker, self._seconds(), used))
                 surplus = [one.worker for one in self._free[: -self._free_max or None]]
@@ -391,7 +391,7 @@ def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> l
                 raise TaskEndedError(part) from exc
             match message:
                 case LogLine(logger, level, text):
-                    # Here, in the thread of the run, whose entries have its fields.
+                    # Logged here, in the thread of the run, so that the entries have its fields.
                     logging.getLogger(logger).log(level, "%s", text)
                 case Meeting(text):
                     met[part] = text

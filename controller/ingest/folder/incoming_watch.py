@@ -251,7 +251,7 @@ class IncomingWatch:
                 if event.mask & flags.Q_OVERFLOW:
                     woken.update(self._dataflows.values())
                 elif event.mask & (flags.IGNORED | flags.MOVE_SELF):
-                    # Removed, moved, or its disk was taken away: a listing looks what is there now.
+                    # Removed, moved, or unmounted: a listing finds out what is there now.
                     if (gone := self._folders.pop(event.wd, None)) is not None:
                         woken.add(self._dataflows[gone])
                 elif (folder := self._folders.get(event.wd)) is not None:

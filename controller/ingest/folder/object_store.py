@@ -152,7 +152,7 @@ class S3Store:
             part["IfMatch"] = one.etag
         answer = self._call("get_object", bucket, one.key, **part)
         body = answer["Body"]
-        # Some services leave If-Match out of account, and some quote an ETag in one answer only.
+        # Some services ignore If-Match, and some quote an ETag in one answer only.
         if one.etag and answer.get("ETag", "").strip('"') != one.etag.strip('"'):
             body.close()
             raise ObjectChangedError(what)

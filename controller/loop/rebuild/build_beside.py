@@ -265,7 +265,7 @@ class Build:
             if waiting and (alone or waiting == UNIT_INCREMENTS or size + more > self.unit_bytes):
                 self._run(done, total)
                 waiting, size = 0, 0
-            # Before it is offered: whatever a run keeps has an increment in both, or in neither.
+            # Before it is offered: a run's increment is kept by both tables, or by neither.
             self._fed[source] = index + 1
             done += 1
             if increment is not None:

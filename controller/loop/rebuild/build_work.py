@@ -141,7 +141,7 @@ class BuildWork:
             snapshot = self.snapshots.take(record.name)
             if exact := self._at_rest(record, snapshot, build):
                 break
-            # More comes than it applies in its share of the time: the swap applies the rest.
+            # More arrives than it can apply in its share of the time: the swap applies the rest.
             behind = build.behind
             if _BEHIND_MIN < before <= behind:
                 break

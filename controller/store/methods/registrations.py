@@ -91,7 +91,7 @@ class Registrations:
         Raises `AlreadyExistsError`.
         """
         with self._database.write() as connection:
-            # Drawn: one that was deleted had another number, whatever it was.
+            # Random, so that it differs from the number of any deleted dataflow.
             row = rows.row_of(record) | {"revision": secrets.randbits(_REVISION_BITS)}
             insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():

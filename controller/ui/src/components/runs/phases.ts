@@ -15,7 +15,7 @@ export const PHASE_WORDS: Record<string, string> = {
   job: "running the tasks and the author's code",
   assemble: "combining the reports of the tasks",
   tidy: "compacting output tables",
-  finish: "records, publishes, commits",
+  finish: "recording, publishing and committing",
 };
 
 export interface Bar {
