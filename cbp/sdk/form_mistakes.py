@@ -162,7 +162,7 @@ def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> 
 
 
 SUPERSTEPS_MAX = 1_000_000
-"""Most supersteps of a run; a loop that never ends is cut there, and goes on in another run."""
+"""Most supersteps of a run; a loop that never ends is cut there, and continues in another run."""
 
 
 def supersteps_mistakes(

@@ -13,7 +13,7 @@ The signing keys of an identity provider: found by discovery, kept, and renewed 
 A token names the key that signed it. Keys are fetched again each hour, and when a token names one
 that is not known: the provider may have begun to use a new one. Anybody can send tokens with
 unknown names, so that happens at most every `REFETCH_SECONDS`, by one thread, while tokens with
-known keys go on. A provider that does not answer changes nothing for `KEPT_SECONDS`.
+known keys continue. A provider that does not answer changes nothing for `KEPT_SECONDS`.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class _Turns:
 
 
 class DropFolder:
-    """The drop folders of all dataflows; methods may be called from several threads.
+    """The drop folders of all dataflows; methods can be called from several threads.
 
     Args:
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.

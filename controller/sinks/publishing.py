@@ -259,7 +259,7 @@ class SinkPublishing:
             raise
         except CbpError as error:
             self._fail(dataflow, sink, error)
-        except Exception as error:  # the sink's own: the other ones go on
+        except Exception as error:  # the sink's own: the other ones continue
             _log.exception("sink.failed", dataflow=dataflow, sink=sink)
             self._fail(dataflow, sink, SinkFailedError(sink, f"{type(error).__name__}: {error}"))
         return False

@@ -167,7 +167,7 @@ def kept_files(
 
 
 def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
-    """Carry out a plan; may be interrupted anywhere and repeated.
+    """Carry out a plan; can be interrupted anywhere and repeated.
 
     The log is cut first: versions that can no longer be opened need no files.
     """

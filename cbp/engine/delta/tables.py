@@ -1,7 +1,7 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
 A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
-reader goes on. Every writer that keeps the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
+reader continues. Every writer that keeps the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
 RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
 
 Guaranteed by `publish`:

@@ -48,7 +48,7 @@ Part = tuple[int, SecondOrder, int, int]
 """Where a file has rows of a group: index of the file, order, first and last place + 1."""
 
 _NEAR = 4
-"""How far apart two groups are between which an author reads none, and still goes on."""
+"""How far apart two groups are between which an author reads none, and still continues."""
 
 _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 """Groups and rows that are read together, and rows of a group that is read with others."""

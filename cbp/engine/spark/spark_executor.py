@@ -211,7 +211,7 @@ class SparkExecutor:
         return [*(row.body for row in frame.collect()), encode([JobLane(Lane.SPARK)])]
 
     def _together(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        """Run a loop of several tasks; of fewer, if Spark has not as many slots any more."""
+        """Run a loop of several tasks; of fewer, if Spark now has fewer free slots."""
         jobs = self._barriers
 
         def job() -> list[str]:

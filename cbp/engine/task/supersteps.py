@@ -8,7 +8,7 @@ the end is written: what the last superstep leaves in the states, the messages t
 what became of the records of views. So a loop costs its files, its intention and its publication
 once, whatever the number of supersteps, and the files are those that one epoch with the same
 effect would have written. A long loop leaves snapshots of what it did, from which another try of
-the run goes on (`cbp.engine.task.superstep_log`).
+the run continues (`cbp.engine.task.superstep_log`).
 
 Loops may be inside each other (`cbp.model.graph.nesting`). Messages of a loop that others are
 inside of are held with what was emitted before, and read once no message of those is left. Such
@@ -20,7 +20,7 @@ an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one
 the remote state records for its buckets, and all of them how many messages are under way, and its
 part of each aggregate. By these all end after the same superstep.
 
-If the order of messages does not matter (`Loopback.microsteps`), a task goes on alone with those
+If the order of messages does not matter (`Loopback.microsteps`), a task continues alone with those
 for its own groups until it has none, and then does the exchange: it has several microsteps in a
 superstep, which is then all that it does between two exchanges. Snapshots belong to exchanges, when
 no message is under way.
@@ -290,7 +290,7 @@ class LoopWork:
         )
 
     def _broken_off(self, rounds: SuperstepRounds) -> Snapshot | None:
-        """Return the snapshot from which all tasks go on; `None` if they begin anew."""
+        """Return the snapshot from which all tasks continue; `None` if they start over."""
         numbers: list[Any] = rounds.ask("snapshots", self._log.numbers())
         common = max(set.intersection(*map(set, numbers)), default=0)
         snapshot = self._log.after(common) if common else None

@@ -13,8 +13,8 @@ The run is tried again as after any error of an author, and its stage is paused 
 A large loop within a run can have a task for each free processor, each in a worker of its own; they
 exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
 
-A new worker takes seconds to begin. So one is ready for each run that can go on at a time: `warm`,
-which a service calls from time to time, starts one after the other, also while others work. A
+A new worker takes seconds to start. So one is ready for each run that can go on at a time: `warm`,
+which a service calls from time to time, starts them one by one, also while others work. A
 worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees its memory; the one
 that was used last, and those that have done nothing yet, stay.
 

@@ -10,7 +10,7 @@ calls of each task:
     ended()      after its last call                   -> what the calls have changed
 
 What changed is reported with the stage. A process that calls have changed ends after its task. One
-that loading has changed, as a library can that sets a variable, may go on with the same stage.
+that loading has changed, as a library can that sets a variable, may continue with the same stage.
 
 Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the
 environment, the time zone, the locale, signal handlers, Python's path and limits, filters of

@@ -512,7 +512,7 @@ def _frame_by(by: FrameBy) -> str:
 def _framing(by: FrameBy, close_idle_seconds: float) -> str:
     """Return how an input's frames are made, and when a frame ends, in words."""
     order = "in the order of its records" if by.memo else "each output increment grouped by it"
-    ends = "one ends where another key follows, or is closed"
+    ends = "a frame ends where another key follows, or when it is closed"
     if close_idle_seconds:
         ends += f" (automatically after {close_idle_seconds:g} s without a record)"
     return f"cut into frames by {_frame_by(by)}, {order}; {ends}"

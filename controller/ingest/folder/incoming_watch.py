@@ -88,7 +88,7 @@ _log = structlog.get_logger(__name__)
 
 
 class IncomingWatch:
-    """Methods may be called from several threads; `run` from one at a time."""
+    """Methods can be called from several threads; `run` from one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -40,7 +40,7 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """A service that has buckets; methods may be called from several threads.
+    """A service that has buckets; methods can be called from several threads.
 
     Every method raises the errors of `controller.ingest.errors`, and no others.
     """

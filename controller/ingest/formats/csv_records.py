@@ -16,7 +16,7 @@ record by record, which names the line. So is a block of which Arrow cannot prom
 
     text after a closing quote,       Arrow takes both for a part of the cell
     a quote inside an unquoted cell
-    a quote that is still open         the record goes on in the next block
+    a quote that is still open         the record continues in the next block
     CR without LF                      a line end for Arrow
     a blank line                       Arrow passes over it, or finds a cell, as its options say
     U+FEFF at the start of a block     Arrow takes it for the mark of a file

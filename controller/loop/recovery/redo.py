@@ -220,7 +220,7 @@ class Recovery:
         try:
             self._publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
-            # Without them its state is unknown: the stage never runs, the other stages go on.
+            # Without them its state is unknown: the stage never runs, the other stages continue.
             details = error.as_dict()
             self._store.pause_stage(record.name, stage.stage, error.message, details)
 

@@ -22,11 +22,11 @@ export interface Bar {
   name: string;
   begin: number;
   end: number;
-  /** Whether the phase goes on. */
+  /** Whether the phase is under way. */
   open: boolean;
 }
 
-/** Return the bars of a run; a phase that goes on ends now. */
+/** Return the bars of a run; a phase that is under way ends now. */
 export function barsOf(run: Run, now: Date): Bar[] {
   const elapsed = secondsOf(run, now);
   return run.phases.map((phase) => ({
