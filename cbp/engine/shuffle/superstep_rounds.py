@@ -95,7 +95,7 @@ class Round:
 
 @dataclass
 class Arrived:
-    """What this task was sent, and has not taken yet, in the order of the tasks.
+    """What other tasks sent to this one and it has not taken yet, in the order of the tasks.
 
     Attributes:
         room: Where it has place.

@@ -215,7 +215,7 @@ class _Reader:
     def _whole(self, block: TextBlock) -> pa.RecordBatch | None:
         """Return all records of a block, if none of them is odd."""
         limits, size = self._reading.limits, len(block.text)
-        # Behind a wrong line no record is yielded, and each further wrong one is to be named.
+        # After a wrong line no record is yielded, but each further wrong line is named.
         if self._columns is None or self._records.is_open or self._bad.refuses:
             return None
         if not limits.fast_block_bytes_min <= size <= limits.line_bytes_max:

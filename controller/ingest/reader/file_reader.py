@@ -244,7 +244,7 @@ def _read_whole(
     try:
         for position, file in enumerate(request.files):
             begun(position)
-            # Behind a refused file the others are only checked, so that all mistakes are reported.
+            # After a refused file the others are only checked, so that all mistakes are reported.
             write = _pass_over if refused else writer.gather
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))

@@ -50,7 +50,7 @@ def tell(connection: Connection, *new_events: Event) -> None:
 
 
 class Events:
-    """Methods of `Store`."""
+    """Store methods for events that clients follow; see `Store`."""
 
     _database: Database
 

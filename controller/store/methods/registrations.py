@@ -68,7 +68,7 @@ _TOLD: dict[DataflowDesired, EventKind] = {
 
 
 class Registrations:
-    """Methods of `Store`."""
+    """Store methods for dataflows, their stages and connectors; see `Store`."""
 
     _database: Database
     _known: dict[str, queues.Known]
@@ -288,7 +288,7 @@ def _insert_stage(
 
 
 class Versions:
-    """Methods of `Store`."""
+    """Store methods for changes from one version of a dataflow to the next; see `Store`."""
 
     _database: Database
 

@@ -26,7 +26,7 @@ from controller.store.schema.tables import dataflows, runs, stages
 
 
 class Runs:
-    """Methods of `Store`."""
+    """Store methods for runs, from intended to committed or failed; see `Store`."""
 
     _database: Database
 
