@@ -152,7 +152,7 @@ class BuildWork:
         job.show(tables=tables, exact=exact, behind=build.behind)
 
     def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
-        """Tell whether a snapshot shows exactly what the build has applied."""
+        """Return whether a snapshot shows exactly the increments that the build has applied."""
         position = self.store.position(record.name)
         units = self.catalog.units(record)
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
