@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from controller.api.answers import problems
-from controller.api.page import page_router
+from controller.api.web_page import page_router
 from controller.api.security.guard import Guard
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.api.fake_service import Service
