@@ -6,13 +6,13 @@
                                                or `replace`
     neither                                    data
 
-A day that is sent again, corrected, has the name of the first one. Its records would count twice,
-and nobody could tell: so a person decides whether it is an addition (`quarantine`) or replaces the
-earlier file (`replacement`). A file is then compared with the newest one of its name only: what was
-replaced counts no longer, and may come again, under any name.
+A corrected file that is sent again has the name of the earlier one. If it were added, its records
+would count twice, and nobody would notice. So a person decides whether it is an addition
+(`quarantine`) or replaces the earlier file (`replacement`). After a replacement, files are compared
+with the newest one of their name only: replaced content can come again, under any name.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
-increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
+increment was dropped by a roll-back is no longer accepted: both can come again as new. The known
 files are kept in the source's log, and in the store, its index; so none is forgotten.
 
 Absent on purpose: the key of an upload, which identifies its request (`uploads`).

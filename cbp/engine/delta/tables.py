@@ -1,7 +1,7 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
 A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
-reader continues. Every writer that keeps the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
+reader still works. Every writer that obeys the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
 RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
 
 Guaranteed by `publish`:
@@ -9,7 +9,7 @@ Guaranteed by `publish`:
   one process or by several (tests/cbp/engine/delta/test_tables.py).
 - Before each put, all entries since the last one read are checked. If ours is among them, the
   publication is done. Entries with nothing but `commitInfo` are skipped. Any other entry raises:
-  a redo that went on blindly after a foreign OPTIMIZE would double rows.
+  a redo that ignored a foreign OPTIMIZE would double rows.
 - In-commit timestamps rise from entry to entry.
 
 Not guaranteed: protection from a writer that ignores the protocol (it is detected, not
