@@ -9,8 +9,8 @@ Each rule below is here because some reader fails if it is broken:
 - A path occurs in at most one `add` and one `remove` of an entry. Polars and delta-rs
   misread an entry made by joining several, so changes are computed as *differences*.
 
-`decode` keeps unknown actions as `Unknown`, so that nobody takes an entry for empty
-that is not. Absent on purpose: row tracking, column mapping.
+`decode` keeps unknown actions as `Unknown`, so that an entry with nothing else is not
+taken for an empty one. Absent on purpose: row tracking, column mapping.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
 A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
-reader still works. Every writer that obeys the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
-RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
+reader still works. Every writer that obeys the protocol refuses the table: INSERT, DELETE,
+OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
 
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by

@@ -6,17 +6,15 @@ Only the records that the author reads are read from a group's files. So the cos
 follows the records that it touches, not the size of its group. At the first look-up of a window,
 all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A group
 with many other look-ups is listed by its second keys once its searches have taken as long as a list
-takes to make. Small groups of which an author reads all are read together
-(`cbp.engine.kernel.kept_groups`).
+takes to make. Small groups of which an author reads all are read together, see below.
 
 What the author is given is in `cbp.engine.columnar.kept_records`; what becomes of records that it
 puts and deletes, in `cbp.engine.kernel.state_settlement`.
 
-An author who reads all records of each group is given them group by group. Read one at a time, a
-group of ten records costs a hundred times what its records cost. So once an author has read some
-neighbors as a whole, the next ones are read together: twice as many each time, until the author
-reads others. What an author would begin to read of a group anyway is not much less than such a
-group has; larger groups are read only as far as the author asks.
+Some authors read all records of each group. To read a group of ten records by itself costs a
+hundred times what its records cost. So once an author has read some neighboring groups as a whole,
+the next ones are read together: twice as many each time, until the author reads others. This is
+done for small groups only; larger ones are read only as far as the author asks.
 """
 
 from __future__ import annotations
