@@ -308,7 +308,7 @@ class WorkerExecutor(LocalExecutor):
         surplus = [worker]
         with self._lock:
             if not self._closed:
-                # Workers that have done runs come first: they have maps, and values that code remembers.
+                # Workers that have done runs come first: they have maps, and what code remembers.
                 place = len(self._free) if used else 0
                 self._free.insert(place, _Idle(shared_by, worker, self._seconds(), used))
                 surplus = [one.worker for one in self._free[: -self._free_max or None]]

@@ -417,6 +417,7 @@ class _Schema:
 def _sized(type_: AvroType, what: str) -> AvroType:
     if type_.bytes_min == 0:
         limited(
-            f"items of {what} of the schema take no bytes, so a block could declare any number of them"
+            f"items of {what} of the schema take no bytes, so a block could declare any number "
+            "of them"
         )
     return type_
