@@ -6,7 +6,7 @@
 A client is a place in the stream and no queue: it takes events from the ring, or, if it has fallen
 behind the ring, from the store. So a client that reads slowly takes no memory.
 
-Where a client that connects again goes on, and when it has to read everything again (`reset`), is
+Where a client that connects again continues, and when it has to read everything again (`reset`), is
 decided by the route: `controller.api.routes.maintenance.events`.
 
 Guaranteed: each client gets every event once, in order, or learns that some are gone

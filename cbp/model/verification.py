@@ -19,9 +19,9 @@ reader sees in them. They are *undecided*, each with the reason, and so is the v
   all tables behind such a stage.
 
 Increment by increment, a dataflow whose rules wait for their input gives the same epochs, however
-its runs were timed. So it can be compared at any snapshot while runs go on: the recomputation stops
-each stage at the epoch that the snapshot shows. Any other dataflow is compared once it has nothing
-left to do.
+its runs were timed. So it can be compared at any snapshot while runs continue: the recomputation
+stops each stage at the epoch that the snapshot shows. Any other dataflow is compared once it has
+nothing left to do.
 
 Tables that an earlier version or a correction has influenced cannot be recomputed from scratch, nor
 those of a stage whose code reads the time or the number of its runs (`group.run`), or that has set

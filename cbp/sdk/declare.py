@@ -235,7 +235,7 @@ class Loopback:
         microsteps: Whether the order of messages does not matter: the states at the end of the
             loop are the same, however many messages a call gets, and whenever one arrives.
             (Messages of one group to another still arrive in their order.) If the loop has
-            several tasks, each of them then goes on with the messages for its own groups, and
+            several tasks, each of them then continues with the messages for its own groups, and
             exchanges messages with the others only when it has none left. `supersteps` counts
             the exchanges. The stage's results must be states and views of its groups: no other
             outputs, aggregates, nested loops, `order_by`, `.remote` or `grouping="outer"`. All
@@ -272,7 +272,7 @@ class Aggregate:
             1, `Aggregate("sum", ends_below=1)` ends the loop when nothing changes any more.
             None means that the number does not end the loop.
         ends: The name of the loopback whose loop ends, and all loops inside it; the loops around
-            it go on. Only supersteps that read messages of these loops end it. None means that
+            it continue. Only supersteps that read messages of these loops end it. None means that
             all loops end.
     """
 

@@ -162,7 +162,7 @@ def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> 
 
 
 SUPERSTEPS_MAX = 1_000_000
-"""Most supersteps of a run; a loop that never ends is cut there, and goes on in another run."""
+"""Most supersteps of a run; a loop that never ends is cut there, and continues in another run."""
 
 
 def supersteps_mistakes(
@@ -204,7 +204,7 @@ def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[tuple[str, str, st
             given = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
             others = ", ".join(other for other in loopbacks if other != name)
             message = (
-                f"inside is {given}, which is no name of a Loopback of this translator: give one "
+                f"inside is {given}, which names no Loopback of this translator: give one "
                 f"as a text ({others or 'there is no other one'}), or remove inside"
             )
             yield name, "inside_unknown", message

@@ -23,7 +23,7 @@ HELD_MAX = 20
 
 
 class HeldSignIns:
-    """See the module header; every method may be called from any thread."""
+    """See the module header; every method can be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ The signing keys of an identity provider: found by discovery, kept, and renewed 
 A token names the key that signed it. Keys are fetched again each hour, and when a token names one
 that is not known: the provider may have begun to use a new one. Anybody can send tokens with
 unknown names, so that happens at most every `REFETCH_SECONDS`, by one thread, while tokens with
-known keys go on. A provider that does not answer changes nothing for `KEPT_SECONDS`.
+known keys continue. A provider that does not answer changes nothing for `KEPT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class SigningKeys(Generic[K]):
         now = self._monotonic()
         wanted = name not in self._keys or now - self._fetched_at >= FRESH_SECONDS
         is_due = now - self._tried_at >= REFETCH_SECONDS
-        # Without any keys all wait for the first; later, those that need none go on.
+        # Without any keys, all wait for the first ones; later only those that need new ones wait.
         if wanted and is_due and self._fetching.acquire(blocking=not self._keys):
             try:
                 self._refetch()

@@ -1,6 +1,6 @@
 """Notices: when an alert is sent, sent again, and reported as over. Pure.
 
-An alert is sent once it has held for a while, again while it goes on for long, again if it gets
+An alert is sent once it has held for a while, again if it lasts for long, again if it gets
 worse, and once more when it is over. A short disturbance sends nothing.
 
 Invariants (tests/controller/alerts/test_notices.py): what was never sent is never resolved; between

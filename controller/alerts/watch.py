@@ -2,8 +2,8 @@
 
 It looks without a channel too: what is wrong is listed, and since when, whether or not there is a
 receiver. Only the leader sends. A channel that fails is tried again with the next look, for as long
-as there is something to send; the other channels go on. After a restart, alerts that still hold are
-sent again: this is preferred over one that is never sent.
+as there is something to send; the other channels continue. After a restart, alerts that still hold
+are sent again, since that is better than an alert that is never sent.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class AlertWatch:
                 self.look()
             except Exception:  # last resort of the thread: the store may come back
                 _log.exception("alerts.failed")
-            # With very many dataflows a look takes long, and must not take the service's time.
+            # With very many dataflows a check takes long, and must not slow the service down.
             pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self._seconds() - begun))
 
     def look(self) -> None:
@@ -131,7 +131,7 @@ class AlertWatch:
         error = None
         try:
             channel.send(notices)
-        except Exception as raised:  # whatever a channel does, the other channels go on
+        except Exception as raised:  # whatever a channel does, the other channels continue
             error = f"{type(raised).__name__}: {raised}"[:300]
             _log.warning("alerts.not_sent", channel=channel.name, error=error, count=len(notices))
         summaries = tuple(notice.alert.summary for notice in notices)

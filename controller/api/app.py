@@ -39,7 +39,6 @@ from controller.alerts.disk_room import disk_rooms
 from controller.api import routes
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem
-from controller.api.page import page_router, prefers_page
 from controller.api.requests.body import Bounds
 from controller.api.requests.examples import add_examples
 from controller.api.requests.idempotency import IdempotencyKeys
@@ -52,6 +51,7 @@ from controller.api.routing.read_routes import IndexedRouter
 from controller.api.routing.routers import PREFIX, router
 from controller.api.routing.scope_check import operation_id, public
 from controller.api.security.guard import Guard
+from controller.api.web_page import page_router, prefers_page
 from controller.events import EventFeed, FeedLimits
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller

@@ -256,7 +256,7 @@ class Service:
         with _going_on("files"):
             # A device that hangs is left alone: the next start finds its claim again.
             ended = self._duties.wait(self._seconds_left())
-        # The lease is kept until here: what is under way may end under it.
+        # The lease is kept until here, so that work under way can finish.
         self._released.set()
         if self._keeper.is_alive():
             self._keeper.join(timeout=self.settings.lease_seconds)
@@ -299,7 +299,7 @@ class Service:
 
     def _keep_warm(self, begin: Callable[[], None]) -> None:
         while not self._stop.is_set():
-            # A process that cannot start now, for want of memory for example, is tried again.
+            # A process that cannot start now, for example for lack of memory, is tried again.
             with _going_on("processes", event="warm.failed"):
                 begin()
             self._stop.wait(WARM_SECONDS)

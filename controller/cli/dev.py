@@ -244,7 +244,7 @@ class DevelopmentLoop:
         return True
 
     def _tell(self, what: str, do: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Do something; print its error, after which the old code goes on, and return `None`."""
+        """Do something; print its error, after which the old code continues, and return `None`."""
         try:
             return do(*arguments)
         except CbpError as error:

@@ -4,7 +4,7 @@
 
 The plan of a change names the stages that differ, and refuses until each has a choice. `rebuild`
 recomputes a stage from its retained input, with all stages after it: the tables are then what
-the new code makes of the whole input. `keep` goes on from the state that is there. Neither is a
+the new code makes of the whole input. `keep` continues from the state that is there. Neither is a
 second mechanism: each is the choice that an author would give to `cbp register`. A stage that a
 document adds reads the retained input too if the choice is `rebuild`, where that can be read.
 """
@@ -29,7 +29,7 @@ _FOLLOWS = frozenset(
         "second_key_changed",
     }
 )
-"""Refusals that a rebuild of the named stage answers."""
+"""Codes of refusals that a rebuild of the named stage resolves."""
 
 _UNREADABLE = frozenset({"input_not_retained", "changes_not_retained"})
 """Refusals of an added stage that do not apply if it begins with the next increment."""

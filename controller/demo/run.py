@@ -409,7 +409,7 @@ class _Demo:
         self._table([column.replace("_", " ") for column in TOUCHED], touched)
         self._judge("each stage with state ran once for them", len(touched) == len(expected))
         for stage, called, groups, _, written, records in touched:
-            claim = f"{stage} touched exactly what the {len(pages)} pages name"
+            claim = f"{stage} touched exactly the groups that the {len(pages)} pages name"
             self._judge(claim, (called, written) == (groups, records))
         self.say(f"  applied {seconds:.2f} s after arrival", "dim")
         stages = [dict(zip(TOUCHED, row, strict=True)) for row in touched]

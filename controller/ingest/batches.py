@@ -257,7 +257,7 @@ class Batches:
             elif judged.outcome == "accepted":
                 made.accepted.append((claim, outcome))
             elif judged.same_as is not None and judged.same_as["by"] == "name":
-                # Its records are in no increment: with a manifest it refuses the others.
+                # Its records are in no increment; the others of its manifest are refused.
                 made.refused.append((replace(claim, index=None), put_aside_reason(judged)))
             else:
                 made.known.append(Known(replace(claim, index=None), paths[claim.id], judged))

@@ -120,7 +120,7 @@ class _Turns:
 
 
 class DropFolder:
-    """The drop folders of all dataflows; methods may be called from several threads.
+    """The drop folders of all dataflows; methods can be called from several threads.
 
     Args:
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
@@ -547,7 +547,7 @@ class DropFolder:
         if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
             self._on_accept()
-        # After the log was read: its entries are indexed also while a folder cannot be used.
+        # After the log was read: its entries are indexed even if a folder cannot be used.
         if reading:
             require_folders(place, self._files)
             self._owners.require(place)

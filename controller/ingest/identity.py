@@ -6,13 +6,13 @@
                                                or `replace`
     neither                                    data
 
-A day that is sent again, corrected, has the name of the first one. Its records would count twice,
-and nobody could tell: so a person decides whether it is an addition (`quarantine`) or replaces the
-earlier file (`replacement`). A file is then compared with the newest one of its name only: what was
-replaced counts no longer, and may come again, under any name.
+A corrected file that is sent again has the name of the earlier one. If it were added, its records
+would count twice, and nobody would notice. So a person decides whether it is an addition
+(`quarantine`) or replaces the earlier file (`replacement`). After a replacement, files are compared
+with the newest one of their name only: replaced content can come again, under any name.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
-increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
+increment was dropped by a roll-back is no longer accepted: both can come again as new. The known
 files are kept in the source's log, and in the store, its index; so none is forgotten.
 
 Absent on purpose: the key of an upload, which identifies its request (`uploads`).
@@ -290,7 +290,7 @@ def _judged(
     if replaced is not None:
         return replaced
     if same_name is not None and replaces(same_name.same_as) and not _is_added(place, file):
-        # What it replaced counts no longer, and is not what a file of this name may equal.
+        # A file that it replaced no longer counts, so a new file is not compared with it.
         known = [one for one in known if one.path != file.path or one.id == same_name.id]
     # As the store does: the claim of this name, or else the first by name.
     same = min(known, key=lambda one: (one.path != file.path, one.path), default=None)

@@ -4,7 +4,7 @@ r"""Takes in claimed files: read, write, log, index; or rejects them, or skips t
                  \-> (rejected) reason file -> quarantine -> store
                   \-> (same as an accepted file) store -> finished
 
-Each arrow is durable before the next begins, and may be repeated: an open claim is taken again
+Each arrow is durable before the next begins, and can be repeated: an open claim is taken again
 until it is settled, possibly by another process. Files are read one by one. The next arrows run
 once for a group of files, since each costs a sync of the disk or two. The source log is the point
 of acceptance, of all files of a group at once. A file is accepted whole or not at all.

@@ -131,7 +131,7 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
 
 
 class Quarantine:
-    """Carries out decisions; methods may be called from several threads."""
+    """Carries out decisions; methods can be called from several threads."""
 
     def __init__(self, ports: Ports, uploads: Uploads) -> None:
         self._store, self._files, self._clock = ports.store, ports.files, ports.clock
@@ -192,7 +192,7 @@ class Quarantine:
             return Decided(self._take_back(place, claim, quarantined))
 
     def finish(self, place: SourcePlace) -> bool:
-        """Complete decisions that a crash interrupted; part of a recovery, and may be repeated.
+        """Complete decisions that a crash interrupted; part of a recovery, and can be repeated.
 
         Returns:
             Whether a file without a claim in the store was put back into quarantine.
@@ -279,7 +279,7 @@ class Quarantine:
         self._files.write_durable(str(path), data, what="decision")
 
     def _carry_out(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> ClaimRecord:
-        """Move a decided file away and settle its claim; each step may be repeated."""
+        """Move a decided file away and settle its claim; each step can be repeated."""
         file = place.quarantine / kept_name(claim.id, claim.path)
         for path in (file, reason_path(file)):
             if os.path.lexists(path):
@@ -296,7 +296,7 @@ class Quarantine:
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
-        """Move a file back to quarantine, and its claim; each step may be repeated."""
+        """Move a file back to quarantine, and its claim; each step can be repeated."""
         reason = {name: value for name, value in (claim.reason or {}).items() if name != "decision"}
         again = replace(claim, status="quarantined", reason=reason)
         self._move_back(place, file, lambda: self._store.update_claim(again))
@@ -312,7 +312,7 @@ class Quarantine:
                 move(path, place.quarantine / path.name, self._files, self._faults)
         settle()
         self._files.remove(str(decision_path(finished)), what="decision")
-        self._files.sync_dir(str(place.finished))  # before the note that would remove it again goes
+        self._files.sync_dir(str(place.finished))  # before its note is removed
         self._files.remove(str(decision_path(file)), what="decision")
 
     def _move_away(self, place: SourcePlace, file: Path) -> None:

@@ -58,7 +58,7 @@ _Held = tuple[ClaimRecord, Path]
 
 
 class Uploads:
-    """Receives files; methods may be called from several threads."""
+    """Receives files; methods can be called from several threads."""
 
     def __init__(self, ports: Ports, claims: Claims, intake: Intake) -> None:
         self._store, self._files, self._limits = ports.store, ports.files, ports.limits

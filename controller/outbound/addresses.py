@@ -140,7 +140,7 @@ def _inner(address: Address) -> list[Address]:
     if address in _NAT64 or address in _NAT64_LOCAL or _is_compatible(address):
         inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
     actual = [one for one in inner if one is not None]
-    # What is only a spelling of an IPv4 address is judged as that.
+    # Another spelling of an IPv4 address is judged as that address.
     return actual if actual else [address]
 
 

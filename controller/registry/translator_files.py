@@ -6,8 +6,8 @@
 
 A file is loaded when a name is first asked for. It is loaded again when a document is checked and a
 file has changed, so that a registration takes the code that is on disk, and when what is loaded
-is not the code of a registered version (`renew`). What is registered goes on with the code that it
-has. If the new code cannot be loaded, the old one stays, and documents
+is not the code of a registered version (`renew`). Registered versions continue with their
+code. If the new code cannot be loaded, the old one stays, and documents
 that name it are refused with the author's file and line.
 
 Guaranteed (tests/controller/registry/test_translator_files.py): a file is read once per loading, so

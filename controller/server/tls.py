@@ -1,7 +1,7 @@
 """TLS of `cbp serve`: the certificate and its key, checked before anything starts, and renewed.
 
 A renewal is two files that are replaced. `TlsFiles.reload` makes a context of them, which each new
-connection gets when it says hello; open ones go on. Files that are
+connection gets when it says hello; open ones continue. Files that are
 wrong, or half renewed, change nothing: the old pair serves until they are right.
 
 Guaranteed: a key that other users may read is refused, as is a pair that no client would accept

@@ -5,7 +5,7 @@
 A note is the truth about its sink, as the database may be lost. It is written after each increment
 that was published, so after a crash it can be one increment behind its target. Targets find out:
 they publish an increment of one index and generation once. A note stays when its sink is taken out
-of the document, so the sink goes on when it comes back.
+of the document, so the sink continues when it comes back.
 
 `token` is written into the target, too. A target that has another one was filled by another life
 of a dataflow, whose increments have the same numbers.

@@ -231,7 +231,7 @@ class SinkPublishing:
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
     ) -> bool:
         """Make one pass over a sink; return whether more waits. Raises `LeaseLostError`."""
-        # Of before the pass: what changes while it goes on is looked at by the next one.
+        # From before the pass: changes during the pass are handled by the next one.
         revision = self._revisions.get(dataflow)
         record, compiled = self.catalog.find(dataflow)
         node = compiled.sinks.get(sink)
@@ -259,7 +259,7 @@ class SinkPublishing:
             raise
         except CbpError as error:
             self._fail(dataflow, sink, error)
-        except Exception as error:  # the sink's own: the other ones go on
+        except Exception as error:  # the sink's own: the other ones continue
             _log.exception("sink.failed", dataflow=dataflow, sink=sink)
             self._fail(dataflow, sink, SinkFailedError(sink, f"{type(error).__name__}: {error}"))
         return False
@@ -378,7 +378,7 @@ class SinkPublishing:
         row = rows.get(node.name)
         if row is not None and row.identity == identity:
             return row
-        # While a backlog is read, listings have the lock but for moments, which a mere try misses.
+        # While a backlog is read, listings free the lock for moments only; one try would miss them.
         with self.exclusion.attempt(
             record.name, "has a sink begun", seconds=self.pass_seconds
         ) as free:

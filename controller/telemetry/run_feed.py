@@ -134,7 +134,7 @@ class RunFeed:
         for exporter in self.exporters:
             try:
                 exporter.export(EndedRun(run, dataflow, folder, members))
-            except Exception as error:  # whatever an exporter does, the others go on
+            except Exception as error:  # whatever an exporter does, the others continue
                 if exporter.name not in self._failing:  # once, not for every run
                     _log.warning("telemetry.not_sent", exporter=exporter.name, error=str(error))
                 self._failing.add(exporter.name)

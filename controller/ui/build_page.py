@@ -54,7 +54,7 @@ def build_wheel(
 ) -> str:
     """Build the page, then a wheel with it; fails without the page."""
     build_page()
-    # setuptools adds to what an earlier build has left there: files of another page.
+    # setuptools would keep files that an earlier build of the page has left there.
     shutil.rmtree(UI.parents[1] / "build" / "lib" / "controller" / "ui", ignore_errors=True)
     name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
     return name

@@ -12,8 +12,8 @@ import pytest
 from fastapi import FastAPI
 
 from controller.api.answers import problems
-from controller.api.page import page_router
 from controller.api.security.guard import SECURITY_HEADERS, Guard
+from controller.api.web_page import page_router
 from controller.server.http_protocol import BoundedProtocol, ConnectionLimits
 from tests.controller.api.all_routes import Route, filled_in, routes
 from tests.controller.api.app_transport import TOKEN, AppTransport

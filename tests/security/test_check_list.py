@@ -49,7 +49,7 @@ API8: headers of every route                   security/test_answers.py test_eve
 API8: headers without the application          security/test_answers.py test_what_is_no_http_is_refused_with_the_same_headers
 API8: errors without their text                controller/api/security/test_guard.py test_an_unforeseen_error_is_told_without_its_text
 API8: listening sockets                        system/test_file_modes.py test_all_that_a_service_writes_is_its_users_alone
-API8: the page's policy                        controller/api/test_page.py test_every_screen_is_the_page_with_a_nonce_of_its_own
+API8: the page's policy                        controller/api/test_web_page.py test_every_screen_is_the_page_with_a_nonce_of_its_own
 API8: containers                               deploy/test_compose.py test_every_published_port_is_on_the_loopback_address
 API9: the document is the service's            controller/api/test_openapi_document.py test_the_committed_document_is_the_services
 CSRF: forms                                    controller/api/security/test_sessions.py test_a_form_without_the_header_changes_nothing
@@ -74,7 +74,7 @@ traversal: names in documents                  security/test_names.py test_a_hos
 traversal: names of dropped files              controller/ingest/test_drop_folder.py test_any_name_is_taken_and_none_reaches_a_path
 traversal: folders that become links           controller/ingest/folder/test_nested.py test_a_folder_that_becomes_a_link_is_not_followed
 traversal: links, devices                      controller/ingest/folder/test_strange_files.py test_no_kind_of_file_stops_its_source
-traversal: files of the page                   controller/api/test_page.py test_no_path_leads_out_of_the_bundle
+traversal: files of the page                   controller/api/test_web_page.py test_no_path_leads_out_of_the_bundle
 XSS: file names and lines on the page          ui/test_data_screens.py test_hostile_values_are_text_everywhere
 XSS: refused files are downloads               controller/api/routes/test_quarantine.py test_a_refused_file_is_a_download_whatever_it_holds
 XSS: drawings                                  cbp/model/graph/test_drawing.py test_a_name_never_becomes_markup

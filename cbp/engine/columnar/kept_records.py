@@ -7,8 +7,8 @@
     out.orders(...), out.orders.delete(id=7)
 
 The handle only checks arguments. Each engine has its own `KeptReader`, which finds the records
-(`cbp.engine.kernel.kept_groups`). What a call puts and deletes is a list in the order of the calls;
-`changes_of` returns what is left of it.
+(`cbp.engine.kernel.kept_groups`). The puts and deletions of a call are a list in their order;
+`changes_of` returns their result.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class GroupHashes:
         return self._found(hashes, self.hashes)
 
     def _found(self, hashes: npt.NDArray[Any], known: npt.NDArray[Any]) -> Positions:
-        # Most of the others are seen by a few bits alone.
+        # A few bits alone exclude most of the others.
         likely = np.flatnonzero(self._last[hashes & hashes.dtype.type(self._bits)])
         if not likely.size:
             return likely

@@ -257,6 +257,6 @@ def _without_same_places(
 
 
 def _with_part(rows: pa.Table, first: int, stay: pa.Array) -> pa.Table:
-    """Return a table with those rows from one on that stay, and with all before and behind."""
+    """Return a table without some rows; `stay` is the mask of the rows from `first` on."""
     part, behind = rows.slice(first, len(stay)), rows.slice(first + len(stay))
     return pa.concat_tables([rows.slice(0, first), part.filter(stay), behind])

@@ -147,7 +147,7 @@ def plan_table(
         "shown by the newest version": paths_of(table.snapshot.live.values()),
         f"readable as of version {base} or later (keep_hours, keep_versions)": alive,
         "queued or not yet published, now or at a retained position": waiting,
-        "removed by a later call": {file.path for file in dead[FILES_MAX:]},
+        "left for a later call": {file.path for file in dead[FILES_MAX:]},
     }
     gone = {file.path for file in dead}
     remaining = kept_files([file for file in stored if file.path not in gone], reasons)
@@ -167,7 +167,7 @@ def kept_files(
 
 
 def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
-    """Carry out a plan; may be interrupted anywhere and repeated.
+    """Carry out a plan; can be interrupted anywhere and repeated.
 
     The log is cut first: versions that can no longer be opened need no files.
     """

@@ -190,7 +190,7 @@ class IntentionLog:
         for file in old:
             self._files.remove(f"{folder}/{file.path}", what="dead_record")
         if old:
-            # One that came back after a loss of power would name what has gone since.
+            # Without the sync, a loss of power could bring one back whose files were removed since.
             self._files.sync_dir(folder)
         return min(keep, len(positions))
 

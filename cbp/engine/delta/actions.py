@@ -9,8 +9,8 @@ Each rule below is here because some reader fails if it is broken:
 - A path occurs in at most one `add` and one `remove` of an entry. Polars and delta-rs
   misread an entry made by joining several, so changes are computed as *differences*.
 
-`decode` keeps unknown actions as `Unknown`, so that nobody takes an entry for empty
-that is not. Absent on purpose: row tracking, column mapping.
+`decode` keeps unknown actions as `Unknown`, so that an entry with nothing else is not
+taken for an empty one. Absent on purpose: row tracking, column mapping.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
 def _undigested(data: bytes, path: str) -> bytes:
     """Return an entry without its digest, after checking the digest if there is one."""
     if not data.strip():
-        # Taken for an entry without actions, it would silently leave out what it changed.
+        # If it were read as an entry without actions, its changes would silently be left out.
         raise FileDamagedError(path, f"it has {len(data)} bytes and no action")
     end = data.find(b"\n")
     start = end - len(_MARK) - _DIGITS - len(_MARK_END)

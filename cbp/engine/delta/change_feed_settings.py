@@ -6,7 +6,7 @@
                                   view without a key
 
 Only tables of views have a feed. A table gets it when it is created: one that an earlier release
-created goes on without, since its older entries have no change files
+created continues without, since its older entries have no change files
 (`cbp.engine.commit.change_feed` writes them).
 """
 

@@ -4,7 +4,7 @@ The fence of the lease, which holds back an instance that no longer leads, is
 `controller.loop.leadership.lease_keeper`.
 
 The fence is a writer feature that only this engine knows. The Delta protocol asks every
-writer to refuse a table with an unknown writer feature, and lets every reader go on. A writer
+writer to refuse a table with an unknown writer feature, and every reader still works. A writer
 that ignores the protocol is detected by `ForeignWatch`, from the log entries that it leaves.
 
 Not guaranteed: that a foreign entry is detected if its writer forges `engineInfo`,

@@ -5,7 +5,7 @@ None of their records is taken over, because a state table's records lie by hash
 only this engine writes them so. A table that was released is taken back in the same way.
 
 Guaranteed: afterwards the live set, schema, settings and protocol are those of our newest
-entry. Application transactions stay, so a publication under way goes on undisturbed
+entry. Application transactions stay, so a publication under way continues undisturbed
 (tests/cbp/engine/delta/test_repair.py). Nothing is written if a file of that version is gone:
 then only a rebuild of the dataflow helps.
 """

@@ -1,15 +1,15 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
 A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
-reader goes on. Every writer that keeps the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
-RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
+reader still works. Every writer that obeys the protocol refuses the table: INSERT, DELETE,
+OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
 
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by
   one process or by several (tests/cbp/engine/delta/test_tables.py).
 - Before each put, all entries since the last one read are checked. If ours is among them, the
   publication is done. Entries with nothing but `commitInfo` are skipped. Any other entry raises:
-  a redo that went on blindly after a foreign OPTIMIZE would double rows.
+  a redo that ignored a foreign OPTIMIZE would double rows.
 - In-commit timestamps rise from entry to entry.
 
 Not guaranteed: protection from a writer that ignores the protocol (it is detected, not

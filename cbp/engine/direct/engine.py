@@ -9,7 +9,7 @@
 
 All of them run the same task code on the same files.
 
-Guaranteed: a prepared run is not published; publication is redo and may be repeated.
+Guaranteed: a prepared run is not published; publication is redo and can be repeated.
 Not guaranteed: that files of failed attempts are gone; they stay until the collector finds them.
 """
 

@@ -7,7 +7,7 @@ The steps of a run:
    What the tasks of the run are given is another plan (`cbp.engine.task.task_plan`).
 2. The caller puts the intention (`cbp.engine.commit.intention_log`). This is the commit point.
 3. `publish` (`cbp.engine.interface.tables`) shows the run in the tables, alone or together with
-   other runs. It may happen much later. It is an idempotent redo and may be repeated after any
+   other runs. It may happen much later. It is an idempotent redo and can be repeated after any
    crash.
 
 The next runs need not wait for the third step: their plan names the intentions that the tables do

@@ -394,7 +394,7 @@ class WindowReader:
     def _timers(
         self, spec: StateSpec, ranges: Ranges, start: int, stop: int
     ) -> tuple[Source, pa.Table]:
-        """Return timers that no author sees, as a column, and their keys."""
+        """Return the timers of expiring states as a column, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         origin = self._positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first

@@ -6,17 +6,15 @@ Only the records that the author reads are read from a group's files. So the cos
 follows the records that it touches, not the size of its group. At the first look-up of a window,
 all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A group
 with many other look-ups is listed by its second keys once its searches have taken as long as a list
-takes to make. Small groups of which an author reads all are read together
-(`cbp.engine.kernel.kept_groups`).
+takes to make. Small groups of which an author reads all are read together, see below.
 
 What the author is given is in `cbp.engine.columnar.kept_records`; what becomes of records that it
 puts and deletes, in `cbp.engine.kernel.state_settlement`.
 
-An author who reads all records of each group is given them group by group. Read one at a time, a
-group of ten records costs a hundred times what its records cost. So once an author has read some
-neighbors as a whole, the next ones are read together: twice as many each time, until the author
-reads others. What an author would begin to read of a group anyway is not much less than such a
-group has; larger groups are read only as far as the author asks.
+Some authors read all records of each group. To read a group of ten records by itself costs a
+hundred times what its records cost. So once an author has read some neighboring groups as a whole,
+the next ones are read together: twice as many each time, until the author reads others. This is
+done for small groups only; larger ones are read only as far as the author asks.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ Part = tuple[int, SecondOrder, int, int]
 """Where a file has rows of a group: index of the file, order, first and last place + 1."""
 
 _NEAR = 4
-"""How far apart two groups are between which an author reads none, and still goes on."""
+"""How far apart two groups are between which an author reads none, and still continues."""
 
 _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 """Groups and rows that are read together, and rows of a group that is read with others."""
@@ -344,7 +342,7 @@ class KeptGroup:
     def __init__(self, source: KeptSource, number: int) -> None:
         self._source, self._number = source, number
         self._located, self._known = _Answers(self._search), _Answers(self._record)
-        # What was found for the whole window is answered without a call of Python's.
+        # Records that were found for the whole window are returned without a Python call.
         self.get: Callable[[Row], Any | None] = self._known.__getitem__
         self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
         self._parts: list[tuple[int, SecondOrder, int, int]] | None = None

@@ -139,10 +139,11 @@ def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
 
 
 def _rows_that_count(changes: pa.Table) -> Int64s:
-    """Return rows, ascending, that lead where all changes of a view lead, with later ones or not.
+    """Return fewer rows, ascending, with the same net effect on a view as all of its changes.
 
-    A record that came and went is left out. One that went first was there before the loop: if it
-    came again, both rows stay, since its first spelling counts (0.0 and -0.0 are equal).
+    A record that was inserted and then deleted is left out. One that was deleted first was there
+    before the loop: if it was inserted again, both rows stay, since its earlier spelling counts
+    (0.0 and -0.0 are equal).
     """
     (codes,) = row_codes(
         [changes.select([n for n in changes.column_names if n not in CHANGE_COLUMNS])]

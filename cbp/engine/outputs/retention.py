@@ -52,7 +52,7 @@ def expired_change(
     if not gone:
         return None
     drops = tuple(path for one in gone for path in one.paths)
-    # Records from before all increments have epochs below 0: nothing of an increment goes then.
+    # Records with epochs below 0 belong to no increment, so no increment loses records.
     return TableChange(table, drops=drops, below=gone[-1].index + 1 or -1)
 
 

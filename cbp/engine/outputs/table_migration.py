@@ -393,7 +393,7 @@ def alter(
     ]
     adds = [replace(AddFile.from_json(add), data_change=data_change) for add in change.adds]
     feed: tuple[ChangeFile, ...] = ()
-    # Records of other columns have no difference: a reader of changes then reads the files.
+    # Records with different columns cannot be compared: a reader of changes reads the files.
     comparable = not adds or not _differs(snapshot.metadata, declared)
     if data_change and removes and comparable and feed_flow(snapshot.metadata.configuration):
         gone = {path: snapshot.live[path] for path in change.drops if path in snapshot.live}

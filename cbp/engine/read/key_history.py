@@ -84,7 +84,7 @@ def _change(log: DeltaLog, version: int, before: _Records, after: _Records) -> K
     shown = log.snapshot(version)
     earlier = _epoch(log.snapshot(version - 1)) if version else -1
     epoch = _epoch(shown)
-    # After a roll-back the epochs begin again, below those of the version before.
+    # After a roll-back, epochs can be smaller than those of the version before.
     first = earlier + 1 if earlier < epoch else epoch
     stamp, generation = shown.in_commit_timestamp, shown_generation(shown.txns)
     return KeyChange(version, first, epoch, generation, stamp, before, after)

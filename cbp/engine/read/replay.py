@@ -1,8 +1,8 @@
 """Replay a dataflow from its source increments, on any engine, in a separate folder.
 
 The service is not needed: queues, memos and epochs are in memory. They are lost with the process,
-unless the caller keeps them (`between`): then another replay of the same folder goes on from them.
-The same pure model as in the service decides what runs together, and when.
+unless the caller keeps them (`between`): then another replay of the same folder continues
+from them. The same pure model as in the service decides what runs together, and when.
 
     kept: queues, memos, epochs; records of what is not published       (1) before ...
     published                                                           (2) ... anything is shown

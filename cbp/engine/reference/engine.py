@@ -83,7 +83,7 @@ class ReferenceEngine:
         }
         self.time = NO_RUN.time
         self._memos: dict[str, Any] = dict.fromkeys(dataflow.stages)
-        # What is looked up runs before those that look it up, where both can run.
+        # If both can run, the stage of a looked-up table runs before the stages that read it.
         read = {n: {**s.wiring, **s.lookups} for n, s in dataflow.stages.items()}
         self._order = list(chain.from_iterable(components(predecessors(read))))
 

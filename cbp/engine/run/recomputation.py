@@ -143,7 +143,7 @@ class _Recomputation:
         self._range = KeyRange()
         self._groups = GroupHashes(self._hashes_of_run())
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
-        # Keys of which no record was found yet; those that remain have none.
+        # Keys without a record so far; those that remain at the end have none.
         keys = [self._key(spec).keys(gone[spec.name]) for spec in self._spec.inputs]
         self._left = pa.concat_tables(keys)
         inputs = {}
@@ -183,11 +183,11 @@ class _Recomputation:
         return pa.concat_tables([file_columns(spec).empty_table(), *self._records(gone, spec)])
 
     def _given(self, spec: InputSpec, gone: pa.Table, number: int) -> Increment:
-        """Return the records of an input that count, as one increment."""
+        """Return the records of an input that were not taken back, as one increment."""
         own = self.plan.inputs.get(spec.name, ())
         sink = self._sink(number, file_columns(spec))
         before = [file for one in self.plan.retained.get(spec.name, ()) for file in one.files]
-        # Few comparisons with many records that are gone, and not many with few.
+        # Compares large tables a few times, not small ones many times.
         for parts in _gathered(self._likely_records(before, spec), max(_ROWS, gone.num_rows)):
             for part in self._exact(parts, spec):
                 gone = self._write(sink, part, gone, spec)
@@ -262,7 +262,7 @@ class _Recomputation:
     def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
         """Return which keys belong to the run's groups."""
         chosen = self._groups.among(hashes)
-        # A key outside of the range that has the hash of a group is not looked for everywhere.
+        # A key that only shares a group's hash, and is out of range, causes no further search.
         return chosen[self._range.inside(keys.take(pa.array(chosen)))] if chosen.size else chosen
 
     def _likely_records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[_Part]:

@@ -13,12 +13,12 @@ groups are only known once a task has called the author's RouteBy. But stages re
 so a run is expected to call as many groups as the last run with records at the same inputs.
 
 The tries of one run that is logged are known among all other runs by a digest of what they depend
-on (`_depends_on`), so that one goes on where another was broken off
+on (`_depends_on`), so that one continues where another was broken off
 (`cbp.engine.task.superstep_log`).
 
 A loop within a run has several tasks if what it can reach is worth the exchange between them
 (`_loop_rows`), as far as slots are free. What it is worth is found by what the run reads alone, so
-that each try of a run finds the same: it goes on from snapshots of as many tasks.
+that each try of a run finds the same: it continues from snapshots of as many tasks.
 
 Guaranteed: only the number of tasks, and so the time of a run, depends on the estimate.
 Not guaranteed: that the first run of a kind, here or after a restart, has enough tasks.

@@ -80,7 +80,7 @@ class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # it has no
         self._known.wait(self._seconds)
         given = "".join(headers.get("authorization", ())).encode()
         if not self._token or not hmac.compare_digest(given, self._token):
-            message = "the call has not the token of this run"
+            message = "the call does not have the token of this run"
             raise flight.FlightUnauthenticatedError(message)
 
 
@@ -229,7 +229,7 @@ class FlightExchange:
             raise PeerGoneError(part, self._is_broken(part)) from exc
 
     def _is_broken(self, part: int) -> bool:
-        """Return whether a task that takes nothing any more has not said that it failed."""
+        """Return whether a task that accepts nothing any more has reported no failure."""
         with suppress(queue.Empty):
             while (chunk := self._server.inboxes[part].get(timeout=CLOSE_SECONDS)) is not None:
                 head = chunk.app_metadata
@@ -329,4 +329,4 @@ def _close(server: _Server, streams: Any) -> None:
     closing.start()
     closing.join(CLOSE_SECONDS)
     if closing.is_alive():
-        _log.warning("a task of the same run keeps its stream open; this one goes on")
+        _log.warning("a task of the same run keeps its stream open; this task continues")

@@ -175,7 +175,7 @@ def _left_apart(merged: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
 
 
 def _comparable(column: pa.Array) -> pa.Array:
-    """Return what is equal where all bits of the values are: zeros of two signs are not."""
+    """Return values that are equal if all bits are; zeros with different signs are not."""
     if pa.types.is_float64(column.type):
         return column.view(pa.int64())
     return column.view(pa.int32()) if pa.types.is_float32(column.type) else column

@@ -38,7 +38,7 @@ from cbp.errors import CbpError
 from cbp.model.dataflow.stage import TranslatorSpec
 
 _MESSAGES, _LEFT, _REMOTE, _OUTPUTS = "messages/", "left/", "remote/", "outputs/"
-"""What begins the names of tables in a round. Messages that have waited go on with the number of
+"""What begins the names of tables in a round. Messages that have waited continue with the number of
 their superstep: `messages/news/17`."""
 
 Waited = tuple[str, int, pa.Table]
@@ -69,7 +69,7 @@ class Round:
 
     @property
     def saves(self) -> bool:
-        """Whether all tasks put a snapshot if the loop goes on: it is time in each, and fits."""
+        """Whether all tasks put a snapshot if the loop continues: it is time in each, and fits."""
         return all(one["saves"] for one in self.facts)
 
     @property
@@ -95,7 +95,7 @@ class Round:
 
 @dataclass
 class Arrived:
-    """What this task was sent, and has not taken yet, in the order of the tasks.
+    """What other tasks sent to this one and it has not taken yet, in the order of the tasks.
 
     Attributes:
         room: Where it has place.

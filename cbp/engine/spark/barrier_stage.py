@@ -9,8 +9,8 @@ where each of them listens; from then on they exchange messages without Spark
 (`cbp.engine.shuffle.flight_exchange`). A barrier stage has no speculated twins.
 
 Spark gives up a barrier stage of which a task failed, so it is begun again here, as often as Spark
-tries a task: `spark.task.maxFailures` on a cluster, once on `local[n]`. It goes on from the log of
-its supersteps (`cbp.engine.task.superstep_log`).
+tries a task: `spark.task.maxFailures` on a cluster, once on `local[n]`. It continues from the log
+of its supersteps (`cbp.engine.task.superstep_log`).
 
 A task whose peer is gone reports that, and does not fail: so the error of a job is that of the task
 that failed first, whichever of them Spark hears first.

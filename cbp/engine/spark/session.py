@@ -51,7 +51,7 @@ _REQUIRED = {
 """A retried stage must produce the same records, or all of it is run again."""
 
 _SETTINGS = {
-    # What its pages and logs mask.
+    # The names of settings that Spark's pages and logs mask.
     "spark.redaction.regex": SECRET_NAME.pattern,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

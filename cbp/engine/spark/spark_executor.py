@@ -211,7 +211,7 @@ class SparkExecutor:
         return [*(row.body for row in frame.collect()), encode([JobLane(Lane.SPARK)])]
 
     def _together(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        """Run a loop of several tasks; of fewer, if Spark has not as many slots any more."""
+        """Run a loop of several tasks; of fewer, if Spark now has fewer free slots."""
         jobs = self._barriers
 
         def job() -> list[str]:
@@ -227,7 +227,7 @@ class SparkExecutor:
             tasks = min(few.slots, task.tasks - 1)
             _log.warning(
                 "run %s: the loop of stage %r has %d instead of %d tasks, which must run together: "
-                "Spark has not as many slots",
+                "Spark has fewer free slots",
                 plan.run,
                 task.stage,
                 tasks,
@@ -321,7 +321,7 @@ class SparkExecutor:
             try:
                 self.spark.sparkContext.cancelJobsWithTag(run)
             except Exception:  # of any kind: Spark is stopping, and its jobs end
-                _log.info("run %s: Spark takes no request to cancel", run, exc_info=True)
+                _log.info("run %s: Spark did not accept a request to cancel", run, exc_info=True)
                 return
 
     def starved(self, runs: Collection[str]) -> Collection[str]:

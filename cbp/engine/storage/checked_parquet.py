@@ -165,7 +165,7 @@ class CheckedFile:
             self._passed = np.zeros(count, np.bool_)
             if self._pages <= _SMALL_BYTES:
                 self._check(0, self._pages)
-            # What it reads ahead, it reads in another thread, for which this one waits.
+            # Read-ahead is done by another thread, for which this one waits.
             self._file = pq.ParquetFile(
                 source,
                 pre_buffer=False,

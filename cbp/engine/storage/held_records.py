@@ -30,11 +30,11 @@ _MEMORY_SHARE = 2
 """Holders are asked to use files once more than this part (a half) of the memory is taken."""
 
 _LEAST_BYTES, _LEAST_SHARE = 1 << 20, 16
-"""Least bytes of a file, or this share of the memory if that is less."""
+"""Smallest file in bytes, or this share of the memory if that is less."""
 
 _PIECE_BYTES, _PIECE_SHARE, _PIECE_LEAST = 16 << 20, 64, 1 << 10
-"""While room is scarce, at most so many bytes, this part of the memory, at least so many bytes are
-made at a time."""
+"""Size of what is made at a time while room is scarce: at most the first number of bytes, otherwise
+this part of the memory, and at least the last number of bytes."""
 
 _BATCH_BYTES = 4 << 20
 """Bytes, about, of a batch of small tables that are written together."""

@@ -8,18 +8,17 @@
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
 In several tasks each has its own, at the same superstep, and keeps the one before until all others
-have theirs too (`keep_only`): a try goes on from a superstep of which every task has one, so there
-is one, whichever task is killed while it writes. Another number of tasks begins anew.
+have theirs too (`keep_only`): a try continues from the last superstep of which every task has one.
+There always is one, even if a task is killed while it writes. Another number of tasks starts over.
 `digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
-anything else has another name, and begins with its input. So what a run leaves is the same, whether
-and wherever it was broken off.
+anything else has another name, and begins with its input. So a run leaves the same results,
+whether and wherever it was interrupted.
 
-When a snapshot is put follows from what it costs: not before `EngineLimits.superstep_log_ms` have
-passed since the last one, and not before twenty times as long as it takes. So snapshots take a
-twentieth of a loop's time at most, and a kill loses as little as that allows. The clock decides
-nothing else.
+A snapshot is put once `EngineLimits.superstep_log_ms` have passed since the last one, and also
+twenty times as long as a snapshot takes. So snapshots take at most a twentieth of a loop's time,
+and a kill loses as little as that allows. The clock decides nothing else.
 
-Guaranteed: a damaged or half-written file is never used, and is no error; the run begins anew.
+Guaranteed: a damaged or half-written file is never used, and is no error; the run starts over.
 """
 
 from __future__ import annotations
@@ -165,11 +164,11 @@ class SuperstepLog:
         return [int(name.removeprefix(begin).removesuffix(end)) for name in ours]
 
     def after(self, supersteps: int) -> Snapshot | None:
-        """Return the snapshot of this task after so many; `None` if there is none that is whole."""
+        """Return this task's snapshot after that many supersteps; `None` without a whole one."""
         return self._snapshot(self._path_of(supersteps))
 
     def keep_only(self, supersteps: int) -> None:
-        """Remove the snapshots of this task except the one after so many; with 0, all of them."""
+        """Remove this task's snapshots except the one after that many supersteps (0: all)."""
         for number in self.numbers():
             if number != supersteps:
                 self._files.remove(self._path_of(number))

@@ -8,7 +8,7 @@ the end is written: what the last superstep leaves in the states, the messages t
 what became of the records of views. So a loop costs its files, its intention and its publication
 once, whatever the number of supersteps, and the files are those that one epoch with the same
 effect would have written. A long loop leaves snapshots of what it did, from which another try of
-the run goes on (`cbp.engine.task.superstep_log`).
+the run continues (`cbp.engine.task.superstep_log`).
 
 Loops may be inside each other (`cbp.model.graph.nesting`). Messages of a loop that others are
 inside of are held with what was emitted before, and read once no message of those is left. Such
@@ -20,7 +20,7 @@ an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one
 the remote state records for its buckets, and all of them how many messages are under way, and its
 part of each aggregate. By these all end after the same superstep.
 
-If the order of messages does not matter (`Loopback.microsteps`), a task goes on alone with those
+If the order of messages does not matter (`Loopback.microsteps`), a task continues alone with those
 for its own groups until it has none, and then does the exchange: it has several microsteps in a
 superstep, which is then all that it does between two exchanges. Snapshots belong to exchanges, when
 no message is under way.
@@ -252,7 +252,7 @@ class LoopWork:
             emitted, steps = {}, steps + 1
             if not own:
                 break
-            # What groups wrote for other keys waits for the exchange: the keys may be elsewhere.
+            # Records for other keys wait for the exchange: those keys may belong to another task.
             self._turn(lambda state: ())
             writers.go_on(own.keys())
             writers.plan.faults("superstep.before")
@@ -290,12 +290,12 @@ class LoopWork:
         )
 
     def _broken_off(self, rounds: SuperstepRounds) -> Snapshot | None:
-        """Return the snapshot from which all tasks go on; `None` if they begin anew."""
+        """Return the snapshot from which all tasks continue; `None` if they start over."""
         numbers: list[Any] = rounds.ask("snapshots", self._log.numbers())
         common = max(set.intersection(*map(set, numbers)), default=0)
         snapshot = self._log.after(common) if common else None
-        # One of a later superstep is of a try that ended before all had theirs. It goes before any
-        # task puts another of that superstep: a try goes on from snapshots of one try alone.
+        # A snapshot of a later superstep is from a try that ended before all tasks had theirs.
+        # It is removed before any task puts another one: a try never mixes those of two tries.
         self._log.keep_only(common)
         if all(rounds.ask("sound", snapshot is not None)):
             return snapshot

@@ -11,7 +11,7 @@ a long time without a request. What an author's code prints goes to stderr.
     answer          the pickled `Done`, `Coded` or `Raised`
 
 If author's code has changed the process (`cbp.model.author.process_state`), its answer says so: the
-process ends after it, or goes on with the same stage.
+process ends after it, or continues with the same stage.
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
 that ends the process is to be named by its line.

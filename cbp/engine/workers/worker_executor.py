@@ -13,8 +13,8 @@ The run is tried again as after any error of an author, and its stage is paused 
 A large loop within a run can have a task for each free processor, each in a worker of its own; they
 exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
 
-A new worker takes seconds to begin. So one is ready for each run that can go on at a time: `warm`,
-which a service calls from time to time, starts one after the other, also while others work. A
+A new worker takes seconds to start. So one is ready for each run that can go on at a time: `warm`,
+which a service calls from time to time, starts them one by one, also while others work. A
 worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees its memory; the one
 that was used last, and those that have done nothing yet, stay.
 
@@ -308,7 +308,7 @@ class WorkerExecutor(LocalExecutor):
         surplus = [worker]
         with self._lock:
             if not self._closed:
-                # One that has done runs is taken first: it has maps, and what code remembers.
+                # Workers that have done runs come first: they have maps, and what code remembers.
                 place = len(self._free) if used else 0
                 self._free.insert(place, _Idle(shared_by, worker, self._seconds(), used))
                 surplus = [one.worker for one in self._free[: -self._free_max or None]]
@@ -391,7 +391,7 @@ def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> l
                 raise TaskEndedError(part) from exc
             match message:
                 case LogLine(logger, level, text):
-                    # Here, in the thread of the run, whose entries have its fields.
+                    # Logged here, in the thread of the run, so that the entries have its fields.
                     logging.getLogger(logger).log(level, "%s", text)
                 case Meeting(text):
                     met[part] = text

@@ -20,7 +20,7 @@ the loaded code before anything runs:
     parts: {"shop.count.Count": "9a31c0de", "shop.text.clean": "0be41f22", ...}
 
 Fingerprints of two schemes cannot be compared, so no difference is reported. Fingerprints of one
-scheme are equal if their digests are equal. If the digests differ, the parts tell what differs,
+scheme are equal if their digests are equal. If the digests differ, the parts show what differs,
 unless the interpreters differ too: each compiles the same source to other bytecode.
 
 Invariants (tests/cbp/model/author/test_code_fingerprint.py): equal in every process of one

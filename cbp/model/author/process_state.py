@@ -10,7 +10,7 @@ calls of each task:
     ended()      after its last call                   -> what the calls have changed
 
 What changed is reported with the stage. A process that calls have changed ends after its task. One
-that loading has changed, as a library can that sets a variable, may go on with the same stage.
+that loading has changed, as a library can that sets a variable, may continue with the same stage.
 
 Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the
 environment, the time zone, the locale, signal handlers, Python's path and limits, filters of
@@ -218,7 +218,7 @@ def _random_of_numpy() -> Hashable:
 
 _SIGNALS = sorted(signal.valid_signals() & set(signal.Signals))
 
-# As they are, without the texts and enumerations that Python makes of them at each look.
+# The raw values, without the texts and enumerations that Python creates at each access.
 _handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 _variables: dict[bytes, bytes] = getattr(os.environ, "_data")  # noqa: B009
 
@@ -231,7 +231,7 @@ _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "the handler of signal": _handlers,
     "sys.path": lambda: tuple(sys.path),
     "the recursion limit": sys.getrecursionlimit,
-    "the limit of digits of an int": sys.get_int_max_str_digits,
+    "the maximum number of digits of an int": sys.get_int_max_str_digits,
     "the filters of warnings": lambda: tuple(warnings.filters),
     "the decimal context": lambda: digits_text(decimal.getcontext()),
     "the default decimal context": lambda: digits_text(decimal.DefaultContext),

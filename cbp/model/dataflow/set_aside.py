@@ -1,7 +1,7 @@
 """What a stage does with a record that its author's code fails on: the options `on_error`; pure.
 
     on_error: stop                        the default: the stage fails, is tried again, and stops
-    on_error: set_aside                   what fails is set aside; all other groups go on
+    on_error: set_aside                   what fails is set aside; all other groups continue
     set_aside_max: 1000                   at most this many records; beyond it the stage stops
 
 If `translate` raises for a group, or emits what is refused, the new records of that group are set

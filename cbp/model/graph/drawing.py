@@ -284,7 +284,8 @@ def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
     for component in components({name: frozenset(names) for name, names in before.items()}):
         remaining = list(component)
         while remaining:
-            # A cycle begins where it is fed from outside, and at the node that waits for least.
+            # A cycle begins at a node with inputs from outside, if it has one, and otherwise or
+            # among several at the one with the fewest inputs from the rest of the cycle.
             inside = {*component}
             first = min(
                 remaining,

@@ -275,7 +275,7 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
         several = _tasks_max(node, limits) > 1
         if several and any(one.microsteps for one in spec.loopbacks):
             words.append(
-                "a task goes on with the messages for its own groups until it has none "
+                "a task continues with the messages for its own groups until it has none "
                 "(microsteps), and then exchanges messages: that is a superstep"
             )
         where = "in one task, which holds in memory its messages and the records that it changes"
@@ -297,7 +297,7 @@ def _nesting(spec: TranslatorSpec) -> Iterator[str]:
         if one.inside:
             chain = "` inside `".join([one.name, *spec.loops.around(one.name)])
             if one.name not in spec.loops.around_others:
-                yield f"`{chain}`, where messages wait until none of a loop inside is left"
+                yield f"`{chain}`, where messages wait until no message of an inner loop is left"
     for aggregate in spec.aggregates:
         if aggregate.loop and (end := _end(aggregate)):
             yield f"the loop of `{aggregate.loop}` also ends when {end}"
@@ -512,7 +512,7 @@ def _frame_by(by: FrameBy) -> str:
 def _framing(by: FrameBy, close_idle_seconds: float) -> str:
     """Return how an input's frames are made, and when a frame ends, in words."""
     order = "in the order of its records" if by.memo else "each output increment grouped by it"
-    ends = "one ends where another key follows, or is closed"
+    ends = "a frame ends where another key follows, or when it is closed"
     if close_idle_seconds:
         ends += f" (automatically after {close_idle_seconds:g} s without a record)"
     return f"cut into frames by {_frame_by(by)}, {order}; {ends}"

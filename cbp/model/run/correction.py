@@ -177,7 +177,7 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
             replace(one, grouping="inner", keep=False, expire_ms=0, expires="")
             for one in spec.states
         ),
-        # The changes of views: what is corrected is a change, too.
+        # The changes of views, since a correction is a change, too.
         outputs=tuple(one for one in spec.outputs if one.view),
         form="groupwise",
         lookups=(),

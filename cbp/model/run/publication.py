@@ -10,7 +10,7 @@ was finished before it, and all its log entries have one timestamp.
 A record holds the first epoch of its stage that was not yet published (`unpublished_from`). So the
 newest record of each stage leads to all records that a restart must publish. Within a dataflow,
 records and publications follow one another, and `prepared_ms` rises from record to record. So if
-the last publication died, the newest records of the stages tell what it covered and its timestamp.
+the last publication died, the newest records of the stages show what it covered and its timestamp.
 Nothing more is stored.
 
 `controller.loop.runs.publisher` acts on these decisions, and `cbp.engine.direct.table_changes`

@@ -33,7 +33,7 @@ def rests_until(
     end = FOR_EVER
     for view in views:
         wait = waits.get(view.id)
-        # An error may be over at the next look, as that of code which cannot be loaded.
+        # An error can be gone at the next tick, for example once code can be loaded again.
         if wait is None or wait.error is not None or wait.kind not in _RESTS or view.finishing:
             return None
         if wait.kind == "retry" and view.retry_at is not None:

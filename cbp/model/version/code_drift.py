@@ -7,7 +7,7 @@ document is registered again, where the change is planned and decided like any o
 
     registered "word STRING, n INT"     loaded "word STRING, n BIGINT"     drifted
     registered def translate: a         loaded def translate: b            drifted
-    registered def translate: a         loaded the same, with a comment    goes on
+    registered def translate: a         loaded the same, with a comment    continues
     registered by an earlier release with another fingerprint scheme               adopted
 
 Invariant (tests/cbp/model/version/test_code_drift.py): a version has not drifted from itself.

@@ -103,7 +103,7 @@ class RequestUnmarkedError(RequestError):
 
 
 class BodyTooLargeError(RequestError):
-    """The body is above its limit; nothing of it was kept."""
+    """The body is above its limit; none of it was kept."""
 
     code = "body_too_large"
 
@@ -117,7 +117,7 @@ class BodyTooLargeError(RequestError):
 
 
 class ClientTooSlowError(RequestError):
-    """The client sent its body too slowly; nothing of the body was kept."""
+    """The client sent its body too slowly; none of the body was kept."""
 
     code = "client_too_slow"
     retryable = True

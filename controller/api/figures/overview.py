@@ -101,7 +101,7 @@ class Overview:
         self, records: Iterable[DataflowRecord], now: datetime
     ) -> list[DataflowSummary]:
         """Return the figures of dataflows for the list; broken ones are listed too."""
-        # Before all that a summary is made of, but for the record: so that is compared as well.
+        # Taken before everything else in a summary except the record, which is compared too.
         revisions = self.store.revisions()
         return [self._summarise_again(one, revisions, now) for one in records]
 

@@ -35,7 +35,7 @@ KEY_PARAMETERS = {
         }
     ]
 }
-"""What the OpenAPI document says of a key in the query."""
+"""What the OpenAPI document says about a key in the query."""
 
 _IN_UTC = ValueRules(zone=UTC)
 _REALS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

@@ -43,10 +43,10 @@ from controller.api.answers.request_errors import (
     RequestError,
     unforeseen_error,
 )
-from controller.api.page import is_open
 from controller.api.requests.body import Bounds
 from controller.api.security.callers import MARK_HEADER, identify, require_own_page
 from controller.api.security.exchange import Exchange
+from controller.api.web_page import is_open
 from controller.store.access import AuditRecord, Outcome
 
 USER_HEADER = "X-CBP-User"

@@ -49,7 +49,7 @@ def new_command(
     ] = False,
     dataflow: Annotated[
         list[str] | None,
-        typer.Option(help="The only dataflow it may touch; may be given several times."),
+        typer.Option(help="The only dataflow it may touch; can be given several times."),
     ] = None,
     json_: AsJson = False,
 ) -> None:

@@ -86,7 +86,7 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
         tasks += f", one per {format_count(stage['rows_per_task'], 'record')}"
     facts.append(tasks)
     if leads:
-        facts.append(f"runs by {stage['runnable']}")
+        facts.append(f"started by rule {stage['runnable']}")
     print_text(f"  {stage['name']}: {'; '.join(facts)}")
     if stage["ways"]:
         print_text(f"    goes {stage['ways']}")

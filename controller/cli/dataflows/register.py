@@ -276,7 +276,7 @@ def _skipped(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterator[str]:
-    """Yield what helps instead for each stage that is not new, so that it goes on where it is."""
+    """Yield what helps instead for each stage that is not new, so that it continues where it is."""
     for node in answer.get("stages", ()):
         stage = node["name"]
         if stage in retained and node["kind"] != "added" and not node["rewired"]:

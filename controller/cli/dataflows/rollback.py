@@ -64,7 +64,7 @@ Without = Annotated[
     typer.Option(
         metavar="FILE",
         help="Leave out this file, and apply all others again. A file's name, SOURCE/NAME, or an "
-        "increment as SOURCE/NUMBER; may be given several times.",
+        "increment as SOURCE/NUMBER; can be given several times.",
     ),
 ]
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused afterwards.")]

@@ -105,7 +105,7 @@ def _print_leader(instance: dict[str, Any]) -> None:
 
 
 def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, Any]]) -> None:
-    """Print the judgement as the last line, behind what is left.
+    """Print the verdict as the last line, after the remaining work.
 
     Args:
         summaries: The dataflows. One can be up to date and fail, since sinks are not judged.

@@ -174,7 +174,7 @@ def _print_running(answer: Mapping[str, Any], console: Console) -> None:
 
 
 def _phase(run: Mapping[str, Any]) -> str:
-    """Return the phase that a run is in, and which one that is."""
+    """Return the phase of a run, and its number."""
     if not run["phases"]:
         return "-"
     last = run["phases"][-1]
@@ -183,7 +183,7 @@ def _phase(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _keys() -> Iterator[WaitForKey]:
-    """Give what waits for a key; the terminal shows no pressed keys meanwhile."""
+    """Yield a function that waits for a key; the terminal does not echo keys until the end."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)

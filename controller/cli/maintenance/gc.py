@@ -1,4 +1,4 @@
-"""The commands `cbp gc` and `cbp disk`: collect garbage, or show what goes; how much is on disk.
+"""The commands `cbp gc` and `cbp disk`: remove garbage, or show what would be removed; disk usage.
 
 cbp gc --dry-run
 cbp gc clicks

@@ -182,7 +182,7 @@ class _Redaction:
 
     def text(self, text: str) -> str:
         """Return a text as the bundle has it."""
-        # The messages first: one that has a secret is not the same once it is masked.
+        # Messages first: after masking, a message with a secret would no longer be recognised.
         return self._masker.text(self._without_quotes(text))
 
     def json(self, value: Any) -> str:

@@ -429,7 +429,7 @@ def _correct(
 
 
 def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:
-    """Build all tables beside, and swap them in; the service goes on if this ends meanwhile."""
+    """Build all tables beside, and swap them in; the service continues if this ends meanwhile."""
     with progress_bar(hidden=hidden) as show:
 
         def report(job: RebuildJob) -> None:

@@ -132,7 +132,7 @@ class OpenClaims:
 
 
 class Claims:
-    """Makes claims and finds their files; methods may be called from several threads.
+    """Makes claims and finds their files; methods can be called from several threads.
 
     Attributes:
         gone: Remembers claimed files that are in none of the source's folders.

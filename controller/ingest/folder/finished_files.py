@@ -378,7 +378,7 @@ def plan_finished(
 
 
 def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
-    """Carry out a plan; may be interrupted anywhere, and repeated."""
+    """Carry out a plan; can be interrupted anywhere, and repeated."""
     for one in plan.gone:
         for path in one.paths:
             files.remove(f"{place.finished}/{path}", what="dead_file")

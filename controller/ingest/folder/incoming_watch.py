@@ -88,7 +88,7 @@ _log = structlog.get_logger(__name__)
 
 
 class IncomingWatch:
-    """Methods may be called from several threads; `run` from one at a time."""
+    """Methods can be called from several threads; `run` from one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -251,7 +251,7 @@ class IncomingWatch:
                 if event.mask & flags.Q_OVERFLOW:
                     woken.update(self._dataflows.values())
                 elif event.mask & (flags.IGNORED | flags.MOVE_SELF):
-                    # Removed, moved, or its disk was taken away: a listing looks what is there now.
+                    # Removed, moved, or unmounted: a listing finds out what is there now.
                     if (gone := self._folders.pop(event.wd, None)) is not None:
                         woken.add(self._dataflows[gone])
                 elif (folder := self._folders.get(event.wd)) is not None:

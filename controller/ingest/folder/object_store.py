@@ -40,7 +40,7 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """A service that has buckets; methods may be called from several threads.
+    """A service that has buckets; methods can be called from several threads.
 
     Every method raises the errors of `controller.ingest.errors`, and no others.
     """
@@ -152,7 +152,7 @@ class S3Store:
             part["IfMatch"] = one.etag
         answer = self._call("get_object", bucket, one.key, **part)
         body = answer["Body"]
-        # Some services leave If-Match out of account, and some quote an ETag in one answer only.
+        # Some services ignore If-Match, and some quote an ETag in one answer only.
         if one.etag and answer.get("ETag", "").strip('"') != one.etag.strip('"'):
             body.close()
             raise ObjectChangedError(what)

@@ -313,7 +313,7 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
         raise FileRejectedError(rule="column_type", message=message)
     fields = _Schema().fields(schema)
     if sum(type_.bytes_min for _, type_ in fields) == 0:
-        limited("records of the file have no bytes, so a block could hold any number of them")
+        limited("records of the file take no bytes, so a block could declare any number of them")
     return fields
 
 
@@ -409,7 +409,7 @@ class _Schema:
         name, _ = self._begin(schema, namespace)
         size = schema.get("size")
         if type(size) is not int or not 0 <= size <= FIXED_BYTES_MAX:
-            damaged(f"fixed {excerpt(name)} has no size up to {FIXED_BYTES_MAX}")
+            damaged(f"fixed {excerpt(name)} has no size from 0 to {FIXED_BYTES_MAX}")
         self._named[name] = type_ = logical_type(schema, fixed_type(size))
         return type_
 
@@ -417,6 +417,7 @@ class _Schema:
 def _sized(type_: AvroType, what: str) -> AvroType:
     if type_.bytes_min == 0:
         limited(
-            f"{what} of the schema has items without bytes, so it could hold any number of them"
+            f"items of {what} of the schema take no bytes, so a block could declare any number "
+            "of them"
         )
     return type_

@@ -16,7 +16,7 @@ record by record, which names the line. So is a block of which Arrow cannot prom
 
     text after a closing quote,       Arrow takes both for a part of the cell
     a quote inside an unquoted cell
-    a quote that is still open         the record goes on in the next block
+    a quote that is still open         the record continues in the next block
     CR without LF                      a line end for Arrow
     a blank line                       Arrow passes over it, or finds a cell, as its options say
     U+FEFF at the start of a block     Arrow takes it for the mark of a file
@@ -215,7 +215,7 @@ class _Reader:
     def _whole(self, block: TextBlock) -> pa.RecordBatch | None:
         """Return all records of a block, if none of them is odd."""
         limits, size = self._reading.limits, len(block.text)
-        # Behind a wrong line no record is yielded, and each further wrong one is to be named.
+        # After a wrong line no record is yielded, but each further wrong line is named.
         if self._columns is None or self._records.is_open or self._bad.refuses:
             return None
         if not limits.fast_block_bytes_min <= size <= limits.line_bytes_max:

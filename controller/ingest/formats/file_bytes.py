@@ -251,7 +251,7 @@ def sniff(content: ClaimedContent) -> Compression:
     """
     head = content.peek(10)
     for magic, kind in _MAGIC:
-        # "BZh" may also begin a line of text; a bzip2 stream goes on with its size and a number.
+        # "BZh" may also begin a line of text; a bzip2 stream continues with its size and a number.
         if head.startswith(magic) and (kind != "bzip2" or _is_bzip2(head)):
             return kind
     for magic, name in _REFUSED:

@@ -81,7 +81,7 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
         return builder.batch([[row.get(n) for row in rows] for n in names], numbers, bad)
 
     for block in blocks:
-        # Behind a wrong line no record is yielded, and each further wrong one is to be named.
+        # After a wrong line no record is yielded, but each further wrong line is named.
         is_large = len(block.text) >= limits.fast_block_bytes_min
         whole = columns.batch(block.text, block.count) if is_large and not bad.refuses else None
         if whole is None:

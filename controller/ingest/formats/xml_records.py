@@ -99,7 +99,7 @@ class _Records:
                 piece = chunk[at : at + _PIECE_BYTES]
                 self._parse(piece, last=False)
                 fed += len(piece)
-                # What expat has not understood yet, such as an endless tag, it keeps in memory.
+                # expat keeps all that it has not parsed yet in memory, such as an endless tag.
                 if fed - max(0, self._parser.CurrentByteIndex) > self._limits.line_bytes_max:
                     self._too_long(self._parser.CurrentLineNumber)
                 if len(self._rows) >= self._limits.batch_rows or fed % (1 << 22) < _PIECE_BYTES:

@@ -8,8 +8,8 @@ reads in its own thread (`read_files`).
                  and parts only if every file is sound; so records are written as they come
     otherwise    many small files: a file's records are gathered in memory, and join the increment
                  only once the whole file was checked. A refused file is in no part, and the batch
-                 goes on. Anything else (too large for memory, a failed device, an error that nobody
-                 foresaw) ends the batch before its file, which the caller reads by itself
+                 continues. Anything else (too large for memory, a failed device, an unexpected
+                 error) ends the batch before its file, which the caller reads by itself
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
 read by itself. A reader that returns has written every part completely, under a temporary name. If
@@ -244,7 +244,7 @@ def _read_whole(
     try:
         for position, file in enumerate(request.files):
             begun(position)
-            # Behind a refused file the others are only checked, so that all mistakes are reported.
+            # After a refused file the others are only checked, so that all mistakes are reported.
             write = _pass_over if refused else writer.gather
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))

@@ -1,4 +1,4 @@
-"""Main program of a reader process: it reads one claimed file after the other.
+"""Main program of a reader process, which reads claimed files one by one.
 
 `reader_pool` starts the process, holds the other ends of two pipes, and kills the process when a
 file takes too long: a regular expression or a native decoder cannot be asked to stop. The process
@@ -6,8 +6,8 @@ imports nothing from the working directory and holds no secret of the service.
 
     request   a pickled `ReadRequest`
     answers   any number of `Worked`, then one of `ReadResult`, `RefusedFile`, `Failed`
-    place     a file without a name: the position in the request of the file that is read, and
-              behind it a byte that the parent sets once no other file is to be begun. A message
+    place     a file without a name: the position in the request of the file that is being read,
+              followed by a byte that the parent sets so that no other file is begun. A message
               for each small file would cost more than the file, since both sides wake up for it
 
 It ends with the service: the kernel signals it when the other end of a pipe is closed, even

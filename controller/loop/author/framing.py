@@ -66,7 +66,7 @@ class Frames(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class Framer:
-    """Frames arrivals; every method may be called from any thread.
+    """Frames arrivals; every method can be called from any thread.
 
     Attributes:
         seconds_max: Time limit of one output increment; 0 means no limit.

@@ -1,7 +1,7 @@
 """Runnables: calls authors' Runnables in threads beside the tick, and keeps their answers.
 
 A tick asks all Runnables at once and waits `GRACE_SECONDS` at most; most answer in microseconds.
-The tick does not wait for late ones: their stages say so, the other stages go on, and a late
+The tick does not wait for late ones: their stages say so, the other stages continue, and a late
 answer wakes the next tick. Built-in rules only look at lists and are called in place.
 
 An answer belongs to its question: version, generation and epoch of a dataflow, and the increments

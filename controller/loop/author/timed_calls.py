@@ -50,7 +50,7 @@ class TimedCall:
 
 
 class TimedCalls:
-    """The open calls; every method may be called from any thread."""
+    """The open calls; every method can be called from any thread."""
 
     def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
         self._threads, self._clock = threads, clock

@@ -175,7 +175,7 @@ class Collector:
         files = bytes_ = 0
         try:
             record = self.store.dataflow(name)
-            # First: what was framed before the position is never framed again, so its files may go.
+            # First: what was framed before the position is never framed again, so its files can go.
             position = self._keep_position(record)
             past = self._past(record)
             parked = self.parked.all()

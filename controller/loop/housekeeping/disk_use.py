@@ -54,7 +54,7 @@ class DiskUses:
             version, known = self._measured.get(record.folder, (0, None))
             now = self._clock()
             fresh = known is not None and 0 <= (now - known.at).total_seconds() < FRESH_SECONDS
-            # A new version has other tables, and its plan names their sizes.
+            # A new version has other tables, and a plan of it shows their sizes.
             if known is None or not fresh or version != record.version:
                 known = DiskUse(now, use_by_place(self._files.list_files(record.folder)))
                 self._measured[record.folder] = record.version, known

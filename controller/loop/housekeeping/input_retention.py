@@ -1,6 +1,6 @@
 """Input retention: removes increments of sources that every reader has read, oldest first.
 
-    files of an increment -> its row in the store         either step may be repeated
+    files of an increment -> its row in the store         either step can be repeated
 
 The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
 file when it comes again, and the number that the next increment follows. Rows of old runs and of
@@ -103,7 +103,7 @@ class Inputs:
         )
 
     def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
-        """Carry out a plan; may be interrupted anywhere, and repeated."""
+        """Carry out a plan; can be interrupted anywhere, and repeated."""
         for source, plan in plans.items():
             if not plan.gone:
                 continue

@@ -1,6 +1,6 @@
 """Amendments: roll-backs and corrections of a dataflow's past, while none of its runs is active.
 
-    hold     none of its runs starts or is published in the background; other dataflows go on
+    hold     none of its runs starts or is published in the background; other dataflows continue
     quiet    runs under way are cancelled or waited for, and what is finished is published
     amend    one commit point beside the tables, then redo
     release  the dataflow runs on from there

@@ -7,7 +7,7 @@
     (5) redo: tables altered, new ones made, drop folders made, the store brought over
 
 A crash before (4) leaves the old version, and files that no record names. A later crash lets
-recovery go on at (5), whose steps may all be repeated. If (5) fails, the dataflow starts nothing
+recovery continue at (5), whose steps may all be repeated. If (5) fails, the dataflow starts nothing
 until (5) has succeeded: it never runs an outdated version.
 
 Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart

@@ -1,4 +1,4 @@
-"""Registration, version changes and recovery of dataflows, while other dataflows go on.
+"""Registration, version changes and recovery of dataflows, while other dataflows continue.
 
 `version_change`, `dataflow_folder` and `redo` decide what is written, and in which order. This
 module decides what must stand still meanwhile. A dataflow that changes is *held*: it starts no

@@ -7,9 +7,9 @@
     redo      each table shows its new files, by one entry; all entries have one time
 
 The last two are those of any change (`version_change.py`), so a crash before the description leaves
-the old version and files that no record names; after it, recovery goes on. The old version runs and
-is read until the commit point. Its tables stay readable as long as versions do, and `Return` shows
-them again in the same way, with what arrived since in the queues.
+the old version and files that no record names; after it, recovery continues. The old version runs
+and is read until the commit point. Its tables stay readable as long as versions do, and
+`Return` shows them again in the same way, with what arrived since in the queues.
 
 Files that were replaced or taken back before it began are read as they count now, where they first
 came (`valid_inputs.py`): so it is right also for stages that cannot apply a replacement.
@@ -22,8 +22,8 @@ So such a build also catches up with small updates that follow each other withou
 changes of its views are then those of its runs, fewer than before. Elsewhere each increment is a
 run: an output that is no view would have other records.
 
-A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
-of increments of outputs go on, so what was built is in none: its records have epochs below 0.
+A build keeps how far it has come (`checkpoint.py`), and the next leader continues from there.
+Increments of outputs keep their numbers, so built records are in none: they have epochs below 0.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class Build:
             if waiting and (alone or waiting == UNIT_INCREMENTS or size + more > self.unit_bytes):
                 self._run(done, total)
                 waiting, size = 0, 0
-            # Before it is offered: whatever a run keeps has an increment in both, or in neither.
+            # Before it is offered: a run's increment is kept by both tables, or by neither.
             self._fed[source] = index + 1
             done += 1
             if increment is not None:

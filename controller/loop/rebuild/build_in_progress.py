@@ -17,7 +17,7 @@ one half. So it waits for a pause of `QUIET_SECONDS`.
 
 A build is worked off in small units (a run, a batch that is compared), and rests between two of
 them. So an update waits for the rest of one unit at most, and a build beside a dataflow
-that never rests goes on: at a share of one half it works a sixth of the time at least.
+that never rests continues: at a share of one half it works a sixth of the time at least.
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
 (tests/controller/loop/rebuild/test_pace.py).
@@ -55,7 +55,7 @@ UNIT_SECONDS_MIN = 0.02
 """Less than this is added to the next unit: waiting is not exact."""
 
 LOOK_SECONDS, LEAST_SECONDS = 0.02, 0.001
-"""The longest and the shortest pause between two looks at what goes on."""
+"""The longest and the shortest pause between two looks at what happens."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Build work: carries out a build until it is ready, from the beginning or from where it was left.
 
-    what an earlier process left   -> goes on
-    what it built before a fault   -> goes on
-    it cannot be believed          -> begins anew, and says why; also if its input was corrected
+    what an earlier process left   -> continues
+    what it built before a fault   -> continues
+    it cannot be believed          -> starts over, and says why; also if its input was corrected
     as far as the dataflow         -> compared with what readers see: ready
 
 Guaranteed: what is gone on with is what was built from the same input by the same code
@@ -96,15 +96,15 @@ class BuildWork:
             checkpoint = None
 
     def _take_up(self, job: Job) -> None:
-        """Let a job that has waited go on with what it had built, in the folder of another try."""
+        """Let a job that has waited continue with what it had built, in another try's folder."""
         _, job.tries = take_over(self.files, self.tables_root, job.order.id, faults=self.faults)
         job.scratch = folder_of(self.tables_root, job.order.id, job.tries)
-        job.show(step="goes on", error=None, again_at=None)
+        job.show(step="continues", error=None, again_at=None)
 
     def begin_anew(self, job: Job, why: str) -> None:
         """Discard the tables that a job has built, and note why."""
         _log.warning("rebuild.begins_anew", dataflow=job.shown.dataflow, job=job.shown.id, why=why)
-        job.show(step="begins anew", anew=why)
+        job.show(step="starts over", anew=why)
         if job.build is not None:
             job.build.close()
         job.build = None
@@ -141,7 +141,7 @@ class BuildWork:
             snapshot = self.snapshots.take(record.name)
             if exact := self._at_rest(record, snapshot, build):
                 break
-            # More comes than it applies in its share of the time: the swap applies the rest.
+            # More arrives than it can apply in its share of the time: the swap applies the rest.
             behind = build.behind
             if _BEHIND_MIN < before <= behind:
                 break
@@ -152,7 +152,7 @@ class BuildWork:
         job.show(tables=tables, exact=exact, behind=build.behind)
 
     def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
-        """Tell whether a snapshot shows exactly what the build has applied."""
+        """Return whether a snapshot shows exactly the increments that the build has applied."""
         position = self.store.position(record.name)
         units = self.catalog.units(record)
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}

@@ -5,12 +5,12 @@ only one build is under way in the service; so runs of dataflows keep their plac
 retained inputs of its dataflow while it is under way.
 
 What was asked for is kept in the dataflow's folder (`build_order.py`), and how far a build has come
-beside its tables (`checkpoint.py`). So the next leader goes on with what a killed one had begun,
-under the same id, and swaps it in if that was asked for. A build begins anew if what is left of it
+beside its tables (`checkpoint.py`). So the next leader continues with what a killed one had begun,
+under the same id, and swaps it in if that was asked for. A build starts over if what is left of it
 cannot be believed, and says so. How the last one of a dataflow ended is kept.
 
 A fault of the environment, such as a full disk, ends no job. It waits, without a thread, and then
-goes on in the same way as after a restart; pauses grow as those of runs do.
+continues in the same way as after a restart; pauses grow as those of runs do.
 
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
 accepted ends, however often the service is killed
@@ -564,7 +564,7 @@ class RebuildJobs:
         try:
             if not job.kept:
                 self._record(job, status, order.swap_by if status == "swapped" else "")
-        except CbpError as error:  # after a restart it is found to be outdated, or goes on
+        except CbpError as error:  # after a restart it is found to be outdated, or continues
             _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
         outcome = job.order.outcome
         job.show(

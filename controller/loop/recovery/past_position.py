@@ -158,7 +158,7 @@ class Past:
         redo.sort(key=lambda intention: intention.prepared_ms)
         until, last_read = None if everything else point, _last_read(redo, units)
         arrivals = self._arrivals(record, base, until, last_read)
-        # Frames are made of increments in turn; how far records needed them is not known.
+        # Frames are made of increments in order; how many the records needed is not known.
         in_turn = {wiring[stage][input_] for stage, input_ in framed}
         ends = {
             s: sum(s in in_turn or one.increment.index <= last_read.get(s, -1) for one in a)
@@ -230,7 +230,7 @@ class Past:
         *,
         everything: bool,
     ) -> _Start:
-        """Return where the way to a point starts, and raise, as `position_at` does."""
+        """Return the position from which a point is reached; raises like `position_at`."""
         made_later = {} if everything or not kept.framed else self._made_later(record, point, kept)
         nothing_later = self._holds_nothing_later(record, point, made_later)
         base = None

@@ -139,7 +139,7 @@ class Recovery:
                 continue
             end = self._store.next_index(record.name, source)
             path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
-            # Where the entry is there, its source says why it could not be read.
+            # If the entry exists, its source's error says why it could not be read.
             if max(indexes, default=-1) >= end and not self._files.exists(path):
                 why = f"epoch {stage.epoch} of stage {stage.stage!r} has read its increment"
                 raise FileLostError(path, why)
@@ -220,7 +220,7 @@ class Recovery:
         try:
             self._publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
-            # Without them its state is unknown: the stage never runs, the other stages go on.
+            # Without them its state is unknown: the stage never runs, the other stages continue.
             details = error.as_dict()
             self._store.pause_stage(record.name, stage.stage, error.message, details)
 

@@ -52,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class Finisher:
-    """Finishes prepared runs and publishes; every method may be called from any thread.
+    """Finishes prepared runs and publishes; every method can be called from any thread.
 
     Attributes:
         draw: Returns a random number from 0 to 1 that shortens pauses.
@@ -102,7 +102,7 @@ class Finisher:
     def finish(self, run: RecordedRun) -> bool:
         """Record a run, publish due runs, and commit; park the run on failure.
 
-        Every step may be repeated after any crash.
+        Every step can be repeated after any crash.
         """
         with self.publisher.lock(run.record.name):
             return self._finish(run)

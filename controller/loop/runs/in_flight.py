@@ -84,7 +84,7 @@ class Work:
 
 
 class InFlight:
-    """The work in flight; every method may be called from any thread.
+    """The work in flight; every method can be called from any thread.
 
     Args:
         stop: Asks the engine to stop a run; returns at once.

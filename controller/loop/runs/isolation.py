@@ -7,7 +7,7 @@
 An error that the loop expects stops a stage, or is retried by the code that expects it. This
 module is the last resort for every other error: a bug of this service, a damaged file or record,
 a document that an earlier version accepted. The dataflow rests for a time that grows up to
-`MOST_SECONDS`; the other dataflows go on. Troubles are shown at the dataflow's stages, by
+`MOST_SECONDS`; the other dataflows continue. Troubles are shown at the dataflow's stages, by
 `ready`, in the metrics and in the log.
 
 Guaranteed: no `Exception` leaves `attempt`; a `LogConflictError` is passed to `on_conflict`

@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class Runner:
-    """Executes runs; every method may be called from any thread.
+    """Executes runs; every method can be called from any thread.
 
     Attributes:
         seconds_max: Time limit of a run whose stage has none; 0 means no limit.

@@ -494,7 +494,7 @@ def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Compari
         subject.dataflow, split, subject.changed, collected, built=built is not None
     )
     return [
-        # Readers see what is older, too, but nothing says any more where that begins.
+        # Readers see older records, too, but where these begin is no longer known.
         replace(one, whole=False) if one.first and subject.is_return(one.stage, one.first) else one
         for one in every
     ]

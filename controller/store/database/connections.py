@@ -115,7 +115,7 @@ class KeptReads:
                 return value
         value = read()
         if stamp is not None:
-            # Into those of the stamp before the read: if it is another one now, nobody sees them.
+            # Under the stamp from before the read: if it has changed since, nobody sees them.
             values[key] = value
         return value
 
@@ -370,7 +370,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        # Show nothing of it: an unparsable URL may hold a password anywhere.
+        # Show no part of it: an unparsable URL can contain a password anywhere.
         raise DatabaseUrlError(url="***", why="it is not a valid database URL") from None
     if "@" in (parsed.host or ""):  # the end of a password
         why = "its password contains '@'; write that as %40"

@@ -30,7 +30,7 @@ from controller.store.schema.tables import claims, increments
 
 
 class Arrivals:
-    """Methods of `Store`."""
+    """Store methods for claims of files, and for increments; see `Store`."""
 
     _database: Database
 

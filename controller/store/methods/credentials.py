@@ -20,7 +20,7 @@ from controller.store.schema.tables import audit, sessions, sign_in_codes, token
 
 
 class Credentials:
-    """Methods of `Store`."""
+    """Store methods for tokens, sessions and sign-in codes; see `Store`."""
 
     _database: Database
 
@@ -155,7 +155,7 @@ ROWS_MAX = 2_000
 
 
 class AuditLog:
-    """Methods of `Store`."""
+    """Store methods for entries of the audit log; see `Store`."""
 
     _database: Database
 

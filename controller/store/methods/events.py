@@ -2,7 +2,7 @@
 
 `tell` writes them as the last statement of the transaction of the change. So no event reports a
 change that did not happen, and none is lost. Ids rise in the order of the commits: README.md says
-how, and why a reader that goes on after the newest id it saw misses nothing.
+how, and why a reader that continues after the newest id it saw misses nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tell(connection: Connection, *new_events: Event) -> None:
 
 
 class Events:
-    """Methods of `Store`."""
+    """Store methods for events that clients follow; see `Store`."""
 
     _database: Database
 

@@ -22,7 +22,7 @@ ROWS_MAX = 2_000
 
 
 class Forgetting:
-    """Methods of `Store`."""
+    """Store methods that remove old rows of runs and increments; see `Store`."""
 
     _database: Database
 

@@ -136,7 +136,7 @@ def write_frames(connection: Connection, dataflow: str, stage: str, connector: C
 
 
 class Punctuations:
-    """Methods of `Store`."""
+    """Store methods for closes of frames; see `Store`."""
 
     _database: Database
 

@@ -23,7 +23,7 @@ _IS_QUARANTINED = claims.c.status == literal_column("'quarantined'")
 
 
 class Gauges:
-    """Methods of `Store`."""
+    """Store methods for figures of all dataflows at once; see `Store`."""
 
     _database: Database
 

@@ -46,7 +46,7 @@ _UNIX_EPOCH_AS_JULIAN_DAY = 2440587.5
 
 
 class Leases:
-    """Methods of `Store`."""
+    """Store methods for the leader's lease; see `Store`."""
 
     _database: Database
 

@@ -38,7 +38,7 @@ from controller.store.schema.tables import dataflows, increments, punctuations, 
 
 
 class Positions:
-    """Methods of `Store`."""
+    """Store methods that take and restore a dataflow's position; see `Store`."""
 
     _database: Database
 

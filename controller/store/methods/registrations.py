@@ -68,7 +68,7 @@ _TOLD: dict[DataflowDesired, EventKind] = {
 
 
 class Registrations:
-    """Methods of `Store`."""
+    """Store methods for dataflows, their stages and connectors; see `Store`."""
 
     _database: Database
     _known: dict[str, queues.Known]
@@ -91,7 +91,7 @@ class Registrations:
         Raises `AlreadyExistsError`.
         """
         with self._database.write() as connection:
-            # Drawn: one that was deleted had another number, whatever it was.
+            # Random, so that it differs from the number of any deleted dataflow.
             row = rows.row_of(record) | {"revision": secrets.randbits(_REVISION_BITS)}
             insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():
@@ -288,7 +288,7 @@ def _insert_stage(
 
 
 class Versions:
-    """Methods of `Store`."""
+    """Store methods for changes from one version of a dataflow to the next; see `Store`."""
 
     _database: Database
 

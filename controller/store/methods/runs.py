@@ -26,7 +26,7 @@ from controller.store.schema.tables import dataflows, runs, stages
 
 
 class Runs:
-    """Methods of `Store`."""
+    """Store methods for runs, from intended to committed or failed; see `Store`."""
 
     _database: Database
 
@@ -336,6 +336,6 @@ def _lost_run(connection: Connection, intention: Intention) -> RunRecord:
         status=RunStatus.PREPARED,
         read=intention.read,
         remove=intention.remove,
-        # Its start is not recorded; when it was prepared is.
+        # Its start is not recorded, so this is the time of its preparation.
         started_at=datetime.fromtimestamp(intention.prepared_ms / 1000, UTC),
     )

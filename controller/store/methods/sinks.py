@@ -22,7 +22,7 @@ from controller.store.schema.tables import increments, sinks
 
 
 class Sinks:
-    """Methods of `Store`."""
+    """Store methods for the progress of sinks; see `Store`."""
 
     _database: Database
 

@@ -15,7 +15,7 @@ from controller.store.schema.tables import verifications
 
 
 class Verifications:
-    """Methods of `Store`."""
+    """Store methods for results of verifications; see `Store`."""
 
     _database: Database
 

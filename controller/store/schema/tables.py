@@ -125,7 +125,7 @@ dataflows = Table(
     # Number of the next punctuation.
     Column("punctuations", BigInteger, nullable=False, server_default="0"),
     Column("generation", BigInteger, nullable=False, server_default="0"),
-    # Another number after each transaction that changed anything of the dataflow.
+    # A new number after each transaction that changed anything of the dataflow.
     Column("revision", BigInteger, nullable=False, server_default="0"),
 )
 

@@ -8,8 +8,8 @@ state never change and rows of them only die, so the names of all files and the 
 rows say exactly which records there are. A roll-back, a rebuild, a run in another process and a
 merge of files lead to other ones, or to the same records. No order of runs or epochs is compared.
 
-A value is given once: it leaves the cache with the call, which may change it. So a run that fails
-leaves nothing half changed behind, and of two tries at a time only one has it.
+A value is handed out once: it leaves the cache for the call, which may change it. So a run that
+fails leaves nothing half changed behind, and of two tries at a time only one has it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def settle_tables(
     if _single(before_ids, groups) and _single(emitted_ids, groups):
         return _settle_single(before, before_ids, emitted, emitted_ids, groups)
     if any(pa.types.is_nested(type_) for type_ in before.schema.types):
-        # To compare nested values is to compute their codes, which is most of the work.
+        # Nested values are compared by their codes, and computing these is most of the work.
         return _settle_many(before, before_ids, emitted, emitted_ids)
     # Mostly an author emits what was read, in its order: leave out equal records at the same row.
     side = min(len(before_ids), len(emitted_ids))

@@ -171,7 +171,7 @@ async def _changes(
             if event is not None and dataflow in (None, event.event.dataflow or dataflow):
                 yield ServerSentEvent(event="changed", id=str(place), data=_shown(event))
             elif event is None or now - spoke >= feed.heartbeat_seconds:
-                # An id alone: the client comes again behind what it did not ask for.
+                # An id alone: a client that reconnects skips events that it did not ask for.
                 yield ServerSentEvent(id=str(place), comment="alive")
             else:
                 continue

@@ -190,7 +190,7 @@ def current(
     ] = None,
     format_: Annotated[
         Literal["json", "csv"],
-        Query(alias="_format", description="As CSV, a page is as large as it may be."),
+        Query(alias="_format", description="With `csv`, the default `_limit` is the maximum."),
     ] = "json",
 ) -> Records | Response:
     """Return the current record per key of a state, a view or an output, ordered by key.

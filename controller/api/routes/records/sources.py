@@ -38,7 +38,7 @@ from controller.store.base import Uploaded
 
 NAME_BYTES_MAX = 200
 _NAME_PATTERN = r"^[^./\\\x00-\x1f\x7f-\xa0][^/\\\x00-\x1f\x7f-\xa0]*$"
-"""What the OpenAPI document says of a name. Other unprintable characters are refused as well."""
+"""What the OpenAPI document says about a name. Other unprintable characters are refused as well."""
 routes = router("sources")
 
 ANY_TYPE = {
@@ -47,7 +47,7 @@ ANY_TYPE = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-"""What the OpenAPI document says of a body that is a file."""
+"""What the OpenAPI document says about a body that is a file."""
 
 
 class UploadQuery(Model):

@@ -26,8 +26,8 @@ export function LeaderNotice() {
   return (
     <Box mb="md" role="status">
       <Notice tone="quiet" title="Another instance leads">
-        This one follows: it shows what is stored, and takes over if the leader ends. Files, changes and what goes on right
-        now are the leader&apos;s, at {link === null ? leader : <Anchor href={link}>{leader}</Anchor>}; sign in there as here.
+        This instance follows: it shows what is stored, and takes over if the leader ends. To drop files, make changes or watch current
+        work, sign in at the leader: {link === null ? leader : <Anchor href={link}>{leader}</Anchor>}
       </Notice>
     </Box>
   );

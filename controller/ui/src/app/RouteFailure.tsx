@@ -10,7 +10,7 @@ import { ProblemMessage } from "@/components/ProblemMessage";
 
 const RELOADED = "cbp-reloaded";
 
-/** What is shown in place of a screen that failed; the others go on. */
+/** What is shown in place of a screen that failed; the others continue. */
 export function RouteFailure() {
   const error = useRouteError();
   if (isMissingCode(error)) return <MissingScreen error={error} />;

@@ -10,7 +10,7 @@ export function isMissingCode(error: unknown): boolean {
 
 const AGAIN_MILLISECONDS = 30_000;
 
-/** Tell whether a page that was loaded anew at a moment may be so again; else it would go on for ever. Pure. */
+/** Return whether a page that was reloaded at a moment can be reloaded again, and not for ever. Pure. */
 export function mayReload(last: string | null, now: number): boolean {
   const at = Number(last ?? 0);
   return !Number.isFinite(at) || Math.abs(now - at) > AGAIN_MILLISECONDS;

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { Icon } from "@/components/Icon";
 import { TONES, type Tone } from "@/components/tones";
 
-/** Something to know before one goes on: a title, an icon and a colour that say the same. */
+/** Something to know first: a title, an icon and a colour that say the same. */
 export function Notice({
   tone,
   title,

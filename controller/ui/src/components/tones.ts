@@ -1,6 +1,6 @@
 import type { IconName } from "@/components/Icon";
 
-/** How something is to be taken, from all is well to it does not go on. */
+/** How serious something is: from all is well to it has stopped. */
 export type Tone = "good" | "busy" | "warn" | "bad" | "quiet";
 
 /** The colour and the icon of each tone. No two share an icon, since nothing is shown by colour alone. */

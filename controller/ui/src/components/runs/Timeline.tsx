@@ -11,7 +11,7 @@ const LABELS = 88;
 const LENGTHS = 76;
 const AXIS = 22;
 
-/** One attempt on an axis of its own: a row for each phase; a phase that goes on grows. */
+/** One attempt on an axis of its own: a row for each phase; a phase that is under way grows. */
 export function Timeline({ run }: { run: Run }) {
   const now = useNow();
   const { ref, width } = useElementSize();

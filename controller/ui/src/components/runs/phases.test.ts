@@ -7,7 +7,7 @@ function run(more: Partial<Run>): Run {
 }
 
 describe("barsOf", () => {
-  it("ends a phase that goes on now", () => {
+  it("ends a phase that is under way now", () => {
     const going = run({
       seconds: null,
       phases: [

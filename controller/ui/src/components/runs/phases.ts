@@ -15,18 +15,18 @@ export const PHASE_WORDS: Record<string, string> = {
   job: "running the tasks and the author's code",
   assemble: "combining the reports of the tasks",
   tidy: "compacting output tables",
-  finish: "records, publishes, commits",
+  finish: "recording, publishing and committing",
 };
 
 export interface Bar {
   name: string;
   begin: number;
   end: number;
-  /** Whether the phase goes on. */
+  /** Whether the phase is under way. */
   open: boolean;
 }
 
-/** Return the bars of a run; a phase that goes on ends now. */
+/** Return the bars of a run; a phase that is under way ends now. */
 export function barsOf(run: Run, now: Date): Bar[] {
   const elapsed = secondsOf(run, now);
   return run.phases.map((phase) => ({

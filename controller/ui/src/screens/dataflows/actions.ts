@@ -19,14 +19,14 @@ export function useDataflowActions() {
   );
   const resume = useAction(
     (name: string) => client.POST("/api/v1/dataflows/{name}/resume", { params: { path: { name } } }),
-    { done: (_, name) => `${name} goes on.` },
+    { done: (_, name) => `${name} continues.` },
   );
   const resumeStage = useAction(
     ({ dataflow, stage }: StageOf) =>
       client.POST("/api/v1/dataflows/{name}/stages/{stage}/resume", {
         params: { path: { name: dataflow, stage } },
       }),
-    { done: (_, { stage }) => `${stage} goes on.` },
+    { done: (_, { stage }) => `${stage} continues.` },
   );
   const retry = useAction(
     ({ dataflow, stage }: StageOf) =>

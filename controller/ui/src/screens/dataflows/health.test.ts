@@ -85,7 +85,7 @@ test("a paused dataflow comes last and does not alarm", () => {
   expect(headline(fresh("up_to_date"), [troubles[1]!])).toBe("Everything is up to date.");
 });
 
-test("files in quarantine need a decision, though all runs go on", () => {
+test("files in quarantine need a decision, though all runs continue", () => {
   const all = [dataflow({ quarantined: { urls: 2 } }), dataflow({ name: "other" })];
   const troubles = troublesOf(all, NOW);
   expect(troubles).toHaveLength(1);
@@ -96,7 +96,7 @@ test("files in quarantine need a decision, though all runs go on", () => {
   });
 });
 
-test("records that are set aside wait for a person, though all other runs go on", () => {
+test("records that are set aside wait for a person, though all other runs continue", () => {
   expect(troublesOf([dataflow({ set_aside: { count: 2 } })], NOW)).toMatchObject([
     {
       what: "clicks: 2 records of the stage count are set aside",

@@ -62,7 +62,7 @@ export function troublesIn(dataflow: Dataflow, stages: readonly Held[], now: Dat
   ];
 }
 
-/** Files in quarantine: the rest goes on, but somebody has to decide. */
+/** Files in quarantine: the rest continues, but somebody has to decide. */
 function refusedFilesOf({ name, quarantined }: Dataflow): Trouble[] {
   return Object.entries(quarantined).map(([source, files]) => ({
     dataflow: name,
@@ -75,7 +75,7 @@ function refusedFilesOf({ name, quarantined }: Dataflow): Trouble[] {
   }));
 }
 
-/** Records that a stage's code fails on: the others go on, but somebody has to mend the code or drop them. */
+/** Records that a stage's code fails on: the others continue, but somebody has to mend the code or drop them. */
 function setAsideOf({ name, set_aside }: Dataflow): Trouble[] {
   return Object.entries(set_aside).map(([stage, records]) => ({
     dataflow: name,

@@ -57,7 +57,7 @@ export const StageNode = memo(function StageNode({ data, selected }: NodeProps<S
   );
 });
 
-/** A name that goes on in a second line behind an underscore. */
+/** A name that continues in a second line behind an underscore. */
 function Breakable({ name }: { name: string }) {
   return name.split(/(?<=_)/).map((piece, at) => (
     <Fragment key={at}>

@@ -19,7 +19,7 @@ export interface Size {
 }
 
 export interface Frame extends Box {
-  /** Whether it goes on with a frame of the row above. */
+  /** Whether it continues with a frame of the row above. */
   goesOn: boolean;
 }
 

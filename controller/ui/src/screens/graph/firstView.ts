@@ -62,7 +62,7 @@ export function attentionOf({ nodes, edges }: Graph): string {
 
 /**
  * Return the offset that shows a length between two pixels: in the middle if it fits; otherwise with a
- * point of it in the middle, but without an empty margin where the graph goes on.
+ * point of it in the middle, but without an empty margin where the graph continues.
  */
 function offset(
   from: number,

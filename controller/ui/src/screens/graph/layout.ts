@@ -20,7 +20,7 @@ const LOOP_REACH = 90;
  * The picture of a dataflow in a notebook is laid out by cbp/model/graph/drawing.py.
  *
  * Each part that hangs together is laid out from left to right; the parts then stand in rows, so
- * that many of them fill a screen and not a column. A part that is long goes on in the next row.
+ * that many of them fill a screen and not a column. A part that is long continues in the next row.
  *
  * @param screen Where it is shown.
  */

@@ -34,7 +34,7 @@ function apart(a: Box, b: Box): boolean {
   return a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y;
 }
 
-test("a long chain goes on in the next row, and no box covers another", () => {
+test("a long chain continues in the next row, and no box covers another", () => {
   const graph = chain(60);
   const { nodes } = layoutOf(graph, SCREEN);
   const boxes = graph.nodes.map(({ id }) => nodes.get(id)!);
@@ -62,7 +62,7 @@ test("an edge to an earlier row is a loop", () => {
   expect(goesBack(nodes.get("stage:s59")!, nodes.get("stage:s0")!)).toBe(true);
 });
 
-test("stages that run together stay in one row, and a run that is longer than a row goes on", () => {
+test("stages that run together stay in one row, and a run that is longer than a row continues", () => {
   const threes = chain(60, [], (at) => `s${at - (at % 3)}`);
   const { nodes, frames } = layoutOf(threes, SCREEN);
   expect(frames).toHaveLength(20);

@@ -18,7 +18,7 @@ export interface Part extends Layout {
 /**
  * Return a part in rows that are as large as possible on the screen; pure.
  *
- * A long chain, seen as a whole, is a thread that nobody can read. Its layers go on in the next row,
+ * A long chain, seen as a whole, is a thread that nobody can read. Its layers continue in the next row,
  * as the words of a text do; stages that run together stay in one row where they fit.
  *
  * @param groups The stages that run together.

@@ -41,7 +41,7 @@ export function Compactions({ compactions }: { compactions: readonly Compaction[
         sortName="compactions-sort"
       />
       <Text size="xs" c="dimmed" mt={4}>
-        What was replaced stays on disk until no readable version needs it; then a collection removes it.
+        Replaced files stay on disk until no readable version needs them; then a collection removes them.
       </Text>
     </div>
   );

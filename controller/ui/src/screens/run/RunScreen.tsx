@@ -148,7 +148,7 @@ function Facts({
         <Fact name="Started">
           <RelativeTime at={run.started_at} />
         </Fact>
-        <Fact name="Took">{run.seconds === null ? "goes on" : formatSeconds(run.seconds)}</Fact>
+        <Fact name="Took">{run.seconds === null ? "under way" : formatSeconds(run.seconds)}</Fact>
         <Fact name="Age of its oldest input">{formatSeconds(run.waited_seconds)}</Fact>
         <Fact name="Attempt">{run.attempt}</Fact>
         <Fact name="Lane">{run.lanes.join(", ") || UNKNOWN}</Fact>

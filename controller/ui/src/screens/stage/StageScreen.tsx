@@ -272,7 +272,7 @@ function CodeFacts({ detail }: { detail: Detail }) {
             <Code>{code.place}</Code>
           </Text>
         )}
-        <Text size="sm">runs by {stage.runnable || "RunAll"}</Text>
+        <Text size="sm">started by rule {stage.runnable || "RunAll"}</Text>
         {code.drift === "" ? (
           <ToneBadge tone="good">the loaded code is the registered code</ToneBadge>
         ) : (

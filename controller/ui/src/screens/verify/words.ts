@@ -41,7 +41,7 @@ export function resultInWords(one: Verification): string {
     case "equal":
       return `Every compared table equals its recomputation (${scope}).`;
     case "undecided":
-      return `No difference was found (${scope}), but some tables could not be compared, or not from their first epoch on.`;
+      return `No difference was found (${scope}), but some tables could not be compared, or only from a later epoch on.`;
     case "differs":
       return `${formatCounted(differing, "table")} of ${compared.length} ${differing === 1 ? "differs" : "differ"}; the first stage with a difference is ${one.suspect}. A second recomputation gave the same result, or did not finish.`;
     case "not_deterministic":

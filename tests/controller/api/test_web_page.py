@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 
 from controller.api.answers import problems
-from controller.api.page import page_router
 from controller.api.security.guard import Guard
+from controller.api.web_page import page_router
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.api.fake_service import Service
 
