@@ -224,9 +224,10 @@ class Loopback:
             superstep call groups in the next superstep of the same run, with the state that the
             previous one left. The run ends when no message is left, and only then its results
             become visible: a view's changes are the net changes of the whole run. If messages
-            are left after that many supersteps, they come back in the next epoch. All loopbacks
-            of a translator have the same number. 1 means that each message comes back in a
-            later epoch.
+            are left after that many supersteps, they come back in the next epoch; only these are
+            records of the loopback's flow, for other stages and sinks. All loopbacks of a
+            translator have the same number. 1 means that each message comes back in a later
+            epoch.
         inside: The name of another loopback, within whose loop this one is a loop of its own.
             While messages of this one are left, those of the outer one wait; so a message of
             the outer one arrives when this loop has come to rest. Loops can be nested to any

@@ -35,6 +35,13 @@ def record_wise_mistakes(
         )
     if any(isinstance(declared, State) for declared in declarations.values()):
         yield "", "record_wise_shape", "cannot keep state; derive from Translate instead"
+    for name, declared in declarations.items():
+        if isinstance(declared, Aggregate):
+            message = (
+                "an Aggregate is a number over the groups of a loop, and single records have "
+                "neither; derive from Translate"
+            )
+            yield name, "record_wise_shape", message
 
 
 def run_mistakes(
@@ -56,6 +63,12 @@ def run_mistakes(
             message = (
                 "TranslateRun cannot have an Output: declare a View with keep=True, whose changes "
                 "other stages can read"
+            )
+            yield name, "run_shape", message
+        elif isinstance(declared, Aggregate):
+            message = (
+                "TranslateRun cannot have an Aggregate: its call sees all records, so compute the "
+                "number there, and end the loop in your own code"
             )
             yield name, "run_shape", message
         elif isinstance(declared, Timers) or (
@@ -95,6 +108,12 @@ def sql_mistakes(
                 ),
             )
     for name, declared in declarations.items():
+        if isinstance(declared, Aggregate):
+            message = (
+                "a stage in SQL has no loop within a run, so it cannot have an Aggregate: compute "
+                "the number in a query, or derive from Translate"
+            )
+            yield name, "sql_shape", message
         if isinstance(declared, State) and declared.order_by is not None:
             message = (
                 "a query gets its records in no particular order: remove order_by and sort in the "
@@ -238,8 +257,7 @@ def aggregate_mistakes(
             message = f"got how={declared.how!r}; expected 'sum', 'min' or 'max'"
             yield name, "aggregate_invalid", message
         least: object = declared.ends_below
-        number = isinstance(least, int | float) and not isinstance(least, bool)
-        if least is not None and not (number and least == least):
+        if least is not None and not _is_float(least):
             message = f"got ends_below={least!r}; expected a number, or no ends_below"
             yield name, "aggregate_invalid", message
         if declared.ends is not None and declared.ends not in loopbacks:
@@ -257,6 +275,16 @@ def aggregate_mistakes(
                 "with supersteps, such as Loopback(..., supersteps=100)"
             )
             yield name, "aggregate_without_loop", message
+
+
+def _is_float(value: object) -> bool:
+    """Return whether a value is a number, other than NaN, that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return float(value) == float(value)
+    except OverflowError:
+        return False
 
 
 def microsteps_mistakes(

@@ -79,10 +79,13 @@ class Difference:
 
     @property
     def parts(self) -> tuple[pa.Table, pa.Table]:
-        """The records that the increment adds, and those that it retracts."""
+        """The records that the increment adds, and those that it retracts.
+
+        With signs, what goes comes first: of a key that is in both, a reader keeps the last record.
+        """
         if not self.signed:
             return self.came, self.gone
-        return pa.concat_tables([self.came, _turned(self.gone)]), self.gone.slice(0, 0)
+        return pa.concat_tables([_turned(self.gone), self.came]), self.gone.slice(0, 0)
 
 
 @dataclass(frozen=True, slots=True)

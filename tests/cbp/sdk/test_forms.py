@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Loopback, Output, State, TranslateSql, by, route
+from cbp import Aggregate, DataflowBuilder, Input, Loopback, Output, State, TranslateSql, by, route
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DefinitionError
 from cbp.testing import run_epochs
@@ -68,6 +68,7 @@ def test_the_form_is_plain_data() -> None:
         ),
         ({"mail": Loopback("url STRING", route_by="url")}, "sql_shape"),
         ({"counts": State("url STRING, n BIGINT", order_by="n")}, "sql_shape"),
+        ({"moved": Aggregate("sum")}, "sql_shape"),
         ({"sql": State("url STRING")}, "name_invalid"),
         ({"keys": State("url STRING")}, "name_invalid"),
         ({"keys": Input("url STRING", route_by="url")}, "name_invalid"),

@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, Lookup, Loopback, Output, State, Timers, TranslateRun, View, by, route
+from cbp import (
+    Aggregate,
+    Input,
+    Lookup,
+    Loopback,
+    Output,
+    State,
+    Timers,
+    TranslateRun,
+    View,
+    by,
+    route,
+)
 from cbp.errors import DefinitionError
 from cbp.sdk.translate import spec_of
 
@@ -55,6 +67,7 @@ def test_a_key_can_be_computed() -> None:
         ("run_shape", "told", {"told": Output(SCHEMA, key="k")}),
         ("run_shape", "others", {"others": Lookup(SCHEMA, by="k")}),
         ("run_shape", "wake", {"wake": Timers()}),
+        ("run_shape", "moved", {"moved": Aggregate("sum")}),
         ("run_shape", "seen", {"seen": State(SCHEMA)}),
         ("run_shape", "sums", {"sums": View(SCHEMA, key="k")}),
         ("run_shape", "seen", {"seen": State(SCHEMA, keep=True, key="k", expire="3 days")}),

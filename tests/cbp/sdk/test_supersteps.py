@@ -15,7 +15,7 @@ SCHEMA = "k BIGINT, n BIGINT"
 AVERAGE: Any = "mean"
 AGGREGATES: Any = (("sum", None), ("max", None), ("sum", 1), ("sum", 2))
 MAIL: Any = Loopback(SCHEMA, route_by="k", combine={"n": "sum"})
-NO_ENDS: tuple[Any, ...] = ("1", True, float("nan"))
+NO_ENDS: tuple[Any, ...] = ("1", True, float("nan"), 10**400)
 NO_NUMBERS: tuple[Any, ...] = (0, -1, 1_000_001, True, 2.5, "2", None)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cbp import (
+    Aggregate,
     Decision,
     Input,
     Loopback,
@@ -360,6 +361,12 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             record_wise(a=Input("t STRING"), kept=State("t STRING")),
             "record_wise_shape",
             "Made",
+            "derive from Translate",
+        ),
+        (
+            record_wise(a=Input("t STRING"), moved=Aggregate("sum")),
+            "record_wise_shape",
+            "Made.moved",
             "derive from Translate",
         ),
         (record_wise(words=Output("t STRING")), "input_missing", "Made", "Input"),

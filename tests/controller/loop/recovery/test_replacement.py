@@ -27,6 +27,8 @@ from controller.ingest.uploads import Author
 from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
 from controller.store.base import open_store
+from stages.translators.join import Join
+from stages.translators.k_means_arrow import KMeansArrow
 from tests.cbp.engine.small_limits import small_limits
 from tests.controller.corrected_files import DOCUMENT, Shelf
 from tests.controller.retained import TINY
@@ -494,6 +496,45 @@ def test_readers_of_signs_are_given_the_difference(tmp_path: Path) -> None:
     newest = shelf.world.store.increment("shelf", "a", 4).increment
     assert not newest.gone
     assert verified(shelf.world, "shelf").status == "equal"
+    shelf.close()
+
+
+KEYED: dict[str, tuple[Any, dict[str, str], str]] = {
+    "joined": (
+        lambda: Join("g INT, id BIGINT, x DOUBLE", "g INT", "g", "left", left_key="id"),
+        {"left": "a", "right": "b"},
+        "joined",
+    ),
+    "clusters": (lambda: KMeansArrow("x", changes=True), {"points": "a"}, "members"),
+}
+"""Stages that keep the last record of each `id`: their inputs, and a view of all of them."""
+
+
+@pytest.mark.parametrize("stage", KEYED)
+def test_a_reader_of_signs_by_key_has_the_record_that_counts(tmp_path: Path, stage: str) -> None:
+    """What goes comes before what counts instead; a reader keeps the last record of a key."""
+    make, inputs, view = KEYED[stage]
+    schemas = {"a": "g INT, id BIGINT, x DOUBLE, sign INT", "b": "g INT, sign INT"}
+    document = {
+        "name": "shelf",
+        "sources": {name: {"schema": schemas[name]} for name in inputs.values()},
+        "stages": {stage: {"translator": stage, "inputs": inputs}},
+    }
+    shelf = Shelf(tmp_path, document, {stage: make})
+    named = shelf.named()
+
+    def lines(*rows: tuple[int, float]) -> io.BytesIO:
+        records = ({"g": 1, "id": id_, "x": x, "sign": 1} for id_, x in rows)
+        return io.BytesIO("".join(json.dumps(one) + "\n" for one in records).encode())
+
+    shelf.drop_folder.upload(*named, "a", "monday", lines((1, 5.0), (2, 7.0)))
+    shelf.take_in()
+    for rows in ([(1, 6.0), (2, 7.0)], [(1, 5.0), (2, 8.0), (3, 1.0)], [(2, 7.0)]):
+        shelf.drop_folder.replacements.ask(*named, "a", "monday", lines(*rows), Author("me", "why"))
+        shelf.take_in()
+        node, folder = shelf.named()[1].stages[stage], f"{shelf.world.tables}/shelf"
+        kept = shelf.world.engine.records.read_state(folder, node, view)
+        assert {row["id"] for row in kept} == {id_ for id_, _ in rows}
     shelf.close()
 
 
