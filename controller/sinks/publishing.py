@@ -300,7 +300,7 @@ class SinkPublishing:
                 work.record, work.flows, work.node, note, work.target, anew=anew
             )
             self._keep(work, replace(mirrored, generation=newest))
-            self._move(work, standing_of(work.row).mended())
+            self._move(work, standing_of(work.row))
             return
         if first is not None:
             stale = work.target.stale(note, work.generations)
@@ -318,10 +318,14 @@ class SinkPublishing:
         if choice == "keep" and (standing.error or {}).get("error_code") == SinkRefusedError.code:
             self._keep(work, replace(work.note, next=work.note.next + 1))
             standing = replace(standing, dead=standing.dead + 1)
-        self._move(work, standing.mended())
+        self._move(work, standing)
 
     def _publish_waiting(self, work: SinkWork, stopping: Callable[[], bool]) -> bool:
-        """Publish increment after increment until none waits or the time is up."""
+        """Publish increment after increment until none waits or the time is up.
+
+        An error is over once an increment is published, or none waits: before that, another try
+        would count as the first failure, and the pauses between tries would not grow.
+        """
         until, flow = self.seconds() + self.pass_seconds, work.node.reads
         end, reached = work.row.end, work.note.next
         while reached < end and self.seconds() < until and not stopping():
@@ -347,7 +351,8 @@ class SinkPublishing:
             self._move(work, standing_of(work.row).published(increment.records, now_ms))
         if reached > work.note.next:
             self._keep(work, replace(work.note, next=reached))
-            self._move(work, standing_of(work.row))
+        standing = standing_of(work.row)
+        self._move(work, standing if reached < end else standing.mended())
         return reached < end
 
     def _is_current(self, record: DataflowRecord) -> bool:

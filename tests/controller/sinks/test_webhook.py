@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cbp.errors import DataflowInvalidError
+from controller.sinks.sink_standing import standing_of
 from tests.controller.http_sink import HttpSink
 from tests.controller.sinks import sunk
 from tests.controller.world import World
@@ -100,9 +101,14 @@ def test_what_fails_is_tried_again_and_later_ones_wait(tmp_path: Path, receiver:
         bring(world, ("a", number))
         sunk.publish(world)
     assert [one for one, _ in told(receiver)] == [0]  # it rests
-    world.clock.advance(1)
-    sunk.publish(world)
-    assert [one for one, _ in told(receiver)] == [0, 0]
+    first = standing_of(sunk.row(world, "told"))
+    for _ in range(2):
+        world.clock.advance(1)
+        sunk.publish(world)
+        assert [one for one, _ in told(receiver)] == [0, 0]  # the second pause is longer
+    second = standing_of(sunk.row(world, "told"))
+    assert (first.failures, second.failures) == (1, 2)
+    assert first.since_ms == second.since_ms
     assert sunk.state(world, "told") == "retrying"
     assert "s3cret" not in str(sunk.row(world, "told").standing)
     receiver.status = 302
