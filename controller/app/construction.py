@@ -40,6 +40,7 @@ from controller.ingest.folder.bucket_listing import AllowedLocations, location_m
 from controller.ingest.folder.object_store import S3Store
 from controller.ingest.folder.table_feed import table_mistakes
 from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import RequireFollowed, allow_all
 from controller.ingest.reader.file_reader import read_files
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import RetryPolicy
@@ -69,7 +70,7 @@ def drop_folder_for(
     readers: ReaderPool | None,
     on_accept: Callable[[], None],
     on_close: Callable[[str, str, str], None],
-    require_followed: Callable[[str, str], object] = lambda _dataflow, _source: None,
+    require_followed: RequireFollowed = allow_all,
     faults: Faults,
     limits: IngestLimits | None = None,
 ) -> DropFolder:

@@ -118,9 +118,7 @@ class Service:
             readers=self._readers,
             on_accept=self._wake,
             on_close=self._close,
-            require_followed=lambda dataflow, source: self.controller.retained.check(
-                dataflow, source
-            ),
+            require_followed=self._require_followed,
             faults=faults,
         )
         environment = Environment(
@@ -381,6 +379,9 @@ class Service:
 
     def _stop_leading(self, reason: str) -> None:
         self.controller.stop_leading(reason)
+
+    def _require_followed(self, dataflow: str, source: str, /, *, rebuild: bool) -> None:
+        self.controller.retained.check(dataflow, source, rebuild=rebuild)
 
     def _close(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")

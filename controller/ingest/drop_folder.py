@@ -82,7 +82,7 @@ from controller.ingest.formats.format_readers import check_options
 from controller.ingest.identity import NamedContent
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
-from controller.ingest.ports import Ports
+from controller.ingest.ports import Ports, RequireFollowed, allow_all
 from controller.ingest.quarantine import Decided, Quarantine, restore_quarantined
 from controller.ingest.reader.file_reader import (
     FileReader,
@@ -126,8 +126,8 @@ class DropFolder:
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
             The close is durable when it returns. If `None`, close markers are not processed.
-        require_followed: Called before a dropped file takes records of an earlier one back, with
-            dataflow and source; raises `ReplaceRefusedError`, and the file goes to quarantine.
+        require_followed: Called before a file takes records of an earlier one back; if it
+            refuses that, the file goes to quarantine.
         reader: Reads files; by default in the calling thread, without time limits.
 
     Attributes:
@@ -145,7 +145,7 @@ class DropFolder:
         drop_root: Path,
         on_accept: Callable[[], None],
         on_close: Callable[[str, str, str], object] | None = None,
-        require_followed: Callable[[str, str], object] = lambda _dataflow, _source: None,
+        require_followed: RequireFollowed = allow_all,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
         reader: FileReader = read_files,

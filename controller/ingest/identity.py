@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from controller.ingest.folder.claims import CORRECTIONS
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.replacement import REPLACED, RETRACTED, replaces
@@ -37,7 +38,8 @@ NOTHING_TO_REPLACE = "nothing_to_replace"
 REPLACE_REFUSED = "replace_refused"
 """The rule of a file that would replace another one, if a stage cannot apply that."""
 
-_ADDITION, _REPLACEMENT, _RETRACTION = "addition:", "replacement:", "retraction:"
+_ADDITION = "addition:"
+_REPLACEMENT, _RETRACTION = CORRECTIONS["r"], CORRECTIONS["t"]
 
 
 def replacement_key(number: str) -> str:

@@ -328,8 +328,8 @@ class Intake:
             if replaces(same_as):
                 same_as = {**_asked(claim), **(same_as or {})}
                 parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
-                if gone and not is_asked_for(claim):  # a request was checked when it came
-                    self._require_readers(place)
+                if gone:
+                    self._require_readers(place, asked=is_asked_for(claim))
         except Exception:
             names.discard()
             raise
@@ -385,10 +385,14 @@ class Intake:
         counts = {"records_came": made.came.num_rows, "records_gone": made.gone.num_rows}
         return came, gone, replace(sound, notes={**sound.notes, **counts})
 
-    def _require_readers(self, place: SourcePlace) -> None:
-        """Refuse a file that takes records back if a reader of its source cannot apply that."""
+    def _require_readers(self, place: SourcePlace, *, asked: bool) -> None:
+        """Refuse a file that takes records back if a reader of its source cannot apply that.
+
+        A request was checked when it came. Input may have been removed since; a stage that cannot
+        follow waits, as was asked for.
+        """
         try:
-            self._require_followed(place.dataflow, place.name)
+            self._require_followed(place.dataflow, place.name, rebuild=asked)
         except ReplaceRefusedError as error:
             message = (
                 "the file would replace the earlier one of its name, but "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
@@ -12,14 +13,28 @@ from controller.ingest.limits import IngestLimits
 from controller.store.base import Store
 
 
+class RequireFollowed(Protocol):
+    """Makes sure that the readers of a source can apply that records are taken back."""
+
+    def __call__(self, dataflow: str, source: str, /, *, rebuild: bool) -> object:
+        """Raise `ReplaceRefusedError` if a reader cannot.
+
+        Args:
+            rebuild: Whether stages that cannot may wait for a rebuild.
+        """
+        ...
+
+
+def allow_all(dataflow: str, source: str, /, *, rebuild: bool) -> None:
+    """Refuse nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The environment that the parts of ingestion share.
 
     Attributes:
-        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
-        require_followed: `(dataflow, source)`; raises `ReplaceRefusedError` if a reader of the
-            source cannot apply that records are taken back.
+        new_id: Returns a unique number in hexadecimal digits that sorts by time.
     """
 
     store: Store
@@ -28,4 +43,4 @@ class Ports:
     faults: Faults
     limits: IngestLimits
     new_id: Callable[[], str]
-    require_followed: Callable[[str, str], object] = lambda _dataflow, _source: None
+    require_followed: RequireFollowed = allow_all

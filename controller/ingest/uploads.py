@@ -28,7 +28,7 @@ from controller.ingest.errors import (
     UploadTooLargeError,
     device_errors,
 )
-from controller.ingest.folder.claims import Claims, upload_name
+from controller.ingest.folder.claims import Claims, upload_id, upload_name
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.identity import (
@@ -86,7 +86,7 @@ class Uploads:
             before_claim: Called with the claim after the file, but before the claim, is durable.
             asked: Person and reason, if it replaces a file; kept in `same_as`.
         """
-        identity = self._new_id()
+        identity = upload_id(self._new_id(), key)
         part = place.incoming / upload_name(identity)
         self.active.add(identity)
         try:
@@ -120,12 +120,10 @@ class Uploads:
         part: Path,
         before_claim: Callable[[ClaimRecord], object] | None,
     ) -> Uploaded:
-        if claim.key:
-            first = self._store.keyed_claim(place.dataflow, place.name, claim.key)
-            if first is not None and self._stands(first):
-                part.unlink()
-                same = (first.path, first.sha256) == (claim.path, claim.sha256)
-                return Uploaded(first, repeated=True, same_request=same)
+        if claim.key and (first := self.first_of(place, claim.key)) is not None:
+            part.unlink()
+            same = (first.path, first.sha256) == (claim.path, claim.sha256)
+            return Uploaded(first, repeated=True, same_request=same)
         if before_claim is not None:
             before_claim(claim)
         judged, settled = self._intake.identities.foresee(place, claim)
@@ -141,6 +139,11 @@ class Uploads:
         reason = self._intake.put_aside(place, claim, part, put_aside_reason(judged))
         settled_claim = replace(claim, status="quarantined", reason=reason)
         return Uploaded(self._claims.record(place, settled_claim))
+
+    def first_of(self, place: SourcePlace, key: str) -> ClaimRecord | None:
+        """Return the claim of the first upload of a key; `None` if its answer is not true now."""
+        first = self._store.keyed_claim(place.dataflow, place.name, key)
+        return first if first is not None and self._stands(first) else None
 
     def _stands(self, first: ClaimRecord) -> bool:
         """Return whether the answer to the first upload of a key is still true."""
@@ -208,9 +211,10 @@ class ReplacementRequests:
         """Receive a file that replaces the file of its name, or retract the file of its name.
 
         The next scan makes an increment of the difference. The caller has made sure that the
-        readers of the source can apply the difference.
+        readers of the source can apply the difference, unless the request is `repeated`.
 
         Args:
+            name: The file's name as its producer or `cbp claims` has it.
             stream: The new file, read to its end; `None` retracts the earlier file.
 
         Raises:
@@ -221,15 +225,31 @@ class ReplacementRequests:
             OperatingError: As for an upload.
         """
         place = self._open_place(record, dataflow, source)
-        self._earlier(place, name)
-        # Hashed, so that it fits into a column of the store with the prefix.
-        number = hashlib.sha256(key.encode()).hexdigest() if key else self._new_id()
-        unique = retraction_key(number) if stream is None else replacement_key(number)
+        path = self._path(place, name)
+        unique = _unique_key(key or self._new_id(), retracts=stream is None)
+        if not key or self._uploads.first_of(place, unique) is None:
+            self._earlier(place, path)
         asked = {"who": author.by, "why": author.why}
         content = io.BytesIO() if stream is None else stream
-        path = evidence(name)
         done = self._uploads.receive_as(place, path, content, unique, asked=asked)
         return self._called(place, done)
+
+    def repeated(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, key: str, *, retracts: bool
+    ) -> bool:
+        """Return whether `ask` gives the answer to the first request with this key again.
+
+        What was asked for may have been done since, so whether it could be done now does not count.
+
+        Args:
+            key: The Idempotency-Key; `""` is never repeated.
+            retracts: Whether it is a request to retract a file.
+
+        Raises as `ask`.
+        """
+        place = self._open_place(record, dataflow, source)
+        unique = _unique_key(key, retracts=retracts)
+        return bool(key) and self._uploads.first_of(place, unique) is not None
 
     def compare(
         self,
@@ -241,29 +261,46 @@ class ReplacementRequests:
     ) -> Compared:
         """Return the effects of `ask`, with the same arguments and errors; changes nothing."""
         place = self._open_place(record, dataflow, source)
+        name = self._path(place, name)
         earlier = self._earlier(place, name)
         key = retraction_key("") if stream is None else replacement_key("")
         content = io.BytesIO() if stream is None else stream
-        with self._uploads.held(place, evidence(name), content, key) as (claim, path):
+        with self._uploads.held(place, name, content, key) as (claim, path):
             made = self._intake.compare(place, claim, path, earlier.id)
         return Compared.of(made, dataflow, source)
 
-    def _earlier(self, place: SourcePlace, name: str) -> ClaimRecord:
-        """Return the claim of the current file of a name; raises as `ask`."""
+    def _path(self, place: SourcePlace, name: str) -> str:
+        """Return the name of a file as claims have it.
+
+        That of a file whose name is no text, or has backslashes, can be given as it is shown.
+        """
         path = evidence(name)
+        if path == name or "\0" in name:
+            return path
+        known = self._store.named_claims(place.dataflow, place.name, [path, name])
+        return name if name in known and path not in known else path
+
+    def _earlier(self, place: SourcePlace, path: str) -> ClaimRecord:
+        """Return the claim of the current file of a name, as claims have it; raises as `ask`."""
         # First: one that is accepted meanwhile is found below.
         waiting = self._store.open_claims(place.dataflow, place.name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
         counts = claim is not None and (claim.same_as or {}).get("by") != RETRACTED
         if not counts and any(one.path == path for one in waiting):
-            raise FileUnreadError(place.dataflow, place.name, name)
+            raise FileUnreadError(place.dataflow, place.name, path)
         if claim is None:
             hint = f"`cbp claims {place.dataflow}` lists the files that were taken in"
-            raise NotFoundError(kind="file", name=f"{place.name}/{name}", hint=hint)
+            raise NotFoundError(kind="file", name=f"{place.name}/{path}", hint=hint)
         if (claim.same_as or {}).get("by") == RETRACTED:
             at = f"{claim.created_at:%Y-%m-%d %H:%M:%S} UTC"
             by = str((claim.same_as or {}).get("who", ""))
-            raise FileRetractedError(place.dataflow, place.name, name, at=at, by=by)
+            raise FileRetractedError(place.dataflow, place.name, path, at=at, by=by)
         if increments := self._intake.replacements.sharing(claim):
-            raise FileNameSharedError(place.dataflow, place.name, name, increments)
+            raise FileNameSharedError(place.dataflow, place.name, path, increments)
         return claim
+
+
+def _unique_key(key: str, *, retracts: bool) -> str:
+    # Hashed, so that it fits into a column of the store with the prefix.
+    number = hashlib.sha256(key.encode()).hexdigest()
+    return retraction_key(number) if retracts else replacement_key(number)

@@ -344,7 +344,7 @@ class Parts:
         executor=lambda parts: parts.given.verifier or parts.given.executor,
         compile_=lambda parts: parts.given.registry.compile,
     )
-    deletion = Part(Deletion)
+    deletion = Part(Deletion, end_builds=lambda parts: parts.rebuild_jobs.end_all)
 
     # housekeeping
     inputs = Part(Inputs)

@@ -44,6 +44,7 @@ class SinkNote:
         first: The first increment that it published, or will publish.
         generation, next: See `SinkPosition`.
         life: For a view: the first increment of the life of its changes that the target shows.
+        since: For a view: the version of the dataflow in which that life began; 0 for its first.
         claimed: Whether the target is this sink's.
         version: For a Delta table: the version that the sink wrote last; -1 if none.
         replacement: For a Delta table: part of the name of its transactions. A mirror gets
@@ -55,6 +56,7 @@ class SinkNote:
     generation: int
     next: int
     life: int = 0
+    since: int = 0
     claimed: bool = False
     version: int = -1
     replacement: str = ""

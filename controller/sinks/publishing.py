@@ -90,13 +90,14 @@ class Mirrors:
         """Replace the target by the view, if changes alone cannot bring it up to date."""
         life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
         begins = max(life.first, life.signed)
-        if note.replacement and note.life == begins and not anew and target.fits():
+        same = (note.life, note.since) == (begins, life.version)
+        if note.replacement and same and not anew and target.fits():
             return note
         stage, _, view = sink.view.partition(".")
         table = self.snapshots.take(record.name).tables[state_table(stage, view)]
         batches = self._batches(record, dataflow, stage, view, table.version, target.schema)
         made = target.replace(note, record.generation, table.epoch, batches)
-        return replace(made, life=begins)
+        return replace(made, life=begins, since=life.version)
 
     def _batches(
         self,

@@ -196,5 +196,5 @@ def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
     if waits:
         return "waits in a queue, or waited in one at a position to which a roll-back can return"
     if one.index >= first_replayed:
-        return "would be read again by a roll-back to the oldest position"
+        return "would be read again by a roll-back to the oldest position, or if a swap is undone"
     return "" if old else _WITHIN

@@ -13,7 +13,7 @@ records with which the view began never came as changes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cbp.model.version.dataflow_shape import DataflowShape
 from cbp.model.version.new_views import flows_made_views
@@ -27,11 +27,14 @@ class FlowLife:
         first: The first increment since its stage began with nothing.
         signed: The first increment that has types and signs, if it has changes of a view.
         built: Whether its table began with records of a rebuild beside, which no increment has.
+        version: The version in which the last of this changed; 0 if nothing has changed. Two swaps
+            without a run in between begin with the same increment.
     """
 
     first: int = 0
     signed: int = 0
     built: bool = False
+    version: int = field(default=0, compare=False)
 
     @property
     def adds_up(self) -> bool:
@@ -67,17 +70,18 @@ def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
     """
     lives: dict[str, FlowLife] = {}
     before: DataflowShape | None = None
-    for version in versions:
+    for number, version in enumerate(versions, 1):
         shape = version.shape
         for name, stage in () if shape is None else shape.stages.items():
             epoch = version.epochs.get(_leader_of(name, shape, version.epochs), 0)
             if name in version.emptied:
-                life = FlowLife(epoch, epoch, version.built)
+                life = FlowLife(epoch, epoch, version.built, number)
                 lives |= {f"{name}.{output}": life for output in stage.outputs}
             elif before is not None and name in before.stages:
                 for view in flows_made_views(before.stages[name], stage):
                     flow = f"{name}.{view}"
-                    lives[flow] = replace(lives.get(flow, NEW_LIFE), signed=epoch)
+                    known = lives.get(flow, NEW_LIFE)
+                    lives[flow] = replace(known, signed=epoch, version=number)
         before = shape or before
     return {flow: life for flow, life in lives.items() if life != NEW_LIFE}
 

@@ -51,6 +51,13 @@ from controller.store.base import ClaimRecord
 
 NONE: frozenset[str] = frozenset()
 
+CORRECTIONS = {"r": "replacement:", "t": "retraction:"}
+"""The beginning of the key of a request to replace or retract a file, by the last letter of its id.
+
+The id is in the name of the copy, so that a request which was accepted is not taken for another
+file of that name if the database is lost before the copy is read.
+"""
+
 _ASKED_AT_ONCE = 500
 _NAME_BYTES_MAX = 255
 _ID = re.compile(r"[0-9a-f]{12}[a-z0-9]*")
@@ -63,6 +70,12 @@ def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
     """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
+
+
+def upload_id(identity: str, key: str) -> str:
+    """Return the id of an upload's claim, made from a new id and the upload's key."""
+    letters = (letter for letter, begins in CORRECTIONS.items() if key.startswith(begins))
+    return identity + next(letters, "")
 
 
 def upload_name(identity: str) -> str:
@@ -303,7 +316,9 @@ class Claims:
 
     def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
         at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
-        return place.new_claim(identity, original, size, "claimed", at)
+        asked = CORRECTIONS.get(identity[-1], "")
+        key = f"{asked}{identity}" if asked else ""
+        return place.new_claim(identity, original, size, "claimed", at, key=key)
 
     def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
         self._faults("claim.before")

@@ -16,7 +16,7 @@ collections: after a restart every dataflow is looked at once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -28,11 +28,10 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import GarbageCollector, Retention, TablePlan
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.flow.connector import Connector
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.housekeeping.input_retention import Inputs
+from controller.loop.housekeeping.input_retention import Inputs, files_of
 from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuild_backlog import Rebuilding
@@ -237,12 +236,12 @@ class Collector:
             past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
         waiting = self.store.connectors(dataflow).values()
-        return self.publisher.files_needed(dataflow) | _files_of(waiting) | past
+        return self.publisher.files_needed(dataflow) | files_of(waiting) | past
 
     def _past(self, record: DataflowRecord) -> Set[str]:
         """Return the files that waited at kept positions; only this thread puts positions."""
         positions = self.open_log(record.folder).positions()
-        return _files_of(stage.connectors for one in positions for stage in one.stages.values())
+        return files_of(stage.connectors for one in positions for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
         """Put and return the dataflow's position, if it frames or has records to spare."""
@@ -288,14 +287,3 @@ class Collector:
                 oldest = min(newest.unpublished_from, newest.epoch)
                 limits[name] = oldest - self.records_kept
         return limits if any(limit > 0 for limit in limits.values()) else {}
-
-
-def _files_of(stages: Iterable[Mapping[str, Connector]]) -> set[str]:
-    """Return the files of everything that connectors hold, stage by stage."""
-    return {
-        file.path
-        for connectors in stages
-        for connector in connectors.values()
-        for increment in connector.held
-        for file in increment.kept
-    }

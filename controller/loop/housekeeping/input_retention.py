@@ -14,18 +14,21 @@ needs stays, wherever a crash happens; a flow is read from the oldest increment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import SourceNode
+from cbp.model.flow.connector import Connector
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.output_retention import SinkReads
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
@@ -57,6 +60,7 @@ class Inputs:
 
     Attributes:
         building: Dataflows whose tables are built beside, from all retained inputs.
+        retention: How long the tables from before a swap stay.
     """
 
     store: Store
@@ -68,6 +72,8 @@ class Inputs:
     keep: Keep
     sinks: SinkReads
     building: Collection[str]
+    descriptions: Descriptions
+    retention: Retention
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
         """Return the removed increments by source; reads only.
@@ -77,9 +83,16 @@ class Inputs:
         """
         log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)
         oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
-        replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
+        replayed = {} if oldest is None else _ends(oldest)
+        queues: list[Mapping[str, Connector]] = [*self.store.connectors(record.name).values()]
+        if oldest is not None:
+            queues += _queues(oldest)
+        if (stood := self._before_swap(record)) is not None:
+            replayed = {flow: min(n, _ends(stood).get(flow, 0)) for flow, n in replayed.items()}
+            needed = {*needed, *files_of(_queues(stood))}
+            queues += _queues(stood)
         needs_all = record.name in self.building
-        if needs_all or self._may_be_recomputed(record.name, dataflow.sources, replayed):
+        if needs_all or self._may_be_recomputed(record.name, dataflow.sources, replayed, queues):
             return {}
         return {
             name: self._expiry(record, source, replayed.get(name, 0), needed, unpublished.get(name))
@@ -87,11 +100,14 @@ class Inputs:
         }
 
     def _may_be_recomputed(
-        self, name: str, sources: Collection[str], replayed: Mapping[str, int]
+        self,
+        name: str,
+        sources: Collection[str],
+        replayed: Mapping[str, int],
+        queues: Iterable[Mapping[str, Connector]],
     ) -> bool:
         """Return whether a replacement waits, or can wait again: its groups need all inputs."""
-        connectors = self.store.connectors(name).values()
-        if any(one.gone for inputs in connectors for c in inputs.values() for one in c.waiting):
+        if any(one.gone for inputs in queues for c in inputs.values() for one in c.waiting):
             return True
         claims = (one for source in sources for one in self.store.open_claims(name, source))
         if any((one.same_as or {}).get("by") in ("replaced", "retracted") for one in claims):
@@ -101,6 +117,17 @@ class Inputs:
             for source in sources
             for one in self.store.oldest_increments(name, source, first=replayed.get(source, 0))
         )
+
+    def _before_swap(self, record: DataflowRecord) -> Position | None:
+        """Return where the last swap found the dataflow, if that swap can still be undone.
+
+        What arrived since is then read by the earlier version.
+        """
+        begin = self.descriptions.of(record).begin
+        if begin is None or begin.back:
+            return None
+        past = self.clock().timestamp() > begin.at_ms / 1000 + self.retention.seconds
+        return None if past else begin.swapped
 
     def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
         """Carry out a plan; can be interrupted anywhere, and repeated."""
@@ -157,6 +184,26 @@ class Inputs:
             next_index=newest + 1,
             **({} if unpublished is None else {"first_waiting": unpublished}),
         )
+
+
+def files_of(queues: Iterable[Mapping[str, Connector]]) -> set[str]:
+    """Return the files of everything that connectors hold, stage by stage."""
+    return {
+        file.path
+        for connectors in queues
+        for connector in connectors.values()
+        for increment in connector.held
+        for file in increment.kept
+    }
+
+
+def _queues(position: Position) -> list[Mapping[str, Connector]]:
+    return [stage.connectors for stage in position.stages.values()]
+
+
+def _ends(position: Position) -> dict[str, int]:
+    """Return flow -> the first increment that had not come at a position."""
+    return {one.flow: one.index + 1 for one in position.newest}
 
 
 def _held(record: IncrementRecord) -> Held:

@@ -9,6 +9,7 @@ deletion of a dataflow whose runs do not end; it then runs on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,7 +38,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """Deletes dataflows; safe to use from several threads."""
+    """Deletes dataflows; safe to use from several threads.
+
+    Attributes:
+        end_builds: Ends the builds beside of a dataflow.
+    """
 
     store: Store
     tables: TableAdministration
@@ -54,6 +59,7 @@ class Deletion:
     exclusion: DataflowLocks
     isolation: Isolation
     faults: Faults
+    end_builds: Callable[[str], object]
     cancel_seconds: float
 
     def delete(self, name: str, *, purge: bool) -> None:
@@ -77,6 +83,7 @@ class Deletion:
                 raise OperatingError(message, dataflow=name)
             with self.exclusion.hold(name, "is deleted"):
                 away = self._take_out(name, folder, purge=purge)
+                self.end_builds(name)
         finally:
             self.holds.deleting.discard(name)
         if away:

@@ -264,6 +264,8 @@ class Versions:
         self.changes.bring_store(record, dataflow, description)
         self.priorities.bring(record)
         self.recovery.recover_dataflow(record, on_redo=on_redo)
+        begin = description.begin
+        self.recovery.forget_removed(record, None if begin is None else begin.position)
 
     def expected(self, name: str, version: int | None) -> DataflowRecord:
         """Return a dataflow's record.

@@ -355,7 +355,9 @@ class Build:
 
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
         """Apply the rest, and write the new contents of the tables; see `version_change.Swap`."""
-        if (record.version, record.generation) != (self.record.version, self.record.generation):
+        was = self.record
+        same = (was.version, was.generation, was.created_at)
+        if (record.version, record.generation, record.created_at) != same:
             message = "the version changed, or the dataflow was rolled back, during the build"
             raise _refused(record.name, "beside_outdated", f"{message}: begin again")
         if planned.succession.leaders != self.leaders:

@@ -29,7 +29,7 @@ from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, NotFoundError, error_from_dict
 from cbp.model.version.dataflow_shape import DataflowShape
-from controller.loop.records.description_log import FOLDER, Description
+from controller.loop.records.description_log import FOLDER, Descriptions
 from controller.store.base import DataflowRecord
 
 _EFFECT = "build_order"
@@ -114,11 +114,14 @@ class BuildOrder:
         """Return whether neither a new version nor a roll-back has followed this order."""
         return (record.version + 1, record.generation) == (self.version, self.generation)
 
-    def became(self, present: Description) -> bool:
-        """Return whether this order became the described version."""
-        begin = present.begin
+    def is_done(self, record: DataflowRecord, descriptions: Descriptions) -> bool:
+        """Return whether this order became a version of its dataflow, at any time."""
+        if record.version < self.version:
+            return False
+        made = descriptions.version(record, self.version)
+        begin = made.begin
         swapped = begin is not None and begin.swapped is not None and not begin.back
-        return swapped and (present.version, present.document) == (self.version, self.document)
+        return swapped and made.document == self.document
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

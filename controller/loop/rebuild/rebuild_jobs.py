@@ -343,6 +343,12 @@ class RebuildJobs:
             self._record(job, "cancelled", by)
         return job.shown
 
+    def end_all(self, name: str) -> None:
+        """End the jobs of a dataflow that was deleted; returns at once."""
+        for job in self._open_jobs():
+            if job.shown.dataflow == name:
+                self._cancel(job)
+
     def _record(self, job: Job, status: Ended, by: str) -> None:
         """Write how a job ends, unless that is written."""
         if job.order.outcome is None:
@@ -353,12 +359,14 @@ class RebuildJobs:
     def stop(self) -> None:
         """Stop the job under way, since the service stops; the next leader continues it."""
         with self._lock:
-            jobs = list(self._jobs.values())
             self._left.clear()
-        for job in jobs:
-            if not job.shown.ended:
-                job.kept = True
-                self._cancel(job)
+        for job in self._open_jobs():
+            job.kept = True
+            self._cancel(job)
+
+    def _open_jobs(self) -> list[Job]:
+        with self._lock:
+            return [job for job in self._jobs.values() if not job.shown.ended]
 
     def _cancel(self, job: Job) -> None:
         job.stop.set()
@@ -424,7 +432,7 @@ class RebuildJobs:
             # Once the version is put, every tick finishes it.
             if newest is None or newest.version <= build.record.version:
                 lasting, error = isinstance(cause, ChangeRefusedError), error_of(cause)
-                status = "failed" if lasting else "cancelled" if job.kept else "ready"
+                status = "failed" if lasting else "cancelled" if job.stop.is_set() else "ready"
                 job.show(error=error)
                 _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
                 if status == "ready" and passes(error):
@@ -551,7 +559,7 @@ class RebuildJobs:
             self._left.append(job)
 
     def _is_done(self, job: Job) -> bool:
-        return job.order.became(self._descriptions.of(self._store.dataflow(job.shown.dataflow)))
+        return job.order.is_done(self._store.dataflow(job.shown.dataflow), self._descriptions)
 
     def _end(self, job: Job, status: Ended) -> None:
         """End a job, and remove its tables as far as possible; the next start removes the rest.

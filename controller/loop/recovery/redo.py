@@ -31,6 +31,7 @@ from cbp.engine.storage.table_names import source_folder
 from cbp.errors import FileDamagedError, FileLostError, InvariantError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.generation import increments_dropped
+from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
@@ -111,6 +112,30 @@ class Recovery:
             self._require_arrived(record, dataflow, stage)
         # Completes a publication that died; it does no harm to one that was not due yet.
         self._finisher.publish(record)
+
+    def forget_removed(self, record: DataflowRecord, began: Position | None) -> None:
+        """Forget increments that retention removed before the store was lost.
+
+        The logs of sources name all increments forever. Only what comes before the oldest position
+        can have been removed: files that are missing behind it are lost.
+
+        Args:
+            record: A dataflow that was brought back.
+            began: Where its version began; `None` if it is the first.
+        """
+        oldest = self._open_log(record.folder).oldest_position() or began
+        ends = {} if oldest is None else {one.flow: one.index + 1 for one in oldest.newest}
+        for source in self._catalog.compiled(record).sources:
+            below = 0
+            for one in self._store.oldest_increments(record.name, source):
+                files = [f"{record.folder}/{file.path}" for file in one.increment.kept]
+                if one.increment.index >= ends.get(source, 0) or (
+                    files and all(map(self._files.exists, files))
+                ):
+                    break
+                below = one.increment.index + 1 if files else below
+            while below and self._store.forget_increments(record.name, source, below=below):
+                pass  # some thousand at a time
 
     def _tell_dropped(self, record: DataflowRecord) -> None:
         """Mark claims whose increments roll-backs dropped, also in a store that was lost."""

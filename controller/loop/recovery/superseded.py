@@ -6,12 +6,14 @@ new increments: they would count twice.
 
 Guaranteed (tests/controller/loop/recovery/test_claims_of_roll_backs.py): of several files with the
 same name and content one counts: the accepted one, or if there is none, the oldest that comes back.
+Two files that took the place of others are the same only if these were, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cbp.errors import RollbackImpossibleError
 from cbp.errors.counts import format_count
@@ -21,6 +23,11 @@ from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.store.base import Store
+
+_BY = ("replaced", "retracted")
+"""How a claim says that it took the place of an earlier one."""
+
+_EQUAL_MAX = 100_000
 
 
 def stay_dropped(
@@ -79,14 +86,13 @@ def superseded_in(
     dropped = increments_dropped(generations)
     back = _held_of(position, dropped)
     superseded: dict[str, tuple[int, ...]] = {}
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, _File]] = set()
     for source, index in sorted(back):
         files = _files(store, position.dataflow, source, index)
         again = [
-            name
-            for name, sha256 in files
-            if (source, name, sha256) in seen
-            or store.same_claim(position.dataflow, source, sha256, path=name) is not None
+            one.name
+            for one in files
+            if (source, one) in seen or one.counts(store, position.dataflow, source)
         ]
         if again and len(again) == len(files):
             superseded[source] = (*superseded.get(source, ()), index)
@@ -97,7 +103,7 @@ def superseded_in(
                 f"({listed(again)}); drop the later increments, too"
             )
             raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
-        seen |= {(source, name, sha256) for name, sha256 in files}
+        seen |= {(source, one) for one in files}
     return superseded
 
 
@@ -120,33 +126,69 @@ def require_chains(position: Position, gone: Mapping[str, Sequence[range]], stor
         for one in connector.waiting
         if "." not in one.flow
     }
-    by_earlier: dict[tuple[str, int], int] = {}
+    by_earlier: dict[str, int] = {}
     for (source, index), origin in sorted(store.origins(position.dataflow, waiting).items()):
         same = origin.get("same_as") or {}
-        if same.get("by") not in ("replaced", "retracted"):
+        if same.get("by") not in _BY:
             continue
-        earlier = int(same["index"])
+        earlier, claim = int(same["index"]), str(same["claim"])
         why = ""
         if any(earlier in part for part in gone.get(source, ())):
             why = f"would be left out: leave out {source}/{index}, too"
-        elif (source, earlier) in by_earlier:
-            other = by_earlier[source, earlier]
+        elif claim in by_earlier:
+            other = by_earlier[claim]
             why = f"is also replaced by {source}/{other}: leave out one of the two"
-        by_earlier[source, earlier] = index
+        by_earlier[claim] = index
         if why:
             file = same.get("file")
             why = f"increment {source}/{index} replaces {file!r} of {source}/{earlier}, which {why}"
             raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
 
 
-def _files(store: Store, dataflow: str, source: str, index: int) -> list[tuple[str, str]]:
-    """Return name and SHA-256 of an increment's files, as far as they are known."""
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of an increment.
+
+    Attributes:
+        sha256: Of its content, in hex.
+        before: Those of the files whose place it took, newest first.
+    """
+
+    name: str
+    sha256: str
+    before: tuple[str, ...] = ()
+
+    def counts(self, store: Store, dataflow: str, source: str) -> bool:
+        """Return whether an accepted claim has the same file."""
+        if not self.before:
+            return store.same_claim(dataflow, source, self.sha256, path=self.name) is not None
+        equal = store.claims_of_content(dataflow, source, self.sha256, limit=_EQUAL_MAX)
+        return any(
+            one.path == self.name and _before(store, one.same_as) == self.before for one in equal
+        )
+
+
+def _files(store: Store, dataflow: str, source: str, index: int) -> list[_File]:
+    """Return an increment's files, as far as they are known."""
     origin = store.increment(dataflow, source, index).origin
     if "file_count" in origin:
         claims = store.claims_of(dataflow, source, index)
-        return [(claim.path, claim.sha256) for claim in claims]
+        return [_File(claim.path, claim.sha256) for claim in claims]
     name, sha256 = str(next(iter(origin.get("files", ())), "")), str(origin.get("sha256", ""))
-    return [(name, sha256)] if sha256 else []
+    return [_File(name, sha256, _before(store, origin.get("same_as")))] if sha256 else []
+
+
+def _before(store: Store, same_as: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the contents of the files whose place a file took, newest first."""
+    contents = list[str]()
+    while same_as is not None and same_as.get("by") in _BY:
+        earlier = str(same_as["claim"])
+        claim = store.find_claims([earlier]).get(earlier)
+        if claim is None:
+            break
+        contents.append(claim.sha256)
+        same_as = claim.same_as
+    return tuple(contents)
 
 
 def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]) -> Position:

@@ -10,7 +10,7 @@ What roll-backs dropped does not count, and what waits is not read yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -22,8 +22,8 @@ from cbp.model.flow.generation import home_of, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.correction_log import read_notes
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.correction_log import Corrected, read_notes
+from controller.loop.records.description_log import Begin, Descriptions
 from controller.store.base import DataflowRecord, Store
 
 
@@ -124,11 +124,23 @@ class RetainedInputs:
             began = self._began(record, name)
             if began is not None and name in began.stages and _lacks(began, node, dropped):
                 altered.add(name)
-        return frozenset(altered) | {
-            one.note.stage
-            for one in read_notes(self.files, record.folder)
-            if home_of(generations, one.leader, one.epoch) == one.generation
-        }
+        return frozenset(altered | set(self._corrected(record)))
+
+    def _corrected(self, record: DataflowRecord) -> Iterator[str]:
+        """Yield the stages whose present state an operator corrected.
+
+        A roll-back undoes a correction, and so do a later rebuild, and taking back the swap of the
+        tables that were corrected.
+        """
+        generations = self.open_log(record.folder).generations
+        begins = tuple(self.descriptions.begins_that_count(record))
+        taken_back = self.descriptions.taken_back(record)
+        for one in read_notes(self.files, record.folder):
+            swaps = taken_back.get(one.leader, ())
+            undone = home_of(generations, one.leader, one.epoch) != one.generation
+            undone = undone or any(one.epoch in swap.epochs for swap in swaps)
+            if not undone and not any(_began_after(one, begin) for begin in begins):
+                yield one.note.stage
 
     def _began(self, record: DataflowRecord, stage: str) -> Position | None:
         """Return the position at which a stage last began with nothing; `None`: with all."""
@@ -137,6 +149,13 @@ class RetainedInputs:
                 # Tables that were built beside have all that came before the swap.
                 return begin.position if begin.swapped is None else None
         return None
+
+
+def _began_after(one: Corrected, begin: Begin) -> bool:
+    """Return whether a corrected stage began with nothing after that."""
+    stages, name = begin.position.stages, one.note.stage
+    first = stages.get(name) or stages.get(one.leader)
+    return name in begin.emptied and first is not None and one.epoch < first.epoch
 
 
 def _words(readers: Mapping[str, str]) -> str:

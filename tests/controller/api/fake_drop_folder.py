@@ -69,6 +69,11 @@ class FakeReplacements:
         content = io.BytesIO() if stream is None else stream
         return self._folder.upload(record, dataflow, source, name, content, key)
 
+    def repeated(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, key: str, *, retracts: bool
+    ) -> bool:
+        return False
+
     def compare(
         self,
         record: DataflowRecord,

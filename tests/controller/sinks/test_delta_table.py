@@ -16,13 +16,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp import Input, Translate, View
+from controller.loop import LoopLimits
 from tests.controller.lost import lose_the_store
 from tests.controller.sinks import sunk
-from tests.controller.world import World
+from tests.controller.world import Inline, World
 from tests.planned_faults import PlannedFaults
 from tests.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
+
+
+class Doubled(sunk.Counts):
+    """Count twice."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(2 * r.n for r in group.items) + sum(r.n for r in group.counts)
+        if n:
+            out.counts(word=key.word, n=n)
+
 
 VIEW = "sum.counts"
 APPENDED: dict[str, Any] = {"flow": VIEW, "to": "delta", "path": "changes"}
@@ -247,6 +258,46 @@ def test_a_roll_back_undoes_what_a_crash_left_ahead_of_the_note(tmp_path: Path, 
         sunk.publish(world)
     check(world)
     assert mirrored(world) == [("b", 3), ("c", 3), ("new", 7)]
+    world.close()
+
+
+def test_a_mirror_follows_swaps_and_returns(tmp_path: Path) -> None:
+    """Of tables that were built beside; also of two in a row, without a run in between."""
+    world = sunk.sink_world(tmp_path, verifier=Inline(), limits=LoopLimits())
+    world.translators["doubled"] = Doubled
+    world.restart()
+    plain = sunk.viewed({"counts": MIRRORED})
+    doubled = sunk.document({"counts": MIRRORED}, translator="doubled")
+    world.controller.register(plain)
+    for number in range(3):
+        bring(world, ("a", number), (f"w{number}", 1))
+    sinks, jobs = sunk.publish(world), world.controller.rebuild_jobs
+
+    def swap(wanted: dict[str, Any]) -> None:
+        jobs.swap("one", jobs.start(wanted, world.controller.validate(wanted)).id)
+
+    def look(n: int) -> None:
+        sunk.publish(world, sinks)
+        assert mirrored(world) == view_of(world)
+        assert ("a", n) in mirrored(world)
+
+    look(3)
+    swap(doubled)
+    look(6)
+    jobs.back("one")
+    look(3)
+    swap(doubled)
+    look(6)
+    swap(plain)
+    look(3)
+    bring(world, ("a", 4))
+    look(7)
+    swap(doubled)
+    bring(world, ("a", 5))
+    look(24)
+    jobs.back("one")
+    world.ticks()
+    look(12)
     world.close()
 
 

@@ -11,12 +11,13 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from cbp.model.dataflow.dataflow import Dataflow
+from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import receive_file
 from controller.api.routes.records.claims import claim_out
-from controller.api.routes.records.sources import ANY_TYPE, UploadQuery
+from controller.api.routes.records.sources import ANY_TYPE
 from controller.api.routing.dependencies import (
     CallerDep,
     Deliveries,
@@ -34,9 +35,19 @@ from controller.store.base import DataflowRecord, Uploaded
 routes = router("sources")
 
 
-class CorrectionQuery(UploadQuery):
+_PATH_MAX = 4_096
+"""The longest path of a file system; keys of objects are shorter."""
+
+
+class CorrectionQuery(Model):
     """The file, and what happens to stages that cannot apply the correction."""
 
+    name: str = Field(
+        min_length=1,
+        max_length=_PATH_MAX,
+        description="Name of the file, as `GET /dataflows/{name}/claims` shows it: the path from "
+        "`incoming`, if the source is nested, or the key of an object.",
+    )
     rebuild: bool = Field(
         False,
         description="Accept the file although some stages cannot apply it. These stages stop, "
@@ -96,11 +107,7 @@ async def replace(
     key = idempotency_key or ""
 
     def receive(content: BinaryIO) -> Uploaded:
-        place, author = (
-            correctable(at, name, source, rebuild=query.rebuild),
-            Author(query.by or caller.actor, query.reason),
-        )
-        return at.folder.replacements.ask(*place, query.name, content, author, key)
+        return _ask(at, (name, source), query, caller, key, content)
 
     with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
         done = await receive_file(request, limiter, receive)
@@ -140,17 +147,15 @@ def retract(
     name: str,
     source: str,
     at: DeliveriesDep,
+    idempotency_keys: IdempotencyKeysDep,
     caller: CallerDep,
     query: Annotated[ReplaceQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Take back all records of a file, as one increment; refusals as for a replacement."""
-    place, author = (
-        correctable(at, name, source, rebuild=query.rebuild),
-        Author(query.by or caller.actor, query.reason),
-    )
     key = idempotency_key or ""
-    return _answer(at.folder.replacements.ask(*place, query.name, None, author, key))
+    with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
+        return _answer(_ask(at, (name, source), query, caller, key, None))
 
 
 @routes.post(
@@ -182,6 +187,22 @@ def correctable(
     if rebuild:
         at.controller.rebuild_jobs.plan(record.document, dataflow).require_allowed()
     return record, dataflow, source
+
+
+def _ask(
+    at: Deliveries,
+    named: tuple[str, str],
+    query: ReplaceQuery,
+    caller: Identity,
+    key: str,
+    content: BinaryIO | None,
+) -> Uploaded:
+    """Ask for a correction; a request that is repeated is not checked again."""
+    requests, place = at.folder.replacements, at.place(*named)
+    if not requests.repeated(*place, key, retracts=content is None):
+        place = correctable(at, *named, rebuild=query.rebuild)
+    author = Author(query.by or caller.actor, query.reason)
+    return requests.ask(*place, query.name, content, author, key)
 
 
 def _answer(done: Uploaded) -> ClaimOut:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,6 +123,72 @@ def test_a_file_is_replaced_and_taken_back(
     assert gone.status == 1
     assert "was retracted at" in gone.err
     assert "cbp drop shelf a FILE" in gone.err
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        (b"2026/\xc3\xa4 b.jsonl", "2026/ä b.jsonl"),
+        (b"back\\slash.jsonl", "back\\slash.jsonl"),
+        (b"no\xfftext.jsonl", "no\\xfftext.jsonl"),
+        (b"two\nlines.jsonl", "two\nlines.jsonl"),
+    ],
+)
+def test_a_file_of_any_name_is_corrected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: bytes, shown: str
+) -> None:
+    """Also one of a folder, and one whose name is no text, by the name that claims show."""
+    nested = {**DOCUMENT["sources"]["a"], "nested": True}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "sources": {"a": nested}})
+    at = os.fsencode(tmp_path / "drop/shelf/a/incoming") + b"/" + path
+    os.makedirs(os.path.dirname(at), exist_ok=True)
+    Path(os.fsdecode(at)).write_text('{"word": "a", "n": 1}\n')
+    shelf.scan()
+    shelf.world.clock.advance(2)
+    shelf.take_in()
+    assert [one.path for one in shelf.world.store.claims("shelf", "a").items] == [shown]
+    right = tmp_path / "right.jsonl"
+    right.write_text('{"word": "b", "n": 2}\n')
+    named = ("replace", "shelf", "a", shown, str(right))
+    assert call(shelf, capsys, *named, "--dry-run").status == 0
+    done = call(shelf, capsys, *named, "--reason", "a slip")
+    assert done.status == 0, done.err
+    shelf.counts[shown] = [("b", 2)]
+    shelf.take_in()
+    shelf.require_right()
+    assert call(shelf, capsys, "retract", "shelf", "a", shown, "--reason", "a test").status == 0
+    shelf.counts.clear()
+    shelf.take_in()
+    shelf.require_right()
+    shelf.close()
+
+
+@pytest.mark.parametrize("what", ["retractions", "replacements"])
+def test_a_correction_that_was_done_is_answered_again(shelf: Shelf, what: str) -> None:
+    """A client that lost the answer repeats its request, whatever it or others did since."""
+    settings = Settings(root=shelf.root, token=TOKEN)
+    with httpx.Client(transport=AppTransport(_api(shelf, settings)), base_url=settings.url) as rest:
+
+        def ask(key: str, name: str = "monday") -> httpx.Response:
+            return rest.post(
+                f"/api/v1/dataflows/shelf/sources/a/{what}",
+                params={"name": name, "reason": "wrong"},
+                headers={"Authorization": f"Bearer {TOKEN}", "Idempotency-Key": key},
+                content=b'{"word": "c", "n": 3}' if what == "replacements" else b"",
+            )
+
+        first = ask("k1")
+        assert first.status_code == 202, first.text
+        shelf.take_in()
+        if what == "replacements":
+            shelf.retract("monday")
+            shelf.take_in()
+        assert ask("k2").json()["error_code"] == "file_retracted"
+        shelf.world.store.forget_increments("shelf", "a", below=1)
+        assert ask("k2").json()["error_code"] == "replace_refused"
+        again = ask("k1")
+        assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+        assert ask("k1", "tuesday").status_code == 422
 
 
 def test_who_replaced_a_file_is_the_token_unless_it_is_said(shelf: Shelf) -> None:

@@ -300,3 +300,27 @@ def test_a_lost_store_is_brought_back_without_them(tmp_path: Path) -> None:
     assert new.picture() == world.picture()
     new.close()
     world.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_lost_store_says_from_when_on_input_is_kept(tmp_path: Path, again: bool) -> None:
+    """As before, also after a version that keeps no earlier position; what is damaged stays known.
+
+    The logs of sources name what was removed, too. It must not count as kept: a replacement would
+    be accepted that no stage can apply.
+    """
+    world = world_on(tmp_path / "a", keep=Keep(FlowRetention(10), 5))
+    play(world, EPOCHS)
+    if again:
+        world.controller.change(saying(hours=1))
+    oldest, *_, damaged, _ = inputs(world)
+    assert oldest > 0
+    (path,) = (Path(world.tables) / "one/sources/a").glob(f"{damaged:012d}-*.parquet")
+    path.unlink()
+    new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})
+    known = [one.increment.index for one in new.store.oldest_increments("one", "a")]
+    assert known == list(range(oldest, EPOCHS))
+    (reach,) = new.controller.housekeeping.reach("one").sources
+    assert (reach.first, reach.complete) == (oldest, False)
+    new.close()
+    world.close()

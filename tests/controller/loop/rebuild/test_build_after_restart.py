@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.failpoints import NO_FAULTS
-from cbp.errors import NotFoundError
+from cbp.errors import DataflowBusyError, NotFoundError
 from controller.loop import LoopLimits
 from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.rebuild.build_order import open_order
@@ -26,7 +26,7 @@ from tests.controller.loop.rebuild.beside_world import (
     document,
     from_scratch,
 )
-from tests.controller.world import Deferred
+from tests.controller.world import SCHEMA, Deferred
 from tests.planned_faults import Crash, PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -336,6 +336,54 @@ def test_a_build_that_swaps_by_itself_does_so_after_kills(world: Beside) -> None
     world.controller.tick()
     assert jobs(world)[0].status == "swapped"
     assert world.sums()["x"] == 18
+
+
+def test_a_swap_that_a_kill_interrupted_is_one_whatever_follows(world: Beside) -> None:
+    """Its outcome is not that of the version which took over before the build was looked at."""
+    begun(world)
+    job = world.build(document("tripled"))
+    world.faults.to = PlannedFaults("description.after")
+    with pytest.raises(Crash):
+        world.swap(job)
+    restart(world)
+    source = {"schema": SCHEMA, "keep": {"hours": 9}}
+    world.change({**document("tripled"), "sources": {"a": source}})
+    world.controller.tick()
+    assert [(one.id, one.status) for one in jobs(world)] == [(job.id, "swapped")]
+    assert world.sums()["x"] == 18
+
+
+def test_a_build_ends_with_its_dataflow(world: Beside) -> None:
+    """Another dataflow of its name shows nothing of it, and can be built beside itself."""
+    begun(world)
+    job = world.build(document("tripled"))
+    world.controller.delete("d", purge=True)
+    assert "d" not in world.parts.building
+    assert not list(Path(world.tables).glob(".scratch*"))
+    begun(world)
+    with pytest.raises(DataflowBusyError, match="cancelled"):
+        world.swap(job)
+    assert world.sums()["x"] == 6
+    job = world.build(document("tripled"))
+    folder = world.store.dataflow("d").folder
+    world.controller.delete("d")
+    assert open_order(world.files, folder) is None
+
+
+def test_a_swap_that_waits_for_a_deletion_ends(tmp_path: Path) -> None:
+    """It shows nothing in the next dataflow of its name."""
+    later = Deferred()
+    world = Beside(tmp_path, verifier=later)
+    begun(world)
+    job = world.start(document("tripled"))
+    later.run_next()
+    world.controller.rebuild_jobs.swap("d", job.id)
+    world.controller.delete("d", purge=True)
+    begun(world)
+    later.run_next()
+    assert [one.status for one in jobs(world)] == ["cancelled"]
+    assert world.sums()["x"] == 6
+    world.close()
 
 
 def test_what_was_cancelled_does_not_begin_again(world: Beside) -> None:

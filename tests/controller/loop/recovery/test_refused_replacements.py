@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from cbp.errors import OperatingError
+from cbp.errors import OperatingError, ReplaceRefusedError
+from cbp.model.run.correction import Correction
 from controller.ingest.errors import FileNameSharedError
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
-from tests.controller.corrected_files import DOCUMENT, Shelf
+from tests.controller.corrected_files import DOCUMENT, Row, Shelf
+from tests.controller.rollbacks import back
 from tests.controller.verified import verified
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -152,6 +154,85 @@ def test_a_file_replaces_none_if_input_is_gone_or_state_was_corrected(tmp_path: 
     shelf.take_in()
     shelf.require_right()
     shelf.close()
+
+
+def test_a_correction_of_state_is_in_the_way_until_a_rebuild(shelf: Shelf) -> None:
+    """After it tables are computed from the files again, until the swap is undone."""
+
+    def wrong() -> None:
+        """Correct a state, which no computation from the files gives."""
+        right = [Correction({"word": "a"}, "set", ({"n": 100, "records": 1},))]
+        amend = shelf.world.controller.amendments.correct
+        amend("shelf", "sums", "totals", right, who="me", why="wrong")
+        shelf.world.ticks()
+        with pytest.raises(ReplaceRefusedError, match="corrected its state"):
+            shelf.retract("tuesday")
+
+    def replaced(*rows: Row) -> None:
+        shelf.replace("tuesday", *rows)
+        shelf.counts["tuesday"] = list(rows)
+        shelf.take_in()
+        shelf.require_right()
+
+    wrong()
+    jobs = shelf.world.controller.rebuild_jobs
+    jobs.swap("shelf", jobs.start_present("shelf").id)
+    replaced(("a", 6))
+    jobs.back("shelf")
+    with pytest.raises(ReplaceRefusedError, match="corrected its state"):
+        shelf.retract("tuesday")
+    jobs.swap("shelf", jobs.start_present("shelf").id)
+    wrong()
+    jobs.back("shelf")
+    jobs.swap("shelf", jobs.start_present("shelf").id)
+    replaced(("c", 8))
+
+
+def test_a_request_is_checked_again_when_its_file_is_read(shelf: Shelf) -> None:
+    """Input was removed between the check and the request: no stage stops for it."""
+    shelf.world.store.forget_increments("shelf", "a", below=1)
+    content = io.BytesIO(b'{"word": "z", "n": 1}')
+    shelf.drop_folder.replacements.ask(*shelf.named(), "a", "tuesday", content, ME)
+    shelf.take_in()
+    assert "from number 1 on" in (refused(shelf, "replace_refused").reason or {})["message"]
+    shelf.require_right()
+    assert not any(stage.paused_because for stage in shelf.world.store.stages("shelf"))
+
+
+def test_files_of_one_increment_are_replaced_by_themselves(tmp_path: Path) -> None:
+    """A roll-back behind both brings both back."""
+    shelf = Shelf(tmp_path, with_source(batch={"files": 10}))
+    for name, rows in (("monday", MONDAY), ("tuesday", TUESDAY)):
+        shelf.put(name, *rows)
+    shelf.take_in()
+    assert shelf.world.store.next_index("shelf", "a") == 1
+    for name, rows in (("monday", [("b", 3)]), ("tuesday", [("c", 4)])):
+        shelf.replace(name, *rows)
+        shelf.counts[name] = list(rows)
+        shelf.take_in()
+    shelf.require_right()
+    back(shelf.world, "0", name="shelf")
+    shelf.world.ticks()
+    shelf.require_right()
+    shelf.close()
+
+
+def test_a_file_that_came_again_after_a_retraction_comes_back(shelf: Shelf) -> None:
+    """By a roll-back behind the one that dropped it: it is not the file that was retracted."""
+    shelf.retract("tuesday")
+    shelf.take_in()
+    moment = shelf.world.controller.amendments.moments("shelf", limit=1)[0].point.number
+    shelf.put("tuesday", *TUESDAY)
+    shelf.take_in()
+    shelf.require_right()
+    back(shelf.world, str(moment), name="shelf", drop_later=True)
+    shelf.world.ticks()
+    del shelf.counts["tuesday"]
+    shelf.require_right()
+    back(shelf.world, "0", name="shelf")
+    shelf.world.ticks()
+    shelf.counts["tuesday"] = TUESDAY
+    shelf.require_right()
 
 
 def test_a_refusal_says_what_to_do(shelf: Shelf) -> None:

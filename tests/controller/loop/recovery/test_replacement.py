@@ -257,6 +257,21 @@ def test_a_lost_database_brings_replacements_back(shelf: Shelf, tmp_path: Path) 
     shelf.require_right()
 
 
+def test_a_lost_database_loses_no_request_that_waits(tmp_path: Path) -> None:
+    """A file that was to replace another is no further one, wherever names say nothing."""
+    source = {**DOCUMENT["sources"]["a"], "same_name": "add"}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "sources": {"a": source}})
+    fill(shelf)
+    shelf.replace("tuesday", *RIGHT)
+    shelf.retract("monday")
+    shelf.counts["tuesday"] = RIGHT
+    del shelf.counts["monday"]
+    lose(shelf, tmp_path)
+    shelf.take_in()
+    shelf.require_right()
+    shelf.close()
+
+
 def lose(shelf: Shelf, tmp_path: Path) -> None:
     """Put an empty database in place of the shelf's, and bring back what the folders say."""
     shelf.world.store.close()
