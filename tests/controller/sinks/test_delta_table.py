@@ -262,7 +262,7 @@ def test_a_roll_back_undoes_what_a_crash_left_ahead_of_the_note(tmp_path: Path, 
 
 
 def test_a_mirror_follows_swaps_and_returns(tmp_path: Path) -> None:
-    """Of tables that were built beside; also of two in a row, without a run in between."""
+    """A mirror has what the view shows, also after two swaps without a run in between."""
     world = sunk.sink_world(tmp_path, verifier=Inline(), limits=LoopLimits())
     world.translators["doubled"] = Doubled
     world.restart()
