@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from cbp import TranslateRun, View
 from stages.link_arrays import ANEW, LinkTable
-from stages.nodes import Nodes, array_of
+from stages.nodes import Nodes, array_of, typed
 
 __all__ = ["GatherArrow"]
 
@@ -96,7 +96,8 @@ class GatherArrow(TranslateRun):
     def translate(self, tables: Any, out: Any) -> str:
         """Apply added and removed edges, and compute all values."""
         nodes = Nodes()
-        held = array_of(tables.nodes.all()["node"])
+        before = tables.nodes.all()
+        held = array_of(before["node"])
         links = LinkTable(tables.links, nodes)
         links.change(tables.edges, out)
         nodes.numbers(held)
@@ -107,7 +108,12 @@ class GatherArrow(TranslateRun):
         to, origin = at[comes], nodes.ranks[links.other[places[comes]]]
         order = np.lexsort((origin, to))
         values = self._values(
-            nodes.ids[every], to[order], origin[order], noted=tables.noted, note=out.note
+            nodes.ids[every],
+            to[order],
+            origin[order],
+            noted=tables.noted,
+            note=out.note,
+            empty=before[self.value].slice(0, 0),
         )
         ids = nodes.ids[every]
         out.nodes(pa.table([ids[is_linked], values[is_linked]], ["node", self.value]))
@@ -115,7 +121,14 @@ class GatherArrow(TranslateRun):
         return ANEW
 
     def _values(
-        self, ids: Array, to: Int64s, origin: Int64s, *, noted: Any, note: Callable[..., None]
+        self,
+        ids: Array,
+        to: Int64s,
+        origin: Int64s,
+        *,
+        noted: Any,
+        note: Callable[..., None],
+        empty: pa.ChunkedArray,
     ) -> Array:
         """Return the values of all nodes after the last round.
 
@@ -125,24 +138,62 @@ class GatherArrow(TranslateRun):
             origin: Where it begins.
             noted: The values after a round of another try of the run, and its number; or nothing.
             note: Takes them.
+            empty: No values, in the type of the view.
         """
-        values, first = np.asarray(self.start(ids)), 0
+        type_, first = array_of(empty).dtype, 0
+        values = typed(np.asarray(self.start(ids)), type_, self.value)
         if noted:
             values, first = array_of(noted["values"]["value"]), noted["round"]["number"][0].as_py()
         edges = np.bincount(origin, minlength=len(ids))[origin]
         starts = np.flatnonzero(np.append(True, to[1:] != to[:-1])[: len(to)])
-        unite = {"sum": np.add, "least": np.minimum, "largest": np.maximum}[self.combine]
+        unite: dict[str, Callable[[Array, Int64s], Array]] = {
+            "sum": _sums,
+            "least": np.minimum.reduceat,
+            "largest": np.maximum.reduceat,
+        }
         for number in range(first, self.rounds):
-            gathered = np.full(len(ids), self.nothing)
+            brought = np.asarray(self.gather(values[origin], edges)) if len(to) else values[:0]
+            gathered = self._nothing(len(ids), np.result_type(brought, values))
             if len(to):
-                brought = np.asarray(self.gather(values[origin], edges))
-                gathered = gathered.astype(np.result_type(brought, values))
-                gathered[to[starts]] = unite.reduceat(brought, starts)
-            before, values = values, np.asarray(self.apply(values, gathered)).astype(values.dtype)
+                gathered[to[starts]] = unite[self.combine](brought, starts)
+            applied = np.asarray(self.apply(values, gathered))
+            before, values = values, typed(applied, type_, self.value)
             if self.rests(before, values):
                 break
             note(partial(_noted, values, number + 1))
         return values
+
+    def _nothing(self, many: int, type_: np.dtype[Any]) -> Array:
+        """Return the combined values of nodes to which no edge leads.
+
+        Raises:
+            ValueError: Values are whole numbers, and `nothing` is none that their type holds.
+        """
+        if type_.kind == "i":
+            least, most = np.iinfo(type_).min, np.iinfo(type_).max
+            if not (least <= self.nothing <= most and self.nothing == int(self.nothing)):
+                message = (
+                    f"nothing is {self.nothing}, but the values are whole numbers: give one from "
+                    f"{least} to {most}"
+                )
+                raise ValueError(message)
+        return np.full(many, self.nothing, type_)
+
+
+def _sums(brought: Array, starts: Int64s) -> Array:
+    """Return the sum of each span of numbers.
+
+    Raises:
+        OverflowError: They are whole numbers, and a sum is too large for their type.
+    """
+    sums: Array = np.add.reduceat(brought, starts)
+    if brought.dtype.kind == "i":
+        bits = 8 * brought.dtype.itemsize - 2
+        about = np.abs(np.add.reduceat(brought.astype(np.float64), starts))
+        if float(about.max(initial=0)) >= 1 << bits:
+            message = f"a sum of what edges bring has more than {bits} bits; give floats"
+            raise OverflowError(message)
+    return sums
 
 
 def _noted(values: Array, rounds: int) -> dict[str, Any]:

@@ -22,12 +22,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp import Input, State
-from stages.net_edges import NetEdges, row_numbers
+from cbp import Input, Schema, State
+from stages.net_edges import NetEdges, has_signs, row_numbers
 from stages.nodes import Nodes, array_of, order_of
 from stages.spanning_forest import spans
 
-__all__ = ["ANEW", "CHANGED", "WAYS", "LinkChanges", "LinkTable", "Reader", "reads_whole", "spans"]
+__all__ = [
+    "ANEW",
+    "CHANGED",
+    "WAYS",
+    "LinkChanges",
+    "LinkTable",
+    "Reader",
+    "edge_names",
+    "reads_whole",
+    "spans",
+]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -64,6 +74,15 @@ def reads_whole(records: int, came: int) -> bool:
         came: Number of records of new edges.
     """
     return _WHOLE_SHARE * came >= records
+
+
+def edge_names(edge: str) -> tuple[str, ...]:
+    """Return the names of an edge's further columns, which are given as DDL; empty if it has none.
+
+    Raises:
+        DefinitionError: The DDL is wrong.
+    """
+    return Schema.parse(edge, where="edge").names if edge else ()
 
 
 class Reader:
@@ -247,7 +266,7 @@ class LinkTable:
             both: Whether a link is kept at both of its ends.
         """
         more = f", {edge}" if edge else ""
-        names = "".join(f", {one.split()[0]}" for one in edge.split(",") if one.strip())
+        names = "".join(f", {name}" for name in edge_names(edge))
         last = "sign INT" if changes else "gone BOOLEAN"
         schema = f"src {node}, dst {node}{more}, {last}"
         edges = Input(schema, route_by="src", changes="signed" if changes else "")
@@ -282,7 +301,7 @@ class LinkTable:
             now = np.zeros_like(had)
             for side in range(len(counts)):
                 after = told.amounts[side]
-                after = after if "gone" in came.column_names else had[side] + after
+                after = had[side] + after if has_signs(came) else after
                 now[side] = np.where(told.is_told[side], after, had[side])
         is_known = np.zeros(len(told.node), np.bool_)
         is_known[rows] = True

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from stages.nodes import Nodes, array_of, in_order
 
-__all__ = ["NetEdges", "row_numbers"]
+__all__ = ["NetEdges", "has_signs", "row_numbers"]
 
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
@@ -58,7 +58,7 @@ class NetEdges:
         ends = np.concatenate([array_of(edges[name]) for name in ("src", "dst")])
         src, dst = np.split(nodes.numbers(ends), 2)
         if both and not names and _all_come(edges) and 2 * len(nodes).bit_length() < _BITS:
-            return cls._that_come(src, dst, len(nodes), once="gone" in came.column_names)
+            return cls._that_come(src, dst, len(nodes), once=not has_signs(came))
         told = cls._of(edges, names, src, dst, nodes)
         return told.at_both_ends(len(nodes)) if both else told
 
@@ -120,12 +120,12 @@ class NetEdges:
     ) -> NetEdges:
         edge = tuple(edges[name].combine_chunks() for name in names)
         # Both zeros are one key.
-        edge = tuple(pc.add(e, 0.0) if pa.types.is_floating(e.type) else e for e in edge)
+        edge = tuple(_one_zero(column) for column in edge)
         number = row_numbers(edge) if edge else np.zeros(len(src), np.int64)
         shift = len(nodes).bit_length()
         codes, order, starts = _runs(src << shift | dst, number)
         first = np.flatnonzero(starts)
-        if "gone" not in edges.column_names:
+        if has_signs(edges):
             signs = edges["sign"].to_numpy().astype(np.int32)
             amount = np.add.reduceat(signs[order], first) if len(first) else np.empty(0, np.int32)
         elif pc.any(edges["gone"]).as_py():
@@ -175,9 +175,21 @@ class NetEdges:
 
 def _all_come(edges: pa.Table) -> bool:
     """Return whether no record says that an edge is gone."""
-    if "gone" in edges.column_names:
+    if not has_signs(edges):
         return not pc.any(edges["gone"]).as_py()
     return bool((edges["sign"].to_numpy() == 1).all())
+
+
+def has_signs(edges: pa.Table) -> bool:
+    """Return whether edges are the changes of a view, and not records with `gone`."""
+    return "sign" in edges.column_names
+
+
+def _one_zero(column: pa.Array) -> pa.Array:
+    """Return a column of edges with one zero, and not two of different signs."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.add(column, pa.scalar(0.0, column.type))
 
 
 def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Nodes", "array_of", "in_order", "order_of"]
+__all__ = ["Nodes", "array_of", "in_order", "order_of", "typed"]
 
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
@@ -21,10 +21,37 @@ _MANY = 10_000
 
 
 def array_of(column: pa.ChunkedArray) -> Array:
-    """Return a column as an array; texts are objects."""
+    """Return a column as an array; texts, and times, which have a zone, are objects."""
     whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if pa.types.is_timestamp(whole.type):
+        return np.array(whole.to_pylist(), object)
     array: Array = whole.to_numpy(zero_copy_only=False)
     return array
+
+
+def typed(values: Array, type_: np.dtype[Any], name: str) -> Array:
+    """Return an author's values in the type of their column.
+
+    Args:
+        values: The values.
+        type_: The type.
+        name: The column, for the error.
+
+    Raises:
+        ValueError: The column has whole numbers, and a value is none, or is too large.
+    """
+    if values.dtype == type_:
+        return values
+    with np.errstate(invalid="ignore"):
+        same: Array = values.astype(type_)
+    if type_.kind == "i":
+        wrong = np.flatnonzero(same != values)
+        if len(wrong):
+            message = (
+                f"{name} has whole numbers of {8 * type_.itemsize} bits, got {values[wrong[0]]}"
+            )
+            raise ValueError(message)
+    return same
 
 
 def order_of(codes: Int64s) -> Int64s:
@@ -59,9 +86,15 @@ def _offsets(ids: Array) -> tuple[Int64s, Array, int] | None:
     if most - least >= _CLOSE * len(ids):
         return None
     is_there = np.zeros(most - least + 1, np.bool_)
-    offsets = ids - ids.dtype.type(least) if least else ids
+    offsets = _above(ids, least)
     is_there[offsets] = True
     return offsets, (np.flatnonzero(is_there) + least).astype(ids.dtype), least
+
+
+def _above(ids: Array, least: int) -> Int64s:
+    """Return how far ids are above the least, for which their own type can be too small."""
+    wide: Int64s = ids.astype(np.int64, copy=False)
+    return wide - least if least else wide
 
 
 def _each_once(ids: Array) -> tuple[Array, Int64s]:
@@ -111,7 +144,7 @@ class Nodes:
             return self._numbers_of(once)[places]
         offsets, once, least = close
         table = np.empty(int(once[-1]) - least + 1, np.int64)
-        table[once - ids.dtype.type(least)] = self._numbers_of(once)
+        table[_above(once, least)] = self._numbers_of(once)
         numbers: Int64s = table[offsets]
         return numbers
 

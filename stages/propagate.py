@@ -144,6 +144,8 @@ class _Call:
 
     def take_edges(self) -> None:
         """Count the edges that came and went."""
+        if self._node is None or self._node != self._node:
+            return
         for _, *link, sign in self._group.edges:
             if all(one is not None and one == one for one in link):
                 self._change(tuple(link)).came += sign

@@ -31,8 +31,16 @@ import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
-from stages.link_arrays import ANEW, CHANGED, WAYS, LinkChanges, LinkTable, Reader
-from stages.nodes import Nodes, array_of
+from stages.link_arrays import (
+    ANEW,
+    CHANGED,
+    WAYS,
+    LinkChanges,
+    LinkTable,
+    Reader,
+    edge_names,
+)
+from stages.nodes import Nodes, array_of, typed
 from stages.spanning_forest import ForestSearch, best_of, once, united
 
 __all__ = ["PropagateArrow"]
@@ -86,7 +94,7 @@ class PropagateArrow(TranslateRun):
             raise DefinitionError(Mistake("parameter_invalid", where, message))
         name, _, type_ = value.strip().partition(" ")
         self.directed, self.value = directed, name
-        self.edge_columns = tuple(one.split()[0] for one in edge.split(",") if one.strip())
+        self.edge_columns = edge_names(edge)
         self.key = f"node {node}"
         self.edges, self.links = LinkTable.declare(node, edge, changes=changes)
         self.held = State(
@@ -313,9 +321,28 @@ class _Spread:
         if not len(has):
             return
         origin, to = origin[has], to[has]
-        values = np.asarray(self._author.along(self._value[origin], *(one[has] for one in edge)))
+        before = self._value[origin]
+        values = np.asarray(self._author.along(before, *(one[has] for one in edge)))
+        self._require_no_better(values, before)
         reaches = np.flatnonzero(np.asarray(self._author.reaches(values), np.bool_))
         self._candidates.append((to[reaches], values[reaches], origin[reaches]))
+
+    def _require_no_better(self, values: Array, before: Array) -> None:
+        """Refuse values that edges made better: around a cycle, they would get better forever.
+
+        Raises:
+            ValueError: With the first one.
+        """
+        if type(self._author).along is PropagateArrow.along:
+            return
+        better = np.flatnonzero(values > before if self._author.largest else values < before)
+        if len(better):
+            at = better[0]
+            message = (
+                f"along() makes {values[at]} of {before[at]}, which is better: around a cycle, "
+                "values would get better forever"
+            )
+            raise ValueError(message)
 
     def _improve(self) -> Int64s:
         """Take the best of what nodes heard; return those that are better now, ascending.
@@ -330,7 +357,8 @@ class _Spread:
         better = np.flatnonzero(self._is_better(values, to))
         if not len(better):
             return np.empty(0, np.int64)
-        to, values, origin = to[better], values[better].astype(self._value.dtype), origin[better]
+        to, origin = to[better], origin[better]
+        values = typed(values[better], self._value.dtype, self._author.value)
         self._value[to], self._has[to] = values, True  # any of them, to begin with
         best = np.maximum if self._author.largest else np.minimum
         best.at(self._value, to, values)
@@ -341,7 +369,7 @@ class _Spread:
     def _least_support(self, to: Int64s, origin: Int64s) -> None:
         """Of the nodes that bring a node its value, keep the least as its support."""
         ids = self.nodes.ids[origin]
-        if ids.dtype == object:
+        if ids.dtype.kind != "i":
             _, ids = np.unique(ids, return_inverse=True)
         if len(self._least) < len(self._support):
             self._least = np.empty(len(self._support), np.int64)

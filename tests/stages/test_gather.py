@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+from cbp.errors import AuthorCodeError
 from cbp.testing import run_dataflow
 from stages.gather_arrow import GatherArrow
 from tests.cbp.engine.epochs import assert_same
@@ -135,6 +137,61 @@ def test_another_try_goes_on_with_the_values_of_a_round(tmp_path: Any) -> None:
     assert [figures.get("notes_before") for figures in driver.figures] == [4, None]
     assert [figures["notes"] for figures in driver.figures] == [7, 7], "rounds"
     assert not list(tmp_path.rglob("*.log"))
+
+
+class Given(GatherArrow):
+    """What an author gives to the base."""
+
+    def __init__(self, value: str, start: Any, apply: Any, **more: Any) -> None:
+        super().__init__(f"value {value}", rounds=3, changes=False)
+        self._start, self._apply = start, apply
+        self.__dict__.update(more)
+
+    def start(self, nodes: Any) -> Any:
+        """See `GatherArrow`."""
+        return self._start(nodes)
+
+    def apply(self, before: Any, gathered: Any) -> Any:
+        """See `GatherArrow`."""
+        return self._apply(before, gathered)
+
+
+def test_values_have_the_type_of_their_column() -> None:
+    """A start of whole numbers does not cut what follows from it."""
+    edges = [{"src": node, "dst": node + 1, "gone": False} for node in range(2)]
+    stage = Given("DOUBLE", np.ones_like, lambda before, gathered: 1 + gathered / 4)
+    result = run_dataflow(flow_of(stage), {"edges": [edges]}).view("loop.nodes")
+    assert {row.node: row.value for row in result} == {0: 1, 1: 1.25, 2: 1.3125}
+
+
+@pytest.mark.parametrize(
+    ("says", "stage"),
+    [
+        (
+            "nothing is inf",
+            lambda: Given("BIGINT", np.ones_like, np.minimum, combine="least", nothing=math.inf),
+        ),
+        (
+            "nothing is 0.5",
+            lambda: Given("BIGINT", np.ones_like, np.minimum, combine="least", nothing=0.5),
+        ),
+        (
+            "got 0.5",
+            lambda: Given("BIGINT", np.ones_like, lambda before, gathered: before / 2),
+        ),
+        (
+            "more than 62 bits",
+            lambda: Given(
+                "BIGINT", lambda nodes: np.full(len(nodes), 3 << 61), lambda b, gathered: gathered
+            ),
+        ),
+    ],
+)
+def test_whole_numbers_are_exact_or_refused(says: str, stage: Any) -> None:
+    """A sum that has no room, a fraction, and a number for no edge that is none."""
+    edges = [{"src": src, "dst": 3, "gone": False} for src in range(3)]
+    with pytest.raises(AuthorCodeError, match=says):
+        run_dataflow(flow_of(stage()), {"edges": [edges]})
 
 
 def test_a_run_ends_after_its_rounds() -> None:

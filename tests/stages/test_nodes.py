@@ -18,6 +18,8 @@ MANY = 12_000
     [
         pytest.param(lambda ids: ids - 5_000, id="close"),
         pytest.param(lambda ids: (ids - 5_000).astype(np.int32), id="close, in 32 bits"),
+        pytest.param(lambda ids: ((ids - 7_500) * 3).astype(np.int16), id="close, in 16 bits"),
+        pytest.param(lambda ids: (ids % 201 - 100).astype(np.int8), id="close, in 8 bits"),
         pytest.param(lambda ids: ids * 1_000_003 - (1 << 40), id="far apart"),
         pytest.param(lambda ids: np.array([f"n{one}" for one in ids], object), id="texts"),
     ],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp import DataflowBuilder
+from cbp import DataflowBuilder, Schema
 from cbp.engine.direct import LocalEngine
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -262,10 +265,129 @@ def test_a_weight_below_zero_is_refused() -> None:
             run_dataflow(spread(stage), {"edges": [[(0, 1, -1.0)]]})
 
 
+@pytest.mark.parametrize("value", ["BIGINT", "DOUBLE", "TINYINT"])
+def test_an_edge_that_makes_values_better_is_refused(value: str) -> None:
+    """A run would not end, nor one whose whole numbers have no room and begin at the least."""
+
+    class Nearer(PropagateArrow):
+        def start(self, nodes: Any) -> Any:
+            return np.full(len(nodes), 100)
+
+        def along(self, values: Any, *edge: Any) -> Any:
+            return values + np.array(60, values.dtype) * np.sign(edge[0]).astype(values.dtype)
+
+    weight = 1.0 if value == "TINYINT" else -1.0
+    stage = Nearer(f"cost {value}", edge="weight DOUBLE", directed=True)
+    with pytest.raises(AuthorCodeError, match=r"along\(\) makes -?\d+(\.0)? of 100"):
+        run_dataflow(spread(stage), {"edges": [[(0, 1, weight), (1, 0, weight)]]})
+
+
 def test_edges_with_columns_come_from_a_view() -> None:
     """A record that says that an edge is gone does not say which one of several."""
     with pytest.raises(DefinitionError, match="wire them to a view"):
         PropagateArrow("width DOUBLE", edge="weight DOUBLE", changes=False)
+
+
+NODES_OF: dict[str, list[Any]] = {
+    "BIGINT": [-(1 << 40), 0, 7, 8],
+    "TINYINT": [-128, 0, 7, 127],
+    "DATE": [date(2020, 1, 1 + day) for day in range(4)],
+    "TIMESTAMP": [datetime(2020, 1, 1, hour, tzinfo=UTC) for hour in range(4)],
+    "DOUBLE": [-0.5, 0.0, 0.25, 0.5],
+    "DECIMAL(9,2)": [Decimal(n) / 4 for n in range(4)],
+}
+"""Four nodes of each type."""
+
+
+@pytest.mark.parametrize("form", [Propagate, PropagateArrow])
+@pytest.mark.parametrize("node", NODES_OF)
+def test_nodes_and_edges_have_columns_of_any_type(form: type, node: str, tmp_path: Path) -> None:
+    """Also a type with a comma, and any name; each of two edges of two nodes counts."""
+    ids = NODES_OF[node]
+    first = ids[0]
+    methods: dict[Any, dict[str, Any]] = {
+        Propagate: {
+            "start": lambda self, node: 0 if node == first else None,
+            "along": lambda self, value, weight, gone, length: value + 1,
+        },
+        PropagateArrow: {
+            "starts": lambda self, nodes: nodes == np.array(first, nodes.dtype),
+            "start": lambda self, nodes: np.zeros(len(nodes), np.int64),
+            "along": lambda self, values, weight, gone, length: values + 1,
+        },
+    }
+    edge = "weight DECIMAL(9,2), gone BOOLEAN, length FLOAT"
+    stage = type("Steps", (form,), methods[form])(
+        "steps BIGINT", node=node, edge=edge, directed=True
+    )
+    schema = f"src {node}, dst {node}, {edge}, there BOOLEAN"
+    flow = DataflowBuilder("spread")
+    latest = Latest(schema, "src, dst, weight, gone, length", gone="there")
+    edges = flow.stage("graph", latest, rows=flow.source("edges", schema)).latest
+    flow.stage("spread", stage, edges=edges)
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), flow.build(), tmp_path / "t")
+    one, two = (Decimal("1.25"), True, 0.5), (Decimal("1.25"), False, 0.5)
+    days: list[list[tuple[int, int, Any, bool | None]]] = [
+        [(0, 1, one, True), (0, 1, two, True), (1, 2, one, True), (2, 3, one, True)],
+        [(0, 1, one, None), (0, 2, one, True)],
+        [(0, 1, two, None)],
+    ]
+    right = [{0: 0, 1: 1, 2: 2, 3: 3}, {0: 0, 1: 1, 2: 1, 3: 2}, {0: 0, 2: 1, 3: 2}]
+    names = Schema.parse(schema).names
+    for day, steps in zip(days, right, strict=True):
+        driver.feed(
+            "edges",
+            [
+                dict(zip(names, (ids[src], ids[dst], *more, there), strict=True))
+                for src, dst, more, there in day
+            ],
+        )
+        driver.run_until_idle()
+        actual = {row["node"]: row["steps"] for row in driver.state("spread", "nodes")}
+        assert actual == {ids[at]: many for at, many in steps.items()}
+
+
+@pytest.mark.parametrize("form", [Components, ComponentsArrow])
+def test_an_edge_without_one_of_its_ends_is_none(form: type) -> None:
+    """Neither a null nor a NaN is a node, wherever it is; no other node hears of it."""
+    nothing: list[Any] = [None, math.nan]
+    for node in ("BIGINT", "DOUBLE"):
+        schema = f"src {node}, dst {node}, weight DOUBLE"
+        flow = DataflowBuilder("spread")
+        latest = Latest(schema, "src, dst", gone="weight")
+        edges = flow.stage("graph", latest, rows=flow.source("edges", schema)).latest
+        flow.stage("spread", form(node=node), edges=edges)
+        ends = nothing[:1] if node == "BIGINT" else nothing
+        day: list[Any] = [(1, 2, 1.0), *((end, n, 1.0) for end in ends for n in (2, 5))]
+        days: list[Any] = [
+            [*day, *((dst, src, w) for src, dst, w in day)],
+            [(end, 5, None) for end in ends],
+        ]
+        result = run_dataflow(flow.build(), {"edges": days})
+        assert dict(result.view("spread.nodes")) == {1: 1, 2: 1}
+
+
+def test_a_fraction_is_no_whole_number() -> None:
+    """A value that its column does not hold is refused in both forms, not cut."""
+
+    class Halves(Propagate):
+        def start(self, node: int) -> Any:
+            return 1
+
+        def along(self, value: float, *edge: float) -> Any:
+            return value + edge[0]
+
+    class HalvesArrow(PropagateArrow):
+        def start(self, nodes: Any) -> Any:
+            return np.ones(len(nodes), np.int64)
+
+        def along(self, values: Any, *edge: Any) -> Any:
+            return values + edge[0]
+
+    for class_ in (Halves, HalvesArrow):
+        stage = class_("width BIGINT", edge="weight DOUBLE", directed=True)
+        with pytest.raises(AuthorCodeError, match=r"1\.5"):
+            run_dataflow(spread(stage), {"edges": [[(0, 1, 0.5)]]})
 
 
 def test_packages_are_reached_along_their_dependencies() -> None:
