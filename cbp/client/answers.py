@@ -36,7 +36,6 @@ class Dataflow(Answer):
         queued_increments: Increments that wait in front of its stages.
         lag_seconds: Age of the oldest unprocessed increment; `None` if there is none.
         problem: Why it is retrying, stopped or broken; `None` if it is not.
-        troubles: Failures outside its stages that are retried, such as those of a source or sink.
         quarantined: Maps each source to its files in quarantine; a source without any is left out.
         rejected: Maps each source to its records that were rejected, in the same way.
         set_aside: Maps each stage to its records that are set aside, in the same way.
@@ -52,7 +51,6 @@ class Dataflow(Answer):
     lag_seconds: float | None
     failures: int
     problem: str | None
-    troubles: list[str]
     quarantined: dict[str, int]
     rejected: dict[str, int]
     set_aside: dict[str, int]
