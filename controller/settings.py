@@ -181,8 +181,8 @@ class Settings(BaseSettings):
         alert_email_to: Addresses to which alerts are sent by e-mail; needs `smtp_url`.
         alert_email_from: The sender of these e-mails.
         smtp_url: `smtp://user:password@host:587` or `smtps://...`, the server that sends them.
-        alert_lag_seconds: A dataflow is late if its oldest waiting increment is older than this; 0:
-            never.
+        alert_lag_seconds: A dataflow is late if its oldest waiting increment is older than this, a
+            paused one if it is four times as old; 0: never.
         alert_repeat_hours: Time after which an alert that persists is sent again; 0 means never.
         otlp_endpoint: Base URL of an OTLP/HTTP receiver that gets a trace of each run, such as
             `http://127.0.0.1:4318`; needs `cbp[telemetry]`.

@@ -73,6 +73,11 @@ def _line(described: Mapping[str, Any]) -> str:
     return f"{described['where']}: {described['message']}{at}"
 
 
+def _line_of(mistake: Mapping[str, Any]) -> str:
+    place = f" ({mistake['place']})" if mistake["place"] else ""
+    return f"{mistake['where']}: {mistake['message']}{place}"
+
+
 class DataflowInvalidError(CbpError):
     """A dataflow has mistakes; lists the first `MISTAKES_MAX`, each with its place."""
 
@@ -90,7 +95,7 @@ class DataflowInvalidError(CbpError):
         details: dict[str, Any] = {"dataflow": name, "mistakes": descriptions}
         if more:
             details["mistakes_max"] = MISTAKES_MAX
-        self._lines = "; ".join(f"{one['where']}: {one['message']}" for one in descriptions)
+        self._lines = "; ".join(map(_line_of, descriptions))
         super().__init__(f"dataflow {name!r} has {count}: {self._lines}", **details)
 
     def add_places(self, place_of: Callable[[Mistake], tuple[int, int]]) -> None:

@@ -3,7 +3,7 @@
 A webhook gets one POST for all notices of a moment:
 
     {"service": "http://127.0.0.1:8420",
-     "text": "clicks has stopped: one of its stages needs an operator",
+     "text": "clicks has stopped: one of its stages needs an operator, and why",
      "alerts": [{"status": "firing", "kind": "stopped", "severity": "critical",
                  "dataflow": "clicks", "summary": "...", "detail": "...", "action": "...",
                  "since": "2026-11-23T04:00:00+00:00", "link": "http://.../ui/dataflows/clicks"}]}
@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
+from cbp.errors.message_limits import shortened
 from controller.alerts.notices import Notice
 from controller.outbound.addresses import AddressRefusedError, AddressRules, OutboundFailedError
 from controller.outbound.web_client import outbound_client
@@ -61,7 +62,7 @@ class WebhookChannel:
         """See `Channel.send`."""
         body = {
             "service": self._service_url,
-            "text": "\n".join(_line(notice) for notice in notices),
+            "text": "\n\n".join(_paragraph(notice, self._service_url) for notice in notices),
             "alerts": [_json(notice, self._service_url) for notice in notices],
         }
         try:
@@ -96,8 +97,8 @@ class EmailChannel:
         message = EmailMessage()
         message["From"], message["To"] = self._sender, ", ".join(self._recipients)
         more = f" and {len(notices) - 1} more" if len(notices) > 1 else ""
-        message["Subject"] = f"[cbp] {_line(notices[0])[:_SUBJECT_MAX]}{more}"
-        message.set_content("\n\n".join(self._paragraph(notice) for notice in notices))
+        message["Subject"] = f"[cbp] {notices[0].line[:_SUBJECT_MAX]}{more}"
+        message.set_content("\n\n".join(_paragraph(one, self._service_url) for one in notices))
         try:
             with self._connected() as server:
                 server.send_message(message)
@@ -126,20 +127,19 @@ class EmailChannel:
             raise
         return server
 
-    def _paragraph(self, notice: Notice) -> str:
-        link = _link(notice, self._service_url)
-        lines = [
-            _line(notice),
-            f"Reason: {notice.alert.detail}" if notice.alert.detail else "",
-            f"What to do: {notice.alert.action}",
-            f"Since {notice.since:%Y-%m-%d %H:%M:%S} UTC. {link}",
-        ]
-        return "\n".join(line for line in lines if line)
 
-
-def _line(notice: Notice) -> str:
-    before = {"firing": "", "resolved": "Resolved: ", "test": "Test: "}[notice.status]
-    return f"{before}{notice.alert.summary}".replace("\n", " ")
+def _paragraph(notice: Notice, service_url: str) -> str:
+    """Return what happened; unless it is over, why, since when, and what to do."""
+    alert = notice.alert
+    if notice.status == "resolved":
+        return notice.line
+    lines = [
+        notice.line,
+        f"Reason: {shortened(alert.detail)}" if alert.detail else "",
+        f"What to do: {alert.action}",
+        f"Since {notice.since:%Y-%m-%d %H:%M:%S} UTC. {_link(notice, service_url)}",
+    ]
+    return "\n".join(line for line in lines if line)
 
 
 def _json(notice: Notice, service_url: str) -> dict[str, Any]:

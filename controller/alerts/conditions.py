@@ -28,12 +28,14 @@ class DataflowHealth:
         reason: Why it is not `ok`, in words; names the stages.
         lag_seconds: Age of the oldest increment that a stage has not processed; `None` if none
             waits.
+        paused_stages: Stages that an operator paused, and that have input.
     """
 
     dataflow: str
     state: HealthState
     reason: str = ""
     lag_seconds: float | None = None
+    paused_stages: tuple[str, ...] = ()
     quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -65,13 +67,17 @@ def alerts_of(
     """Return all alerts, by key.
 
     Args:
-        lag_seconds: A dataflow whose oldest increment waits for longer is late; 0 means none is.
+        lag_seconds: A dataflow whose oldest increment waits for longer is late, and a paused one
+            whose input waits for `PAUSE_FACTOR` times as long; 0 means none is.
         others: Alerts about the service itself.
     """
     alerts = [alert for health in healths for alert in _of_dataflow(health, lag_seconds)]
     alerts += others
     return tuple(sorted(alerts, key=lambda alert: alert.key))
 
+
+PAUSE_FACTOR = 4
+"""Input of a paused dataflow may wait for so many times longer before an alert reminds of it."""
 
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (
@@ -102,16 +108,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
         kind, severity, summary, action = _OF_STATE[health.state]
         words = (summary.format(name), health.reason, action.format(name))
         yield Alert(f"{kind}:{name}", kind, severity, name, *words)
-    if lag_seconds and health.state != "paused" and (health.lag_seconds or 0) > lag_seconds:
-        yield Alert(
-            f"late:{name}",
-            "late",
-            "warning",
-            name,
-            f"{name} is late: its oldest increment has waited for more than {lag_seconds:.0f} s",
-            health.reason or "the stages run, but do not keep up",
-            f"`cbp status {name}` shows where increments wait, `cbp runs` how long runs take",
-        )
+    yield from _late(health, lag_seconds)
     for source, count in health.quarantined.items():
         if count:
             yield Alert(
@@ -139,3 +136,23 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
                 f"then `cbp give-back {name} {stage}`",
                 size=count,
             )
+
+
+def _late(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
+    """Yield an alert if input waits for too long: a pause is intended, but can be forgotten."""
+    name, is_paused = health.dataflow, health.state == "paused"
+    limit = lag_seconds * PAUSE_FACTOR if is_paused else lag_seconds
+    if not lag_seconds or (health.lag_seconds or 0) <= limit:
+        return
+    what, why = "late", health.reason or "the stages run, but do not keep up"
+    action = f"`cbp status {name}` shows where increments wait, `cbp runs` how long runs take"
+    if is_paused:
+        what, why = "paused", "no run starts until an operator resumes it"
+        action = f"`cbp resume {name}`, unless the pause is still needed"
+    elif health.paused_stages and not health.reason:
+        stages = ", ".join(health.paused_stages)
+        why = f"an operator paused {stages}, so what waits there is not processed"
+        action = f"`cbp resume {name} {health.paused_stages[0]}`, unless the pause is still needed"
+    waits = f"its oldest increment has waited for more than {limit:.0f} s"
+    summary = f"{name} is {what}, and {waits}" if is_paused else f"{name} is {what}: {waits}"
+    yield Alert(f"late:{name}", "late", "warning", name, summary, why, action)

@@ -88,7 +88,8 @@ class DiskRoom:
                 "continues by itself"
             )
         return (
-            "free some space (`cbp disk` shows what uses it); the service then continues by itself"
+            "free some space (`cbp disk NAME` shows what a dataflow uses); the service then "
+            "continues by itself"
         )
 
 

@@ -62,6 +62,12 @@ class Notice:
     alert: Alert
     since: datetime
 
+    @property
+    def line(self) -> str:
+        """What happened, or that it is over, in one line."""
+        before = {"firing": "", "resolved": "Resolved: ", "test": "Test: "}[self.status]
+        return f"{before}{self.alert.summary}".replace("\n", " ")
+
 
 def observe(book: NoticeBook, alerts: Iterable[Alert], now: datetime) -> NoticeBook:
     """Return which alerts hold, and since when; nothing is sent."""

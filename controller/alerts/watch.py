@@ -134,7 +134,7 @@ class AlertWatch:
         except Exception as raised:  # whatever a channel does, the other channels continue
             error = f"{type(raised).__name__}: {raised}"[:300]
             _log.warning("alerts.not_sent", channel=channel.name, error=error, count=len(notices))
-        summaries = tuple(notice.alert.summary for notice in notices)
+        summaries = tuple(notice.line for notice in notices)
         delivery = Delivery(self._clock(), channel.name, summaries, error)
         with self._lock:
             self._deliveries.append(delivery)

@@ -54,7 +54,7 @@ from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
-from controller.store.base import Store
+from controller.store.base import PAUSED_BY_HAND, GaugeRows, Store
 from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
 EXPRESS_BYTES = 1 << 20
@@ -326,7 +326,7 @@ def _healths(
     """Yield the health of every dataflow; the number of statements is fixed."""
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
-    oldest = gauges.oldest_waiting()
+    oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)
     quarantined: dict[str, dict[str, int]] = {}
     for (dataflow, source), count in store.quarantined().items():
         quarantined.setdefault(dataflow, {})[source] = count
@@ -340,5 +340,22 @@ def _healths(
             state, reason = "paused", ""
         waits_since = oldest.get(name)
         lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
-        aside = controller.set_aside_counts.of(record, revisions)
-        yield DataflowHealth(name, state, reason, lag, quarantined.get(name, {}), aside)
+        yield DataflowHealth(
+            name,
+            state,
+            reason,
+            lag,
+            paused_stages=paused.get(name, ()),
+            quarantined=quarantined.get(name, {}),
+            set_aside=controller.set_aside_counts.of(record, revisions),
+        )
+
+
+def _paused_stages(gauges: GaugeRows) -> dict[str, tuple[str, ...]]:
+    """Return dataflow -> its stages that an operator paused, and that have input."""
+    waiting = {(one.dataflow, one.stage) for one in gauges.queues if one.oldest_at is not None}
+    paused: dict[str, tuple[str, ...]] = {}
+    for one in gauges.stages:
+        if one.paused_because == PAUSED_BY_HAND and (one.dataflow, one.stage) in waiting:
+            paused[one.dataflow] = (*paused.get(one.dataflow, ()), one.stage)
+    return paused

@@ -199,7 +199,10 @@ def device_errors(path: str) -> Iterator[None]:
         place = exc.filename if isinstance(exc.filename, str) else path
         if DiskFullError.is_disk_full(exc):
             raise DiskFullError(place) from exc
-        raise DropFolderError(place, exc.strerror or str(exc)) from exc
+        why = exc.strerror or str(exc)
+        if isinstance(exc, PermissionError):
+            why += "; let the user of the service read and write there, and enter the folder"
+        raise DropFolderError(place, why) from exc
 
 
 _ANEW = (

@@ -8,7 +8,8 @@ A file is loaded when a name is first asked for. It is loaded again when a docum
 file has changed, so that a registration takes the code that is on disk, and when what is loaded
 is not the code of a registered version (`renew`). Registered versions continue with their
 code. If the new code cannot be loaded, the old one stays, and documents
-that name it are refused with the author's file and line.
+that name it are refused with the author's file and line. If some files cannot be loaded at the
+start, the others are: a mistake in one file stops no dataflow of another.
 
 Guaranteed (tests/controller/registry/test_translator_files.py): a file is read once per loading, so
 what runs, what is fingerprinted and what workers get are the same text.
@@ -197,19 +198,43 @@ class _Folder:
         """Load modules that are not loaded; with `anew`, also those whose files have changed."""
         if not anew and (self.sources is not None or self.problem is not None):
             return
+        targets: dict[str, str] = {}
         try:
-            targets: dict[str, str] = {}
             for given in self.given:
                 targets |= given.targets()
             if targets != self._targets or self.sources is None or [*self.changed()]:
                 self.missing = self._load(targets)
             self.problem = None  # or the files are again what is loaded
-        except DefinitionError as error:
-            self.problem = error
         except BaseException as error:  # importing an author's module may raise anything
-            if not is_authors(error):
-                raise
-            self.problem = _import_problem(self.root, self.given[0].shown, error)
+            self.problem = self._problem_of(error)
+            if self.sources is None:
+                self._load_sound(targets)
+
+    def _load_sound(self, targets: Mapping[str, str]) -> None:
+        """Load the files that can be loaded: what was registered from them goes on."""
+        roots = {target.partition(":")[0] for target in targets.values()}
+        sound = {root for root in roots if self._is_sound(root)} if len(roots) > 1 else ()
+        some = {name: one for name, one in targets.items() if one.partition(":")[0] in sound}
+        try:
+            self.missing = self._load(some) if some else None
+        except BaseException as error:  # as alone, but beside each other
+            self.problem = self._problem_of(error)
+
+    def _is_sound(self, root: str) -> bool:
+        try:
+            load_sources(str(self.root), partial(read_module, self.root), [root])
+        except BaseException as error:  # as above
+            self._problem_of(error)
+            return False
+        return True
+
+    def _problem_of(self, error: BaseException) -> DefinitionError:
+        """Return why the files could not be loaded; raises an error that is not the author's."""
+        if isinstance(error, DefinitionError):
+            return error
+        if not is_authors(error):
+            raise error
+        return _import_problem(self.root, self.given[0].shown, error)
 
     def is_changed(self) -> bool:
         """Return whether a file has changed since the last call."""

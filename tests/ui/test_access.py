@@ -90,6 +90,20 @@ def test_a_viewer_sees_no_buttons(clicks: Served, viewer: Viewer) -> None:
     assert_accessible(page)
 
 
+def test_an_empty_service_offers_registration_only_to_admins(
+    clicks: Served, viewer: Viewer
+) -> None:
+    """A button that is always refused is misleading; the screen says which scope is needed."""
+    page = viewer.page
+    page.route(
+        re.compile(r"/api/v1/dataflows(\?.*)?$"),
+        lambda route: route.fulfill(json={"items": [], "cursor": None}),
+    )
+    enter(viewer, clicks, "operator")
+    expect(page.get_by_text("needs the scope admin")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Register"))).to_have_count(0)
+
+
 def test_signing_out_ends_the_session(clicks: Served, viewer: Viewer) -> None:
     """At the service, too: the cookie that somebody copied is worth nothing."""
     page = enter(viewer, clicks)

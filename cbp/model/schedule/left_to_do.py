@@ -35,13 +35,20 @@ def left_to_do(
         waits: Maps stages to the text of their last decision. If given, it is used instead of
             calling an author's function, which can take any time.
     """
-    left = dict.fromkeys(running, "runs")
+    left = {name: _under_way((waits or {}).get(name)) for name in running}
     for name, stage in position.stages.items():
         if any(one.arrived or one.closes for one in stage.connectors.values()):
             left.setdefault(name, "frames what arrived")
         elif name not in left and (what := _asked(name, rules[name], stage, waits)):
             left[name] = what
     return left
+
+
+def _under_way(wait: Wait | None) -> str:
+    """Return what runs and since when, so that a run that hangs looks other than a short one."""
+    if wait is None or wait.kind != "running":
+        return "runs"
+    return f"{wait.words} since {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _asked(

@@ -293,6 +293,10 @@ class DataflowSummary(Model):
         "if the whole dataflow is paused.",
     )
     failing: list[FailingOut] = Field(description="The stages that fail, each with its last error.")
+    troubles: list[str] = Field(
+        description="Failures outside its stages, which the service retries. Those of a source "
+        "begin with `source NAME: `, those of a sink with `sink NAME: `."
+    )
     recent: list[RecentRunOut] = Field(description="Its last runs that ended, the oldest first.")
     quarantined: dict[str, int] = Field(
         description="Maps each source to the number of its files in quarantine; sources without "

@@ -113,7 +113,8 @@ class MetricsScrape(Collector):
         )
         yield _gauge("cbp_cache_bytes", cache, self._cache_bytes)
         text = (
-            "Free bytes on the disk of each folder; near 0 runs fail: free some space (`cbp disk`)."
+            "Free bytes on the disk of each folder; near 0 runs fail: free some space "
+            "(`cbp disk NAME`)."
         )
         free = GaugeMetricFamily("cbp_disk_free_bytes", text, labels=["folder"])
         text = (

@@ -200,6 +200,7 @@ class Overview:
             last_success_at=max(successes, default=None),
             failures=sum(stage.failures for stage in stages if stage.runs_with == stage.name),
             failing=failing_stages(self.store, record.name, read.stages),
+            troubles=troubles,
             recent=recent_runs(read.runs),
             quarantined=dict(
                 self.store.quarantined_of(record.name, _object(record.document.get("sources")))
@@ -362,7 +363,7 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
         problem=problem,
         **dict.fromkeys(("queued_increments", "queued_records", "failures"), 0),
         **dict.fromkeys(("lag_seconds", "last_success_at")),
-        **dict.fromkeys(("failing", "recent"), ()),
+        **dict.fromkeys(("failing", "troubles", "recent"), ()),
         **{name: {} for name in ("quarantined", "rejected", "set_aside")},
     )
 

@@ -157,7 +157,9 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
-        if item["problem"] and not item["failing"]:
+        for trouble in item["troubles"]:
+            print_text(f"{item['name']}: {trouble}", "red")
+        if item["problem"] and not item["failing"] and not item["troubles"]:
             print_text(f"{item['name']}: {item['problem']}", "red")
         _print_quarantined(item)
         _print_rejected(item)
@@ -253,10 +255,11 @@ def _print_stages(answer: dict[str, Any]) -> None:
                 print_text(
                     f"{folder['name']}: {warning} (see: cbp sources {summary['name']})", "red"
                 )
-    shown = summary["failing"] or any(
-        folder["trouble"] or folder["warning"] for folder in answer.get("folders", ())
-    )
-    if summary["problem"] and not shown:
+    for trouble in summary["troubles"]:
+        # Those of sources are printed with their folders, if these can be listed.
+        if not trouble.startswith("source ") or "folders" not in answer:
+            print_text(trouble, "red")
+    if summary["problem"] and not summary["failing"] and not summary["troubles"]:
         print_text(summary["problem"], "red")
     outputs = [
         (flow, "forever" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -90,7 +91,7 @@ def examine(given: Session) -> Iterable[Check]:
             "CBP_DROP_ROOT",
         )
     yield from _readers(settings)
-    yield _disk(settings)
+    yield from _disks(settings)
     yield _tried(
         "port",
         lambda: check_port_free(settings, given.transport),
@@ -134,9 +135,14 @@ def _others_may(path: Path) -> bool:
 
 def _database(settings: Settings) -> Check:
     """Check whether the database answers, and whether a SQLite file is whole."""
-    from controller.store.database.damage import damage_of, sqlite_path  # loads SQLAlchemy
+    from controller.store.database.connections import files_of  # loads SQLAlchemy
+    from controller.store.database.damage import damage_of, sqlite_path
 
     path = sqlite_path(settings.database_url)
+    files = [] if path is None else [one for one in files_of(path) if one.exists()]
+    if closed := [str(one) for one in files if not os.access(one, os.R_OK | os.W_OK)]:
+        remedy = f"run: chmod u+rw {shlex.join(closed)}, or act as the user of the service"
+        return Check("database", "fail", f"this user may not write {', '.join(closed)}", remedy)
     if path is not None and (why := damage_of(path)):
         remedy = "no record is lost; stop the service, then run: cbp recover --rebuild"
         return Check("database", "fail", f"{path} is damaged: {why}", remedy)
@@ -258,10 +264,21 @@ def _readers(settings: Settings) -> Iterable[Check]:
         yield Check("readers", "warn", text, remedy)
 
 
-def _disk(settings: Settings) -> Check:
-    place = settings.root
-    while not place.exists():
-        place = place.parent
+def _disks(settings: Settings) -> Iterator[Check]:
+    """Check the free space on each disk that holds a folder of the service."""
+    seen = set[int]()
+    for _, folder in _folders(settings):
+        place = Path(folder)
+        with suppress(OSError):  # the check of the folder says that it cannot be read
+            while not place.exists():
+                place = place.parent
+            device = place.stat().st_dev
+            if device not in seen:
+                seen.add(device)
+                yield _disk(place)
+
+
+def _disk(place: Path) -> Check:
     free = shutil.disk_usage(place).free
     text = f"{free / 10**9:.1f} GB free at {place}"
     if free < FREE_FAIL_BYTES:

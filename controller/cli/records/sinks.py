@@ -13,7 +13,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fetch
-from controller.terminal import Cell, print_page, print_table, print_text
+from controller.terminal import Cell, clock, print_page, print_table, print_text
 
 sinks_app = typer.Typer(
     name="sinks", help="Show and control publication to destinations outside.", no_args_is_help=True
@@ -39,7 +39,7 @@ def list_command(
     columns: dict[str, Cell] = {
         "sink": "name",
         **{name: name for name in ("to", "flow", "state")},
-        "published": (lambda following: following - 1 if following else "-", "next"),
+        "newest published": (lambda following: following - 1 if following else "-", "next"),
         "waiting": "waiting",
         "what is wrong": (lambda error: (error or {}).get("message", ""), "error"),
     }
@@ -58,13 +58,17 @@ def show_command(
     rows = [
         ("publishes", f"{answer['flow']} to {answer['to']} {answer['target']}"),
         ("state", answer["state"]),
-        ("published", f"{answer['increments']} increments, {answer['records']} records"),
-        ("refused and skipped", f"{answer['dead']} deliveries"),
+        (
+            "published",
+            f"{format_count(answer['increments'], 'increment')}, "
+            f"{format_count(answer['records'], 'record')}",
+        ),
+        ("refused and skipped", format_count(answer["dead"], "delivery", "deliveries")),
         ("next increment", answer["next"]),
-        ("waiting", f"{answer['waiting']} increments"),
-        ("last published", answer["published_at"] or "never"),
+        ("waiting", format_count(answer["waiting"], "increment")),
+        ("last published", clock(answer["published_at"])),
         ("what is wrong", f"{error['error_code']}: {error['message']}" if error else "nothing"),
-        ("tried again", answer["retry_at"] or "-"),
+        ("next try", clock(answer["retry_at"])),
     ]
     print_table(("", ""), rows, empty="")
     _print_left_out(answer)

@@ -233,8 +233,10 @@ class Failures:
             words = self.dropped_files.words(run, error.details)
         except CbpError:  # the dataflow is being deleted, or changed
             words = ""
-        message = f"{described['message']} ({words})" if words else described["message"]
-        return {**described, "message": message}
+        if not words:
+            return described
+        details = {**described["details"], "origin": words}
+        return {**described, "message": f"{described['message']} ({words})", "details": details}
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""

@@ -459,7 +459,7 @@ def _prepare(path: Path, exclusive: bool) -> int | None:
         # Last of the steps that can fail: otherwise the lock would never be released.
         return lock_file(path) if exclusive else None
     except OSError as exc:
-        message = f"{path} cannot be opened: {exc.strerror}"
+        message = f"{path} cannot be opened: {exc.strerror}; `cbp doctor` says what to do"
         raise OperatingError(message, path=str(path)) from exc
 
 

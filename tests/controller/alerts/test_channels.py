@@ -42,7 +42,14 @@ def test_a_webhook_gets_one_request_for_all_notices_of_a_moment(webhook: HttpSin
     over = Notice("resolved", STOPPED, NOTICE.since)
     WebhookChannel(webhook.url + HOOK, service_url=SERVICE).send([NOTICE, over])
     (body,) = webhook.bodies
-    assert body["text"] == "a b has stopped\nResolved: a b has stopped"
+    assert body["text"].splitlines() == [
+        "a b has stopped",
+        "Reason: a bug: <é>",
+        "What to do: mend it",
+        f"Since 2026-01-01 00:00:00 UTC. {SERVICE}/ui/dataflows/a%20b",
+        "",
+        "Resolved: a b has stopped",
+    ]
     assert [one["status"] for one in body["alerts"]] == ["firing", "resolved"]
     assert body["alerts"][0] == {
         "status": "firing",

@@ -13,7 +13,28 @@ def keys(*healths: DataflowHealth, lag_seconds: float = 900) -> list[str]:
 
 def test_a_healthy_or_paused_dataflow_gives_no_alert():
     """A pause is meant; what waits meanwhile is not late."""
-    assert not keys(DataflowHealth("a", "ok"), DataflowHealth("b", "paused", lag_seconds=1e6))
+    assert not keys(DataflowHealth("a", "ok"), DataflowHealth("b", "paused", lag_seconds=3600))
+    assert not keys(
+        DataflowHealth("b", "paused"), DataflowHealth("c", "paused", lag_seconds=1e6), lag_seconds=0
+    )
+
+
+def test_a_pause_that_was_forgotten_gives_an_alert():
+    """Four times the limit is long for a pause while input waits; the command ends it."""
+    (alert,) = alerts_of([DataflowHealth("a", "paused", lag_seconds=3601)], lag_seconds=900)
+    assert (alert.key, alert.severity) == ("late:a", "warning")
+    assert alert.summary.startswith("a is paused")
+    assert "`cbp resume a`" in alert.action
+
+
+def test_what_waits_at_a_paused_stage_is_not_blamed_on_the_others():
+    """The stage is named, and the command resumes it; an error is named before a pause."""
+    health = DataflowHealth("a", "ok", lag_seconds=901, paused_stages=("count", "top"))
+    (alert,) = alerts_of([health], lag_seconds=900)
+    assert "an operator paused count, top" in alert.detail
+    assert "`cbp resume a count`" in alert.action
+    failing = DataflowHealth("a", "retrying", "boom", lag_seconds=901, paused_stages=("count",))
+    assert [one.detail for one in alerts_of([failing], lag_seconds=900)] == ["boom", "boom"]
 
 
 @pytest.mark.parametrize("state", ["stopped", "broken", "retrying"])

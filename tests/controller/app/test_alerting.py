@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from cbp.clock import MACHINE
 from cbp.errors import DefinitionError
+from controller.alerts.conditions import PAUSE_FACTOR
 from controller.app import Service
 from controller.app.asgi import api_of
 from controller.app.construction import HOLD_SECONDS, alert_watch_for
@@ -145,10 +146,10 @@ def test_a_source_of_which_nothing_is_taken_in_is_told(
     assert "source visits" in alert["detail"]
 
 
-def test_an_increment_that_waits_for_long_is_late_and_a_paused_dataflow_is_not(
+def test_an_increment_that_waits_for_long_is_late_and_at_a_pause_for_longer(
     service: Service, clock: Clock, webhook: HttpSink
 ):
-    """The lag is that of the oldest increment which a stage has not read; pausing is a decision."""
+    """The lag is that of the oldest increment which a stage has not read; a pause is named."""
     drop(service, "/")
     service.scan()
     service.scan()
@@ -162,6 +163,13 @@ def test_an_increment_that_waits_for_long_is_late_and_a_paused_dataflow_is_not(
     service.controller.pause("urls")
     service.alerts.look()
     assert service.alerts.standing() == []
+    clock.move(seconds=PAUSE_FACTOR * service.settings.alert_lag_seconds)
+    (standing,) = service.alerts.standing()
+    assert "urls is paused" in standing.alert.summary
+    service.controller.resume("urls")
+    service.controller.pause_stage("urls", "count")
+    (standing,) = service.alerts.standing()
+    assert "an operator paused count" in standing.alert.detail
 
 
 @pytest.mark.part(every=2)

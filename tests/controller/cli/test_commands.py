@@ -198,6 +198,21 @@ def test_status_says_why_nothing_is_taken_in(cbp: Cbp, service: Service) -> None
     assert said in cbp("status").out
 
 
+def test_a_failing_stage_hides_no_other_failure(cbp: Cbp, service: Service) -> None:
+    """What fails outside the stages is printed too, of all dataflows and of one."""
+    service.fill()
+    error = {"error_code": "boom", "message": "the code is wrong", "details": {}}
+    service.store.stage_records[:] = [
+        replace(one, failures=2, error=error) for one in service.store.stage_records
+    ]
+    service.drop_folder.trouble = ["source urls: its folder is gone", "sink daily: it is full"]
+    printed = cbp("status").out
+    assert "the code is wrong" in printed
+    for trouble in service.drop_folder.trouble:
+        assert f"clicks: {trouble}" in printed
+    assert "sink daily: it is full" in cbp("status", "clicks").out
+
+
 def test_help_without_a_name_lists_the_guides(cbp: Cbp) -> None:
     """Each with its title, and for programs with the task that it is for."""
     outcome = cbp("help")

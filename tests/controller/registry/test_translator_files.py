@@ -185,6 +185,20 @@ def test_a_file_that_is_wrong_from_the_start_keeps_no_other_name_away(folder: Pa
     assert compiled(known)
 
 
+@pytest.mark.parametrize("wrong", ["def broken(:\n", "1 / 0\n", "raise SystemExit(3)\n"])
+def test_a_wrong_file_beside_it_keeps_no_translator_away_at_the_start(
+    folder: Path, wrong: str
+) -> None:
+    """What is registered goes on after a restart; who registers is told of the wrong file."""
+    write(folder, {"filed_wrong.py": f"import cbp\n{wrong}"})
+    known = registry(folder)
+    assert known.compile_registered(document("FiledCount"))
+    assert refused(known).place == f"{folder / 'filed_wrong.py'}:2"
+    assert known.compile_registered(document("FiledCount"))
+    write(folder, {"filed_wrong.py": "import cbp\n"})
+    assert compiled(known)
+
+
 def test_an_import_that_hangs_holds_nobody_who_looks_for_newer_files(folder: Path) -> None:
     """It goes on in a thread of its own, and what is loaded stays until it has ended."""
     known = registry(folder / "filed_count.py")

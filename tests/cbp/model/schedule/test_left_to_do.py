@@ -39,6 +39,17 @@ def test_what_runs_may_run_or_is_to_be_framed_is_left():
     assert left_to_do(rules, position(arrived=1, a=0), ()) == {"s": "frames what arrived"}
 
 
+def test_what_runs_says_since_when():
+    """So a person sees that it hangs; a last decision that was another one says nothing of it."""
+    rules, since = {"s": RunnableSpec(RunAll())}, datetime(2026, 11, 23, 4, 0, tzinfo=UTC)
+    for kind, words in (
+        ("running", "runs epoch 7 since 2026-11-23 04:00:00 UTC"),
+        ("input", "runs"),
+    ):
+        waits = {"s": Wait(kind, "runs epoch 7", since)}  # type: ignore[arg-type]
+        assert left_to_do(rules, position(a=0), ["s"], waits) == {"s": words}
+
+
 def test_a_close_that_is_not_applied_is_left():
     """Though nothing has arrived: it may end a frame."""
     closing = Connector("f", (), Framing(), (), (3,))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator, MutableMapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from controller.api.answers.problems import (
 )
 from controller.api.answers.request_errors import NotLeadingError, RunEndedError
 from controller.events import EventStreamsExhaustedError
+from controller.loop.runs.retry_policy import INTERRUPTED_CODE
 from tests.controller.api.clicks import DOCUMENT
 from tests.controller.api.fake_service import Service
 
@@ -62,6 +65,17 @@ def test_every_error_class_has_a_status() -> None:
     _import_everything()
     missing = {e.__name__ for e in _classes() if _of_product(e) and e.code not in STATUS}
     assert missing == set()
+
+
+def test_the_page_has_steps_only_for_codes_that_exist() -> None:
+    """A step for a code that no error has is never shown, and another code lacks its step."""
+    _import_everything()
+    page = Path(controller.__path__[0]) / "ui" / "src" / "components" / "runs" / "errorFacts.ts"
+    text = page.read_text(encoding="utf-8")
+    authors = re.findall(r'^  "([a-z_]+)",$', text, re.MULTILINE)
+    compared = re.findall(r'code === "([a-z_]+)"', text)
+    assert min(len(authors), len(compared)) > 4
+    assert {*authors, *compared} - {error.code for error in _classes()} == {INTERRUPTED_CODE}
 
 
 def test_codes_are_unique() -> None:

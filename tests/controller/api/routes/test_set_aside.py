@@ -177,6 +177,7 @@ def test_a_stage_that_stops_names_file_and_line(tmp_path: Path) -> None:
     shop.put_numbers("monday.jsonl", ("a", 1), ("c", 3), ("b", 13))
     (run,) = shop.get("/api/v1/runs", status="FAILED")["items"]
     assert run["error"]["message"].endswith("(the record is from monday.jsonl, line 4)")
+    assert run["error"]["details"]["origin"] == "the record is from monday.jsonl, line 4"
     assert run["error"]["details"]["records"] == {
         "items": {"flow": "a", "increment": 0, "record": 2}
     }

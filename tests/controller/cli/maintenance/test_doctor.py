@@ -189,6 +189,38 @@ def test_a_disk_that_fills_up_is_told_in_time(
     assert _checks(Settings(root=tmp_path, port=port, engine="local"))["disk"].status == status
 
 
+def test_a_database_that_may_not_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """It can be read, so only the service would notice, at its start."""
+    sqlite3.connect(tmp_path / "cbp.db").close()
+    may = os.access
+
+    def of_another(path: Path, mode: int) -> bool:
+        return may(path, mode) and not (mode & os.W_OK and str(path).endswith("cbp.db"))
+
+    monkeypatch.setattr(os, "access", of_another)
+    check = _checks(Settings(root=tmp_path, port=port, engine="local"))["database"]
+    assert check.status == "fail"
+    assert f"chmod u+rw {tmp_path / 'cbp.db'}" in check.remedy
+
+
+def test_each_disk_of_the_service_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """Tables or index copies can lie on another disk than the root folder, which can be full."""
+
+    class Usage:
+        def __init__(self, place: object) -> None:
+            self.free = 5 if "proc" in str(place) else 10**12
+
+    monkeypatch.setattr("shutil.disk_usage", Usage)
+    cache = Path("/proc/self/of-another-disk")
+    given = Settings(root=tmp_path, cache=cache, port=port, engine="local")
+    disks = [check for check in examine(Session(given)) if check.name == "disk"]
+    assert [check.status for check in disks] == ["ok", "fail"]
+
+
 def test_a_full_disk_is_what_keeps_checks_from_an_answer(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

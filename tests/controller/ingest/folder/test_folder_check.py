@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cbp.errors import DiskFullError
-from controller.ingest.errors import DropFolderError
+from controller.ingest.errors import DropFolderError, device_errors
 from controller.ingest.folder.folder_check import FolderOwners
 from controller.ingest.folder.source_place import SourcePlace, move_all
 from tests.controller.ingest.harness import Drop, lines
@@ -261,3 +261,11 @@ def test_a_full_disk_is_not_a_lack_of_rights(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(DiskFullError):
             drop.folder.prepare(drop.record, drop.dataflow)
     assert drop.names("incoming") == drop.names("claimed") == []
+
+
+def test_a_folder_that_may_not_be_read_says_whom_to_allow_it() -> None:
+    """The words of the operating system alone do not say which user, and which rights."""
+    with pytest.raises(DropFolderError) as caught, device_errors("/drop"):
+        raise PermissionError(errno.EACCES, "Permission denied", "/drop/incoming")
+    assert caught.value.details["path"] == "/drop/incoming"
+    assert "user of the service" in caught.value.message

@@ -9,6 +9,8 @@ it("names cause and line first, and leaves out what is not known", () => {
   };
   expect(factsOf(error).map((fact) => fact.name)).toEqual(["Cause", "Line", "Stage", "First records"]);
   expect(factsOf({ error_code: "x" })).toEqual([]);
+  const dropped = { error_code: "x", details: { origin: "the record is from a.jsonl, line 3" } };
+  expect(factsOf(dropped)).toEqual([{ name: "Origin", value: "the record is from a.jsonl, line 3" }]);
 });
 
 it("has a next step for every code", () => {

@@ -12,6 +12,7 @@ const NAMES: readonly (readonly [string, string])[] = [
   ["stage", "Stage"],
   ["key", "Key"],
   ["inputs", "First records"],
+  ["origin", "Origin"],
 ];
 
 /** Return the facts that an error of an author's code names, in the order in which one asks. */
@@ -59,13 +60,20 @@ export function nextStep(code: string): string {
     return (
       "Nothing is lost: the input of the run stays queued. If the code is wrong, fix the line above, " +
       "register the dataflow again (if the code is an installed package, restart the service first), " +
-      "and retry. If the record is wrong, roll back to before it arrived, and drop later increments."
+      "and retry. If the record is wrong, declare on_error: set_aside for the stage, so that all other groups go on " +
+      "(`cbp help a-record-stops-a-stage`), or roll back to before it arrived, and drop later increments."
     );
   }
   if (code === "run_cancelled") return "A user cancelled this run. Retry to run the epoch again.";
   if (code === "run_gave_way") return "The run gave way to another dataflow, and is retried automatically.";
-  if (code === "interrupted") return "The service stopped during this run. The epoch is retried automatically.";
+  if (code === "run_interrupted") return "The service stopped during this run. The epoch is retried automatically.";
   if (code === "time_limit") return "The run took longer than its limit. Find the cause, then retry.";
+  if (code === "worker_ended") {
+    return (
+      "The run is repeated; if it fails again and again, the stage stops. If the system log says that memory ran out, " +
+      "give the machine more memory, or let fewer runs go on at a time (CBP_PARALLEL_RUNS_MAX). Then retry."
+    );
+  }
   if (code === "disk_full") return "Free some space on the disk. The run is retried automatically.";
   if (code === "code_drifted") return "Register the document again to use the new code.";
   return "The message explains the error; `cbp help damage` lists the repair commands.";

@@ -41,9 +41,13 @@ const HOLDING: readonly Column<AlertRow>[] = [
     header: "What happened, and what to do",
     render: (row) => (
       <Stack gap={2}>
-        <Anchor component={Link} to={`/dataflows/${encodeURIComponent(row.dataflow)}`} size="sm">
-          {row.summary}
-        </Anchor>
+        {row.dataflow === "" ? (
+          <Text size="sm">{row.summary}</Text>
+        ) : (
+          <Anchor component={Link} to={`/dataflows/${encodeURIComponent(row.dataflow)}`} size="sm">
+            {row.summary}
+          </Anchor>
+        )}
         <Text size="xs" c="dimmed" style={{ overflowWrap: "anywhere" }}>
           {row.detail}
         </Text>
@@ -56,7 +60,7 @@ const HOLDING: readonly Column<AlertRow>[] = [
 const SENT: Column<AlertRow> = {
   id: "sent",
   header: "Sent",
-  render: (row) => <RelativeTime at={row.sent_at} never="not yet: the alert must last a minute first" />,
+  render: (row) => <RelativeTime at={row.sent_at} never={row.severity === "critical" ? "not yet: at the next check, within half a minute" : "not yet: the alert must last a minute first"} />,
 };
 
 const DELIVERIES: readonly Column<Delivery>[] = [

@@ -27,7 +27,7 @@ export function FirstSteps() {
             register it, give it a file, look at the result.
           </Text>
         </div>
-        {can("operator") ? (
+        {can("admin") ? (
           <section aria-label="Ready dataflows">
             <Title order={3} size="h5" mb="xs">
               1. Start one that is ready
@@ -42,17 +42,19 @@ export function FirstSteps() {
           </section>
         ) : (
           <Alert color="gray" icon={<Icon name="shield" />}>
-            Your token can only read. Ask someone with the scope operator to register a dataflow.
+            Registering a dataflow needs the scope admin. Ask someone whose token has it.
           </Alert>
         )}
-        <Text size="sm">
-          Or{" "}
-          <Anchor component={Link} to="/register" underline="always">
-            write your own document
-          </Anchor>
-          : the editor marks mistakes and shows the graph before anything is registered. What you
-          register appears here, with the reason why it waits.
-        </Text>
+        {can("operator") && (
+          <Text size="sm">
+            Or{" "}
+            <Anchor component={Link} to="/register" underline="always">
+              write your own document
+            </Anchor>
+            : the editor marks mistakes and shows the graph before anything is registered. What is
+            registered appears here, with the reason why it waits.
+          </Text>
+        )}
       </Stack>
     </Paper>
   );

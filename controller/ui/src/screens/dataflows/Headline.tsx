@@ -61,7 +61,7 @@ function TroubleList({ troubles, here = "" }: { troubles: readonly Trouble[]; he
   return (
     <Stack gap="sm" mt="xs">
       {troubles.map((trouble) => (
-        <TroubleLine key={`${trouble.to} ${trouble.remedy}`} trouble={trouble} linked={trouble.to !== here} />
+        <TroubleLine key={`${trouble.to} ${trouble.remedy} ${trouble.why}`} trouble={trouble} linked={trouble.to !== here} />
       ))}
     </Stack>
   );

@@ -18,6 +18,7 @@ function dataflow(changes: Partial<Dataflow>): Dataflow {
     failures: 0,
     problem: null,
     failing: [],
+    troubles: [],
     recent: [],
     quarantined: {},
     rejected: {},
@@ -72,6 +73,26 @@ test("a failing stage is named, with its age, its error and the next try", () =>
     "clicks: the stage count fails, since 10 min ago (3 tries); retried in 30 s",
   );
   expect(troubles[0]).toMatchObject({ why: "boom", remedy: "retry", severity: "warn" });
+});
+
+test("what fails outside the stages is shown beside a stage that fails, and leads to its screen", () => {
+  const failing = { stage: "count", since: null, run: null, tries: 1, retry_at: null, error: { message: "boom" } };
+  const troubles = ["source urls: its folder is gone", "sink daily: the disk is full", "could not be recovered: damaged"];
+  const shown = troublesOf([dataflow({ state: "stopped", failing: [failing], troubles })], NOW);
+  expect(shown).toMatchObject([
+    { stage: "count", severity: "bad" },
+    { what: "clicks: the source urls has trouble", why: "its folder is gone", to: "/dataflows/clicks/sources?source=urls" },
+    { what: "clicks: the sink daily has trouble", why: "the disk is full", to: "/dataflows/clicks/results" },
+    { what: "clicks has trouble", why: "could not be recovered: damaged", to: "/dataflows/clicks" },
+  ]);
+  const whole = troublesOf([dataflow({ state: "stopped", problem: "could not be recovered: damaged", troubles })], NOW);
+  expect(whole.map(({ severity, what }) => `${severity}: ${what}`)).toEqual([
+    "bad: clicks is stopped",
+    "warn: clicks: the source urls has trouble",
+    "warn: clicks: the sink daily has trouble",
+  ]);
+  const paused = troublesOf([dataflow({ state: "paused", desired: "paused", troubles })], NOW);
+  expect(paused.map(({ severity }) => severity)).toEqual(["warn", "warn", "warn", "quiet"]);
 });
 
 test("a paused dataflow comes last and does not alarm", () => {

@@ -29,6 +29,7 @@ export function troublesOf(dataflows: readonly Dataflow[], now: Date): Trouble[]
   return dataflows
     .flatMap((dataflow) => [
       ...troublesOfOne(dataflow, now),
+      ...outsideOf(dataflow),
       ...refusedFilesOf(dataflow),
       ...setAsideOf(dataflow),
     ])
@@ -60,6 +61,28 @@ export function troublesIn(dataflow: Dataflow, stages: readonly Held[], now: Dat
       to: `${to}/${name}`,
     })),
   ];
+}
+
+/** How the service begins what it says of a source or a sink. */
+const PART = /^(source|sink) (\S+): /;
+
+/** Failures outside the stages, which can hold beside any other; each leads to the screen of what fails. */
+function outsideOf({ name, state, failing, troubles }: Dataflow): Trouble[] {
+  // What stops the dataflow as a whole is in its problem, which is shown as such.
+  const whole = failing.length === 0 && (state === "stopped" || state === "broken");
+  return troubles.filter((why) => !whole || PART.test(why)).map((why) => {
+    const [, kind, part] = PART.exec(why) ?? [];
+    const to = `/dataflows/${name}`;
+    return {
+      dataflow: name,
+      severity: "warn",
+      what: part === undefined ? `${name} has trouble` : `${name}: the ${kind} ${part} has trouble`,
+      why: part === undefined ? why : why.slice(`${kind} ${part}: `.length),
+      stage: "",
+      remedy: "look",
+      to: part === undefined ? to : kind === "sink" ? `${to}/results` : `${to}/sources?source=${encodeURIComponent(part)}`,
+    };
+  });
 }
 
 /** Files in quarantine: the rest continues, but somebody has to decide. */
@@ -97,7 +120,7 @@ function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
       {
         dataflow: name,
         severity: "quiet",
-        what: `${name} is paused${dataflow.problem === null ? "" : " in part"}${waiting > 0 ? `, and ${formatCounted(waiting, "increment")} wait` : ""}`,
+        what: `${name} is paused${dataflow.problem === null ? "" : " in part"}${waiting > 0 ? `, and ${formatCounted(waiting, "increment waits", "increments wait")}` : ""}`,
         why: dataflow.problem ?? "",
         stage: "",
         remedy: "resume",
@@ -121,7 +144,7 @@ function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
       } as const;
     });
   }
-  if (state === "ok") return [];
+  if (state === "ok" || (state === "retrying" && dataflow.troubles.length > 0)) return [];
   return [
     {
       dataflow: name,

@@ -71,6 +71,13 @@ const LOOP = detail([
   stage("d", { inputs: { in: "a.out" }, outputs: { "d.result": "x INT" }, runs_with: "a" }),
 ]);
 
+test("a dataflow that cannot be loaded is drawn with what is known of it", () => {
+  const broken = { ...detail([stage("a", { inputs: { pages: "pages", rows: "gone.out" } })]), sources: [] };
+  const graph = graphOf(broken);
+  expect(graph.nodes.map(({ kind, name }) => `${kind} ${name}`).sort()).toEqual(["source gone.out", "source pages", "stage a"]);
+  expect(layoutOf(graph).nodes.size).toBe(3);
+});
+
 test("every input is an edge, and an output without a reader is a result", () => {
   const graph = graphOf(LOOP);
   expect(graph.edges.map(({ from, to }) => `${from} ${to}`).sort()).toEqual([

@@ -77,6 +77,13 @@ export function graphOf(detail: Detail): Graph {
       edges.push({ id: flow, from: stageId(stage.name), to: RESULT + flow, kind: "flow", flow, input: "", queue: null });
     }
   }
+  // A dataflow that cannot be loaded has its stages and their inputs, and names no sources.
+  const known = new Set(nodes.map(({ id }) => id));
+  for (const { from, flow } of edges) {
+    if (known.has(from)) continue;
+    known.add(from);
+    nodes.push(plainNode(from, "source", flow));
+  }
   return { nodes, edges };
 }
 

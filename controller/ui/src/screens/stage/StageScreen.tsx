@@ -82,7 +82,9 @@ export default function StageScreen() {
       <Section title="State">
         {drifted ? (
           <Text size="sm">
-            The size of the state is shown only while the loaded code is that of version {shown.code?.version ?? ""}.
+            {shown.code === null
+              ? "The size of the state is shown once the translator can be loaded."
+              : `The size of the state is shown only while the loaded code is that of version ${shown.code.version}.`}
           </Text>
         ) : states.isError ? (
           <ProblemMessage error={states.error} />
@@ -187,7 +189,7 @@ function WaitText({ detail, dataflow }: { detail: Detail; dataflow: string }) {
             since <RelativeTime at={wait.since} />
           </Text>
         )}
-        {stage.retry_at !== null && (
+        {stage.retry_at !== null && run === null && (
           <Text size="xs" component="span">
             next try <RelativeTime at={stage.retry_at} />
           </Text>
