@@ -14,10 +14,25 @@ from typing import Literal
 from cbp.errors.counts import format_count
 
 AlertKind = Literal[
-    "stopped", "broken", "retrying", "late", "quarantine", "set_aside", "disk", "test"
+    "stopped", "broken", "retrying", "late", "quarantine", "set_aside", "rebuild", "disk", "test"
 ]
 HealthState = Literal["ok", "paused", "retrying", "stopped", "broken"]
 Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildHealth:
+    """A rebuild that needs a person.
+
+    Attributes:
+        status: It failed, or its tables are ready to be swapped in.
+        seconds: For how long.
+        error: Why it failed, in words.
+    """
+
+    status: Literal["failed", "ready"]
+    seconds: float
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,7 @@ class DataflowHealth:
         lag_seconds: Age of the oldest increment that a stage has not processed; `None` if none
             waits.
         paused_stages: Stages that an operator paused, and that have input.
+        rebuild: The newest rebuild, if it failed or waits for its swap.
     """
 
     dataflow: str
@@ -36,6 +52,7 @@ class DataflowHealth:
     reason: str = ""
     lag_seconds: float | None = None
     paused_stages: tuple[str, ...] = ()
+    rebuild: RebuildHealth | None = None
     quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -79,6 +96,12 @@ def alerts_of(
 PAUSE_FACTOR = 4
 """Input of a paused dataflow may wait for so many times longer before an alert reminds of it."""
 
+SWAP_WAITS_SECONDS = 3_600
+"""For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
+
+REBUILD_FAILED_SECONDS = 24 * 3_600
+"""For so long a rebuild that failed is an alert, unless another one begins."""
+
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (
         "stopped",
@@ -109,6 +132,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
         words = (summary.format(name), health.reason, action.format(name))
         yield Alert(f"{kind}:{name}", kind, severity, name, *words)
     yield from _late(health, lag_seconds)
+    yield from _of_rebuild(name, health.rebuild)
     for source, count in health.quarantined.items():
         if count:
             yield Alert(
@@ -156,3 +180,19 @@ def _late(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
     waits = f"its oldest increment has waited for more than {limit:.0f} s"
     summary = f"{name} is {what}, and {waits}" if is_paused else f"{name} is {what}: {waits}"
     yield Alert(f"late:{name}", "late", "warning", name, summary, why, action)
+
+
+def _of_rebuild(name: str, rebuild: RebuildHealth | None) -> Iterable[Alert]:
+    """Yield an alert if a rebuild failed, or if its swap was forgotten."""
+    if rebuild is None:
+        return
+    if rebuild.status == "failed" and rebuild.seconds <= REBUILD_FAILED_SECONDS:
+        summary, why = f"{name}: the rebuild failed; its tables are as before", rebuild.error
+        action = f"mend the cause, then `cbp rebuild {name}`; `cbp rebuild {name} --list` shows it"
+    elif rebuild.status == "ready" and rebuild.seconds > SWAP_WAITS_SECONDS:
+        summary = f"{name}: new tables have been ready for more than an hour, and are not shown"
+        why = "until the swap, the rebuild applies new input too, and no input is removed"
+        action = f"`cbp rebuild {name} --swap` shows the new tables, `--cancel` drops them"
+    else:
+        return
+    yield Alert(f"rebuild:{name}", "rebuild", "warning", name, summary, why, action)

@@ -30,7 +30,7 @@ from controller.alerts import (
     EmailChannel,
     WebhookChannel,
 )
-from controller.alerts.conditions import HealthState
+from controller.alerts.conditions import HealthState, RebuildHealth
 from controller.alerts.disk_room import disk_alerts, disk_rooms
 from controller.allowed_folders import AllowedFolders
 from controller.api.figures.degraded import degraded_now
@@ -47,6 +47,7 @@ from controller.loop import RetryPolicy
 from controller.loop.assembly import Parts
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
+from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
@@ -327,6 +328,7 @@ def _healths(
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
     oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)
+    rebuilds = controller.rebuild_jobs.newest()
     quarantined: dict[str, dict[str, int]] = {}
     for (dataflow, source), count in store.quarantined().items():
         quarantined.setdefault(dataflow, {})[source] = count
@@ -346,9 +348,22 @@ def _healths(
             reason,
             lag,
             paused_stages=paused.get(name, ()),
+            rebuild=_rebuild_health(rebuilds.get(name), now),
             quarantined=quarantined.get(name, {}),
             set_aside=controller.set_aside_counts.of(record, revisions),
         )
+
+
+def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | None:
+    """Return what alerts need to know of a rebuild; `None` if it needs nobody."""
+    if job is None:
+        return None
+    if job.status == "failed" and job.ended_at is not None:
+        why = "" if job.error is None else str(job.error)
+        return RebuildHealth("failed", (now - job.ended_at).total_seconds(), why)
+    if job.status == "ready":
+        return RebuildHealth("ready", (now - job.began_at).total_seconds() - job.seconds)
+    return None
 
 
 def _paused_stages(gauges: GaugeRows) -> dict[str, tuple[str, ...]]:

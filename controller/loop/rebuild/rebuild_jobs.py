@@ -222,9 +222,7 @@ class RebuildJobs:
         """Begin to rebuild the present version, with the code with which it was registered.
 
         Args:
-            name: Name of the dataflow.
-            seeds: As in `plan`.
-            by: As in `start`.
+            seeds, by: As in `start`.
 
         Raises:
             CodeDriftedError: If that code is not loaded; register the code on disk first.
@@ -316,12 +314,15 @@ class RebuildJobs:
             jobs.insert(0, RebuildJob.recorded(name, order, order.outcome))
         return jobs[::-1]
 
+    def newest(self) -> dict[str, RebuildJob]:
+        """Return dataflow -> its newest job of this process."""
+        with self._lock:
+            return {job.shown.dataflow: job.shown for job in self._jobs.values()}
+
     def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         """End a job unless it has ended, or is being swapped in; durable, and returns at once.
 
         Args:
-            name: The dataflow.
-            id_: The job.
             by: Name of the person who cancels it.
 
         Raises:

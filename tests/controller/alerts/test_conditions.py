@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.alerts.conditions import DataflowHealth, alerts_of
+from controller.alerts.conditions import DataflowHealth, RebuildHealth, alerts_of
 
 
 def keys(*healths: DataflowHealth, lag_seconds: float = 900) -> list[str]:
@@ -64,3 +64,23 @@ def test_files_in_quarantine_give_an_alert_for_each_source():
 def test_a_dataflow_can_have_several_alerts():
     """A stopped dataflow is late too, since nothing empties its queues."""
     assert keys(DataflowHealth("a", "stopped", lag_seconds=1e4)) == ["late:a", "stopped:a"]
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "word"),
+    [
+        ("failed", 0, "`cbp rebuild a`"),
+        ("failed", 86_400, "`cbp rebuild a`"),
+        ("failed", 86_401, ""),
+        ("ready", 3_600, ""),
+        ("ready", 3_601, "`cbp rebuild a --swap`"),
+    ],
+)
+def test_a_rebuild_that_failed_or_was_forgotten_gives_an_alert(status, seconds, word):
+    """A failure for a day; new tables once they have been ready for an hour."""
+    health = DataflowHealth("a", "ok", rebuild=RebuildHealth(status, seconds, "boom"))
+    alerts = alerts_of([health], lag_seconds=0)
+    assert [alert.key for alert in alerts] == (["rebuild:a"] if word else [])
+    for alert in alerts:
+        assert word in alert.action
+        assert (status == "failed") == (alert.detail == "boom")

@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from cbp.clock import MACHINE
 from cbp.errors import DefinitionError
-from controller.alerts.conditions import PAUSE_FACTOR
+from controller.alerts.conditions import PAUSE_FACTOR, SWAP_WAITS_SECONDS
 from controller.app import Service
 from controller.app.asgi import api_of
 from controller.app.construction import HOLD_SECONDS, alert_watch_for
@@ -22,6 +22,7 @@ from controller.settings import Settings, load_settings
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.http_sink import HttpSink
 from tests.controller.small_app import DOCUMENT, TOKEN, drop
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -170,6 +171,21 @@ def test_an_increment_that_waits_for_long_is_late_and_at_a_pause_for_longer(
     service.controller.pause_stage("urls", "count")
     (standing,) = service.alerts.standing()
     assert "an operator paused count" in standing.alert.detail
+
+
+def test_a_rebuild_whose_swap_was_forgotten_is_told(service: Service, clock: Clock):
+    """Once its tables have been ready for an hour, until they are swapped in."""
+    jobs = service.controller.rebuild_jobs
+    job = jobs.start_present("urls")
+    until(lambda: jobs.show("urls", job.id).status == "ready")
+    service.alerts.look()
+    assert service.alerts.standing() == []
+    clock.move(seconds=SWAP_WAITS_SECONDS + 60)
+    (standing,) = service.alerts.standing()
+    assert (standing.alert.kind, standing.alert.dataflow) == ("rebuild", "urls")
+    jobs.swap("urls", job.id)
+    until(lambda: jobs.show("urls", job.id).status == "swapped")
+    assert service.alerts.standing() == []
 
 
 @pytest.mark.part(every=2)

@@ -19,7 +19,8 @@ class AlertOut(Model):
     """An alert that is firing."""
 
     kind: str = Field(
-        description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside` or `disk`."
+        description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside`, `rebuild` "
+        "or `disk`."
     )
     severity: str = Field(description="`critical` is sent at once, `warning` after a while.")
     dataflow: str = Field(
