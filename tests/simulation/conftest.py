@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.simulation.bench import Bench
-from tests.simulation.many import bench_root
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[Bench]:
-    made = Bench(bench_root())
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("simulation"))
     yield made
     made.close()

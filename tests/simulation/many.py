@@ -62,10 +62,14 @@ def bench_root() -> Path:
 
 def play_all(seeds: Iterable[int], *, power: bool, jobs: int) -> Iterator[Outcome]:
     """Play seeds; outcomes come in any order where there are several jobs."""
-    work = ((seed, power) for seed in seeds)
     if jobs == 1:
-        yield from map(_play, work)
+        bench = Bench(bench_root())
+        try:
+            yield from (_outcome(bench, seed, power=power) for seed in seeds)
+        finally:
+            bench.close()
         return
+    work = ((seed, power) for seed in seeds)
     # The processes are ended, not asked: what they leave is removed here.
     place = bench_root()
     try:
@@ -83,10 +87,12 @@ def _begin(place: str) -> None:
 
 
 def _play(work: tuple[int, bool]) -> Outcome:
-    global _bench
-    if _bench is None:
-        _bench = Bench(bench_root())
-    outcome = simulate(_bench, work[0], power=work[1])
+    assert _bench is not None, "made when the process began"
+    return _outcome(_bench, work[0], power=work[1])
+
+
+def _outcome(bench: Bench, seed: int, *, power: bool) -> Outcome:
+    outcome = simulate(bench, seed, power=power)
     if not outcome.failure:
         outcome.trace.clear()  # it is only sent for nothing
     return outcome
@@ -125,8 +131,6 @@ def main(arguments: list[str] | None = None) -> int:
                 if len(failed) <= SHOWN_MAX:
                     progress.print(outcome.report(), markup=False, highlight=False, soft_wrap=True)
             progress.update(bar, advance=1, failed=len(failed))
-    if _bench is not None:
-        _bench.close()
     seconds = time.monotonic() - started
     told = ", ".join(f"{figures[name]} {name}" for name in FIGURES)
     console.print(f"{asked.seeds} seeds in {seconds:.0f} s: {told}; {len(failed)} failed")
