@@ -153,6 +153,8 @@ class GatherArrow(TranslateRun):
         }
         for number in range(first, self.rounds):
             brought = np.asarray(self.gather(values[origin], edges)) if len(to) else values[:0]
+            if self.combine == "sum" and brought.dtype.kind == "i":
+                brought = brought.astype(np.int64, copy=False)  # a sum can need more room
             gathered = self._nothing(len(ids), np.result_type(brought, values))
             if len(to):
                 gathered[to[starts]] = unite[self.combine](brought, starts)
@@ -188,7 +190,9 @@ def _sums(brought: Array, starts: Int64s) -> Array:
     """
     sums: Array = np.add.reduceat(brought, starts)
     if brought.dtype.kind == "i":
-        bits = 8 * brought.dtype.itemsize - 2
+        bits, most = 62, max(int(brought.max()), -int(brought.min()))
+        if most * int(np.diff(starts, append=len(brought)).max()) < 1 << bits:
+            return sums
         about = np.abs(np.add.reduceat(brought.astype(np.float64), starts))
         if float(about.max(initial=0)) >= 1 << bits:
             message = f"a sum of what edges bring has more than {bits} bits; give floats"

@@ -217,7 +217,8 @@ class _Spread:
         label = united(many, node[apart], other[apart])
         some = np.flatnonzero(sizes)
         some = some[np.asarray(self._author.starts(self.nodes.ids[some]), np.bool_)]
-        own = np.asarray(self._author.start(self.nodes.ids[some])).astype(self._value.dtype)
+        own = np.asarray(self._author.start(self.nodes.ids[some]))
+        own = typed(own, self._value.dtype, self._author.value)
         best, has_best = best_of(label[some], many, own, largest=self._author.largest)
         value, has = best[label], has_best[label]
         is_right = self._has & has & (self._value == value)
@@ -323,9 +324,10 @@ class _Spread:
         origin, to = origin[has], to[has]
         before = self._value[origin]
         values = np.asarray(self._author.along(before, *(one[has] for one in edge)))
-        self._require_no_better(values, before)
         reaches = np.flatnonzero(np.asarray(self._author.reaches(values), np.bool_))
-        self._candidates.append((to[reaches], values[reaches], origin[reaches]))
+        values = values[reaches]
+        self._require_no_better(values, before[reaches])
+        self._candidates.append((to[reaches], values, origin[reaches]))
 
     def _require_no_better(self, values: Array, before: Array) -> None:
         """Refuse values that edges made better: around a cycle, they would get better forever.

@@ -76,10 +76,13 @@ class RunCalls(Calls):
         self, name: str, *, limit: int = 50, since: When = None, until: When = None
     ) -> list[Moment]:
         """Return the newest moments to which a dataflow can be rolled back, newest first."""
-        page = self.rest.get(
-            "dataflows", name, "rollback", "moments", limit=limit, **times(since, until)
-        )
-        return [answer_of(Moment, one) for one in page["items"]]
+        at, asked = ("dataflows", name, "rollback", "moments"), times(since, until)
+        page = self.rest.get(*at, limit=limit, **asked)
+        found = page["items"]
+        while page.get("cursor") and len(found) < limit:  # the operator allows smaller pages only
+            page = self.rest.get(*at, limit=limit - len(found), cursor=page["cursor"], **asked)
+            found += page["items"]
+        return [answer_of(Moment, one) for one in found]
 
     def plan_roll_back(
         self,

@@ -129,10 +129,10 @@ class Translate(Declared):
                 reads (`cbp.model.dataflow.run_context`). Read it in a method of the class.
             out: One function per output, loopback and state, by name. It takes the columns by
                 keyword, or a record by `out.name(*record)`. `out.<name>.many(rows)` emits each
-                tuple of an iterable, such as `zip(neighbours, repeat(label))`, and takes less
-                time than as many calls. `out.<state>.remote(...)` writes state of another key.
-                With multicast there is also `associate(key, address)`; see `Loopback`. Return
-                nothing from `translate`.
+                tuple of an iterable, such as `zip(neighbours, repeat(label))`. Plain tuples of
+                values that are not nested take less time than as many calls.
+                `out.<state>.remote(...)` writes state of another key. With multicast there is
+                also `associate(key, address)`; see `Loopback`. Return nothing from `translate`.
         """
 
 

@@ -62,7 +62,7 @@ class WebhookChannel:
         """See `Channel.send`."""
         body = {
             "service": self._service_url,
-            "text": "\n\n".join(_paragraph(notice, self._service_url) for notice in notices),
+            "text": text_of(notices, self._service_url),
             "alerts": [_json(notice, self._service_url) for notice in notices],
         }
         try:
@@ -126,6 +126,27 @@ class EmailChannel:
             server.close()
             raise
         return server
+
+
+TEXT_MAX = 12_000
+"""Most characters of the text for chats, which refuse longer messages."""
+
+_ROOM_OF_REST = 200
+"""Characters that the line about the notices which are left out may take."""
+
+
+def text_of(notices: Sequence[Notice], service_url: str) -> str:
+    """Return a paragraph for each notice, a line where that is too long, and how many more."""
+    parts, left = list[str](), TEXT_MAX - _ROOM_OF_REST
+    for number, notice in enumerate(notices):
+        part = _paragraph(notice, service_url)
+        part = part if len(part) <= left else shortened(notice.line)
+        if len(part) > left:
+            parts.append(f"and {len(notices) - number} more: {service_url}/ui/")
+            break
+        parts.append(part)
+        left -= len(part) + 2
+    return "\n\n".join(parts)
 
 
 def _paragraph(notice: Notice, service_url: str) -> str:

@@ -43,7 +43,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.nodes import SourceNode
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
-from controller.ingest.folder.claims import PathLocks
+from controller.ingest.folder.claims import PathLocks, lost_key
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.listing import CLOSE_NAME
 from controller.ingest.folder.source_place import (
@@ -424,7 +424,8 @@ def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
     status, reason = file.lstat(), _reason(identity, file)
     at = claimed_at(file.name) or datetime.fromtimestamp(status.st_mtime, UTC)
     path = str(reason["file"])
-    return place.new_claim(identity, path, status.st_size, "quarantined", at, reason=reason)
+    more = {"reason": reason, "key": lost_key(identity)}
+    return place.new_claim(identity, path, status.st_size, "quarantined", at, **more)
 
 
 def _reason(identity: str, file: Path) -> Mapping[str, Any]:

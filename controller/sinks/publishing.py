@@ -301,7 +301,8 @@ class SinkPublishing:
                 work.record, work.flows, work.node, note, work.target, anew=anew
             )
             self._keep(work, replace(mirrored, generation=newest))
-            self._move(work, standing_of(work.row))
+            standing = standing_of(work.row)
+            self._move(work, standing.mended() if choice else standing)
             return
         if first is not None:
             stale = work.target.stale(note, work.generations)
@@ -319,7 +320,8 @@ class SinkPublishing:
         if choice == "keep" and (standing.error or {}).get("error_code") == SinkRefusedError.code:
             self._keep(work, replace(work.note, next=work.note.next + 1))
             standing = replace(standing, dead=standing.dead + 1)
-        self._move(work, standing)
+        # A choice that was carried out ends the error that it was made for.
+        self._move(work, standing.mended() if choice else standing)
 
     def _publish_waiting(self, work: SinkWork, stopping: Callable[[], bool]) -> bool:
         """Publish increment after increment until none waits or the time is up.

@@ -390,6 +390,17 @@ def test_a_fraction_is_no_whole_number() -> None:
             run_dataflow(spread(stage), {"edges": [[(0, 1, 0.5)]]})
 
 
+def test_a_fraction_is_no_whole_number_where_whole_components_are_computed() -> None:
+    """Edges without direction and columns of their own, along which values do not change."""
+
+    class HalvesArrow(PropagateArrow):
+        def start(self, nodes: Any) -> Any:
+            return nodes / 2
+
+    with pytest.raises(AuthorCodeError, match=r"1\.5"):
+        run_dataflow(spread(HalvesArrow("half BIGINT")), {"edges": [[(3, 4, 1.0)]]})
+
+
 def test_packages_are_reached_along_their_dependencies() -> None:
     """Debian's installed packages by name; some are removed, and come back."""
     every = nx.DiGraph(sorted(dependencies()))

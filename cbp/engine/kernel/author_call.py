@@ -220,6 +220,8 @@ class Emitted:
             check = partial(check_row, schema=schema, emit=f"out.{name}.remote")
             far = self.remote[name].append if put is not None else check
             emit.remote = emit_function(f"{name}.remote", schema.names, far, nested=nested)
+            put = None if nested or put is None else self.remote[name].extend
+            emit.remote.many = emitting_many(f"{name}.remote", len(fields), emit.remote, put)
         if name in self._expiring:
             emit.remote = partial(refuse_expiring_remote, name)
         if name in self._kept:

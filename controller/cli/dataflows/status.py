@@ -157,9 +157,10 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
-        for trouble in item["troubles"]:
+        troubles = item.get("troubles", ())  # a service of an earlier release has none
+        for trouble in troubles:
             print_text(f"{item['name']}: {trouble}", "red")
-        if item["problem"] and not item["failing"] and not item["troubles"]:
+        if item["problem"] and not item["failing"] and item["problem"] != "; ".join(troubles):
             print_text(f"{item['name']}: {item['problem']}", "red")
         _print_quarantined(item)
         _print_rejected(item)
@@ -255,11 +256,12 @@ def _print_stages(answer: dict[str, Any]) -> None:
                 print_text(
                     f"{folder['name']}: {warning} (see: cbp sources {summary['name']})", "red"
                 )
-    for trouble in summary["troubles"]:
+    troubles = summary.get("troubles", ())
+    for trouble in troubles:
         # Those of sources are printed with their folders, if these can be listed.
         if not trouble.startswith("source ") or "folders" not in answer:
             print_text(trouble, "red")
-    if summary["problem"] and not summary["failing"] and not summary["troubles"]:
+    if summary["problem"] and not summary["failing"] and summary["problem"] != "; ".join(troubles):
         print_text(summary["problem"], "red")
     outputs = [
         (flow, "forever" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -265,9 +265,12 @@ def _readers(settings: Settings) -> Iterable[Check]:
 
 
 def _disks(settings: Settings) -> Iterator[Check]:
-    """Check the free space on each disk that holds a folder of the service."""
+    """Check the free space on each disk that holds a folder of the service.
+
+    A cache alone on a small disk, or in memory, is no failure: it can be made again.
+    """
     seen = set[int]()
-    for _, folder in _folders(settings):
+    for name, folder in _folders(settings):
         place = Path(folder)
         with suppress(OSError):  # the check of the folder says that it cannot be read
             while not place.exists():
@@ -275,7 +278,9 @@ def _disks(settings: Settings) -> Iterator[Check]:
             device = place.stat().st_dev
             if device not in seen:
                 seen.add(device)
-                yield _disk(place)
+                check = _disk(place)
+                small_cache = name == "cache folder" and check.status == "fail"
+                yield replace(check, status="warn") if small_cache else check
 
 
 def _disk(place: Path) -> Check:

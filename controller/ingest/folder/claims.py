@@ -78,6 +78,12 @@ def upload_id(identity: str, key: str) -> str:
     return identity + next(letters, "")
 
 
+def lost_key(identity: str) -> str:
+    """Return the key of an upload's claim that the store lost, as far as its id says it."""
+    begins = CORRECTIONS.get(identity[-1:], "")
+    return f"{begins}{identity}" if begins else ""
+
+
 def upload_name(identity: str) -> str:
     """Return the hidden name under which an upload is received."""
     return f".upload-{identity}.part"
@@ -316,9 +322,7 @@ class Claims:
 
     def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
         at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
-        asked = CORRECTIONS.get(identity[-1], "")
-        key = f"{asked}{identity}" if asked else ""
-        return place.new_claim(identity, original, size, "claimed", at, key=key)
+        return place.new_claim(identity, original, size, "claimed", at, key=lost_key(identity))
 
     def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
         self._faults("claim.before")

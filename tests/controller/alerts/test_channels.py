@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from controller.alerts.channels import EmailChannel, WebhookChannel
+from controller.alerts.channels import TEXT_MAX, EmailChannel, WebhookChannel, text_of
 from controller.alerts.conditions import Alert
 from controller.alerts.notices import Notice
 from tests.controller.alerts.smtp_sink import SmtpSink
@@ -62,6 +63,15 @@ def test_a_webhook_gets_one_request_for_all_notices_of_a_moment(webhook: HttpSin
         "since": "2026-01-01T00:00:00+00:00",
         "link": f"{SERVICE}/ui/dataflows/a%20b",
     }
+
+
+def test_the_text_for_chats_is_never_too_long_for_them():
+    """They would refuse it each time; the notices that are left out are counted, with a link."""
+    long = Notice("firing", replace(STOPPED, detail="why " * 1_000), NOTICE.since)
+    for many in (1, 2, 40, 1_000):
+        text = text_of([long] * many, SERVICE)
+        assert len(text) <= TEXT_MAX
+        assert text.count("a b has stopped") == many or f" more: {SERVICE}/ui/" in text
 
 
 @pytest.mark.part(every=3)

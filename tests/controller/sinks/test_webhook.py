@@ -136,10 +136,15 @@ def test_what_is_refused_for_good_waits_for_an_operator(tmp_path: Path, receiver
         "sink_delivery_refused",
         "stopped",
     )
-    receiver.status = 200
+    receiver.status = 503
     world.store.want_sink("one", "told", choice="keep")
     sunk.publish(world)
-    assert [one for one, _ in told(receiver)] == [0, 1]
+    assert sunk.code(world, "told") == "sink_delivery_failed"
+    assert standing_of(sunk.row(world, "told")).failures == 1  # the error that was let go is over
+    receiver.status = 200
+    world.clock.advance(60)
+    sunk.publish(world)
+    assert [one for one, _ in told(receiver)] == [0, 1, 1]
     standing = sunk.row(world, "told").standing
     assert (standing["dead"], standing["increments"]) == (1, 1)
     assert sunk.state(world, "told") == "current"

@@ -112,6 +112,17 @@ def test_many_emits_what_single_emissions_do(kind: str, flow: str) -> None:
     assert both[0] == both[1]
 
 
+def test_many_writes_state_of_other_keys() -> None:
+    """By `remote`, in each engine."""
+    spec = spec_of(Links())
+    usual, checked, other = Emitted(spec), Emitted(spec, checked=True), Emitter(spec, KEY)
+    checked.begin(KEY)
+    for call in (usual, checked, other):
+        call.out.seen.remote.many([(2, 3), (4, 5)])
+    assert usual.remote["seen"] == [(2, 3), (4, 5)]
+    assert other.remote["seen"] == [((2,), (2, 3)), ((4,), (4, 5))]
+
+
 @pytest.mark.parametrize("kind", ["usual", "large", "reference"])
 def test_lists_that_many_emits_are_copied(kind: str) -> None:
     """So that what the author does to them afterwards changes nothing."""

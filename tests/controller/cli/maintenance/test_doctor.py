@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -205,20 +206,21 @@ def test_a_database_that_may_not_be_written_is_named(
     assert f"chmod u+rw {tmp_path / 'cbp.db'}" in check.remedy
 
 
+@pytest.mark.parametrize(("which", "status"), [("drop_root", "fail"), ("cache", "warn")])
 def test_each_disk_of_the_service_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+    which: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
 ) -> None:
-    """Tables or index copies can lie on another disk than the root folder, which can be full."""
+    """Drop folder or cache can be on another disk, which can be full; a cache can be made again."""
 
     class Usage:
         def __init__(self, place: object) -> None:
             self.free = 5 if "proc" in str(place) else 10**12
 
     monkeypatch.setattr("shutil.disk_usage", Usage)
-    cache = Path("/proc/self/of-another-disk")
-    given = Settings(root=tmp_path, cache=cache, port=port, engine="local")
+    place: Any = {which: Path("/proc/self/of-another-disk")}
+    given = Settings(root=tmp_path, port=port, engine="local", **place)
     disks = [check for check in examine(Session(given)) if check.name == "disk"]
-    assert [check.status for check in disks] == ["ok", "fail"]
+    assert [check.status for check in disks] == ["ok", status]
 
 
 def test_a_full_disk_is_what_keeps_checks_from_an_answer(

@@ -47,7 +47,7 @@ export function FirstSteps() {
         )}
         {can("operator") && (
           <Text size="sm">
-            Or{" "}
+            {can("admin") ? "Or " : "You can "}
             <Anchor component={Link} to="/register" underline="always">
               write your own document
             </Anchor>

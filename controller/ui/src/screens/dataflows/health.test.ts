@@ -45,6 +45,18 @@ test("the sentence on top is the service's judgement, as every client shows it",
   );
 });
 
+test("a trouble outside the stages hides no stage that waits for a retry", () => {
+  const sink = "sink out: no room";
+  const both = dataflow({ state: "retrying", troubles: [sink], problem: `${sink}; count: cannot finish` });
+  expect(troublesOf([both], NOW).map((one) => one.what)).toHaveLength(2);
+  expect(troublesOf([dataflow({ state: "retrying", troubles: [sink], problem: sink })], NOW)).toHaveLength(1);
+});
+
+test("a service of an earlier release has no troubles outside its stages", () => {
+  const { troubles: _, ...earlier } = dataflow({ state: "retrying", problem: "count: no room" });
+  expect(troublesOf([earlier as Dataflow], NOW)).toHaveLength(1);
+});
+
 test("a service that cannot work is the first thing said", () => {
   expect(headline({ ...fresh("up_to_date"), state: "stuck", service: ["the disk is full; make room"] }, [])).toBe(
     "The service cannot work: the disk is full; make room.",

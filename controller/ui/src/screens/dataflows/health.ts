@@ -67,7 +67,7 @@ export function troublesIn(dataflow: Dataflow, stages: readonly Held[], now: Dat
 const PART = /^(source|sink) (\S+): /;
 
 /** Failures outside the stages, which can hold beside any other; each leads to the screen of what fails. */
-function outsideOf({ name, state, failing, troubles }: Dataflow): Trouble[] {
+function outsideOf({ name, state, failing, troubles = [] }: Dataflow): Trouble[] {
   // What stops the dataflow as a whole is in its problem, which is shown as such.
   const whole = failing.length === 0 && (state === "stopped" || state === "broken");
   return troubles.filter((why) => !whole || PART.test(why)).map((why) => {
@@ -144,7 +144,9 @@ function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
       } as const;
     });
   }
-  if (state === "ok" || (state === "retrying" && dataflow.troubles.length > 0)) return [];
+  // All that is wrong is outside its stages, and shown as such. A service of an earlier release says nothing of it.
+  const { troubles = [] } = dataflow;
+  if (state === "ok" || (state === "retrying" && dataflow.problem === troubles.join("; "))) return [];
   return [
     {
       dataflow: name,
