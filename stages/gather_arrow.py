@@ -186,7 +186,7 @@ def _sums(brought: Array, starts: Int64s) -> Array:
     """Return the sum of each span of numbers.
 
     Raises:
-        OverflowError: They are whole numbers, and a sum is too large for their type.
+        OverflowError: They are whole numbers, and a sum has more than 62 bits.
     """
     sums: Array = np.add.reduceat(brought, starts)
     if brought.dtype.kind == "i":

@@ -114,7 +114,7 @@ from cbp.errors.author import (
     ViewRemoteError,
 )
 from cbp.errors.author_cause import author_cause, author_line, is_authors, text_of
-from cbp.errors.base import CbpError, InvariantError, error_from_dict
+from cbp.errors.base import CbpError, InvariantError, error_from_dict, format_unknown
 from cbp.errors.damage import (
     FileDamagedError,
     FileLostError,
@@ -259,6 +259,7 @@ __all__ = [
     "author_cause",
     "author_line",
     "error_from_dict",
+    "format_unknown",
     "is_authors",
     "own_name",
     "place_of",

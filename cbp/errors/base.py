@@ -35,6 +35,14 @@ class InvariantError(CbpError):
     code = "invariant_broken"
 
 
+def format_unknown(name: str, found: object, known: int) -> InvariantError:
+    """Return the error of a record that another release wrote, in a format that this one lacks."""
+    return InvariantError(
+        f"the format of this {name} is {found}, but this release of cbp reads format {known} only: "
+        "start the release that wrote it"
+    )
+
+
 def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:
     """Rebuild an error that another process sent as `as_dict()`.
 

@@ -305,8 +305,9 @@ class ReplaceRefusedError(OperatingError):
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
     ) -> None:
         rebuild = (
-            ". Or repeat the command with --then-rebuild (REST: rebuild=true): stages that cannot "
-            "apply the file then wait until all tables have been rebuilt beside the present ones"
+            ". Or repeat the command with --then-rebuild (REST: rebuild=true): the file is "
+            "accepted, and stages that cannot apply it wait until new tables have been built and "
+            "swapped in"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(

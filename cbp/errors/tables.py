@@ -148,8 +148,8 @@ class VersionUnreadableError(OperatingError):
 
     def __init__(self, path: str, version: int, why: str) -> None:
         super().__init__(
-            f"version {version} of {path} was written before its stage was changed: {why}. Open "
-            "that version with a Delta reader: `cbp snapshot` prints how",
+            f"version {version} of {path} cannot be shown, because its stage was changed after it "
+            f"was written: {why}. Open that version with a Delta reader: `cbp snapshot` prints how",
             path=path,
             version=version,
             why=why,

@@ -35,13 +35,8 @@ def record_wise_mistakes(
         )
     if any(isinstance(declared, State) for declared in declarations.values()):
         yield "", "record_wise_shape", "cannot keep state; derive from Translate instead"
-    for name, declared in declarations.items():
-        if isinstance(declared, Aggregate):
-            message = (
-                "an Aggregate is a number over the groups of a loop, and single records have "
-                "neither; derive from Translate"
-            )
-            yield name, "record_wise_shape", message
+    why = "single records have neither groups nor a loop; derive from Translate"
+    yield from _no_aggregates(declarations, "record_wise_shape", why)
 
 
 def run_mistakes(
@@ -65,12 +60,6 @@ def run_mistakes(
                 "other stages can read"
             )
             yield name, "run_shape", message
-        elif isinstance(declared, Aggregate):
-            message = (
-                "TranslateRun cannot have an Aggregate: its call sees all records, so compute the "
-                "number there, and end the loop in your own code"
-            )
-            yield name, "run_shape", message
         elif isinstance(declared, Timers) or (
             isinstance(declared, State) and not (declared.keep and declared.expire is None)
         ):
@@ -79,6 +68,15 @@ def run_mistakes(
                 "keep=True and a key, without expire, and declare no Timers"
             )
             yield name, "run_shape", message
+    why = "the call of TranslateRun sees all records: compute the number there, and end your loop"
+    yield from _no_aggregates(declarations, "run_shape", why)
+
+
+def _no_aggregates(declarations: Mapping[str, Any], code: str, why: str) -> Iterator[FormMistake]:
+    """Yield a mistake for each aggregate, in a form that has no loop of messages."""
+    for name, declared in declarations.items():
+        if isinstance(declared, Aggregate):
+            yield name, code, f"an Aggregate is a number over the groups of a loop, but {why}"
 
 
 def sql_mistakes(
@@ -107,13 +105,9 @@ def sql_mistakes(
                     "Translate"
                 ),
             )
+    why = "a stage in SQL has none: compute the number in a query, or derive from Translate"
+    yield from _no_aggregates(declarations, "sql_shape", why)
     for name, declared in declarations.items():
-        if isinstance(declared, Aggregate):
-            message = (
-                "a stage in SQL has no loop within a run, so it cannot have an Aggregate: compute "
-                "the number in a query, or derive from Translate"
-            )
-            yield name, "sql_shape", message
         if isinstance(declared, State) and declared.order_by is not None:
             message = (
                 "a query gets its records in no particular order: remove order_by and sort in the "

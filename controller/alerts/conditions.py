@@ -100,7 +100,7 @@ SWAP_WAITS_SECONDS = 3_600
 """For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
 
 REBUILD_FAILED_SECONDS = 24 * 3_600
-"""For so long a rebuild that failed is an alert, unless another one begins."""
+"""For so long a rebuild that failed is an alert, until another one begins or the service stops."""
 
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (

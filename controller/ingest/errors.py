@@ -132,14 +132,14 @@ class FileDecidedError(OperatingError):
     retryable = False
 
     def __init__(self, file: str, status: str, claim: str = "", claim_status: str = "") -> None:
-        became = f"; the file in its place is claim {claim} ({claim_status})" if claim else ""
+        became = f", and claim {claim} ({claim_status}) took its place" if claim else ""
         step = (
-            "roll back to before its increment to take it out"
+            "To remove the records of that claim, roll back to before its increment"
             if claim_status == "accepted"
-            else "look at its claims"
+            else "Its claims show what followed"
         )
         super().__init__(
-            f"{file!r} is {status}{became}: this decision is final; {step}",
+            f"the decision about {file!r} is final: it is {status}{became}. {step}",
             file=file,
             status=status,
             claim=claim,

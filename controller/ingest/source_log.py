@@ -206,7 +206,9 @@ class SourceLog:
             start += len(entries)
         # Looked up again: entries may have been sealed since.
         if start < index and all(end <= start for _, end, _ in self._sealed()):
-            raise FileLostError(path, f"entries up to {index - 1} of the same log were read before")
+            raise FileLostError(
+                path, f"this log had entries up to {index - 1} when it was last read"
+            )
 
     def require_end(self, index: int) -> None:
         """Check that `index` is the end of the log.

@@ -164,6 +164,18 @@ def test_values_have_the_type_of_their_column() -> None:
     assert {row.node: row.value for row in result} == {0: 1, 1: 1.25, 2: 1.3125}
 
 
+def test_a_sum_may_need_more_room_than_its_values() -> None:
+    """What the author makes of it has to fit their column."""
+    edges = [{"src": src, "dst": 3, "gone": False} for src in range(3)]
+    stage = Given(
+        "TINYINT",
+        lambda nodes: np.full(len(nodes), 100, np.int8),
+        lambda before, gathered: np.where(gathered > 0, gathered // 3, before),
+    )
+    result = run_dataflow(flow_of(stage), {"edges": [edges]}).view("loop.nodes")
+    assert {row.node: row.value for row in result} == dict.fromkeys(range(4), 100)
+
+
 @pytest.mark.parametrize(
     ("says", "stage"),
     [

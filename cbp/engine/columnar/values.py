@@ -133,7 +133,8 @@ def bound_key(given: Any, key: Schema) -> Row:
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
-        message = f"out.associate: the key is ({key}), got {text_of(given, repr)}"
+        shown = f"{len(values)} values: {text_of(given, repr)}"
+        message = f"out.associate: the key has {len(key)} columns ({key}), got {shown}"
         raise TypeError(message)
     return unify(typed_row(values, key))
 
@@ -200,7 +201,7 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
     if any(digits[shift:] if shift < 0 else ()):
         places = type_.scale
         rounded = f"with decimal.localcontext(traps=[]): value = round(value, {places})"
-        message = f"{value} has more than {places} decimal places; write `{rounded}`"
+        message = f"{value} has more than {places} decimal places; to round it, write `{rounded}`"
         raise OverflowError(message)
     scaled = tuple(map(int, str(int("".join(map(str, scaled))))))
     if len(scaled) > type_.precision:

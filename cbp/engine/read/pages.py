@@ -135,7 +135,7 @@ class PageReader:
             raise VersionUnreadableError(path, version, why) from error
         there = {field["name"] for field in json.loads(snapshot.metadata.schema)["fields"]}
         if missing := [column for column in spec.schema.names if column not in there]:
-            raise VersionUnreadableError(path, version, f"it has no {', '.join(missing)}")
+            raise VersionUnreadableError(path, version, f"it has no column {', '.join(missing)}")
         live = live_files(snapshot, name, ())
         ordered = {b: tuple(sorted(files, key=lambda f: f.path)) for b, files in live.items()}
         return StateTable(path, snapshot.metadata.id, ordered)

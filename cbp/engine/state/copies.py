@@ -331,7 +331,7 @@ def _seal(name: str, size: int, block: int, sums: bytes) -> bytes:
 def _only_batch(memory: pa.Buffer) -> pa.RecordBatch:
     reader = pa.ipc.open_file(pa.BufferReader(memory))
     if reader.num_record_batches != 1:
-        message = f"it has {reader.num_record_batches} batches"
+        message = f"expected one batch of rows, found {reader.num_record_batches}"
         raise CopyDamagedError(message)
     return reader.get_batch(0)
 

@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbp.errors import InvariantError
+from cbp.errors import format_unknown
 from cbp.model.flow.position import Position
 
 FORMAT = 1
@@ -107,8 +107,7 @@ class Generation:
     def from_json(cls, value: Mapping[str, Any]) -> Generation:
         """Read the output of `to_json`."""
         if value.get("format") != FORMAT:
-            msg = f"generation has format {value.get('format')}, expected {FORMAT}"
-            raise InvariantError(msg)
+            raise format_unknown("generation", value.get("format"), FORMAT)
         return cls(
             value["number"],
             Position.from_json(value["position"]),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cbp.errors import InvariantError
+from cbp.errors import format_unknown
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
@@ -104,8 +104,7 @@ class Position:
     def from_json(cls, value: Mapping[str, Any]) -> Position:
         """Read the output of `to_json`."""
         if value.get("format") != FORMAT:
-            msg = f"position has format {value.get('format')}, expected {FORMAT}"
-            raise InvariantError(msg)
+            raise format_unknown("position", value.get("format"), FORMAT)
         stages = {
             name: StagePosition(
                 stage["epoch"],

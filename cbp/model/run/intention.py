@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cbp.errors import InvariantError
+from cbp.errors import format_unknown
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import Increment
@@ -206,8 +206,7 @@ class Intention:
             InvariantError: The record's format is unknown to this release.
         """
         if value.get("format") != FORMAT:
-            msg = f"intention has format {value.get('format')}, expected {FORMAT}"
-            raise InvariantError(msg)
+            raise format_unknown("intention", value.get("format"), FORMAT)
         note = value.get("correction")
         return cls(
             dataflow=value["dataflow"],

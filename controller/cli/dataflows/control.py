@@ -96,8 +96,9 @@ def priority_command(
 ) -> None:
     """Set how soon a waiting stage gets a slot for a run: low, normal or high.
 
-    The waiting time of a high stage counts four times, and that of a low stage a quarter. So no
-    stage starves. Results do not depend on priorities. Stages that run together have one priority.
+    A free slot goes to the stage that has waited longest. Waiting counts fourfold at high
+    priority, and a quarter at low priority. So no stage starves. Results do not depend on
+    priorities. Stages that run together have one priority.
     """
     text = f"{dataflow}.{stage} has the priority {priority}"
     done(context, json_, text, lambda client: client.prioritize(dataflow, stage, priority))
@@ -141,10 +142,12 @@ def close_command(
         typer.Option(help="Idempotency key: repeated requests with the same key close only once."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return once all stages have applied the close.")
+        bool,
+        typer.Option("--wait", help="Return once all stages have read the closed frames."),
     ] = False,
     list_: Annotated[
-        bool, typer.Option("--list", help="List the closes so far, newest first.")
+        bool,
+        typer.Option("--list", help="List when frames were closed, newest first."),
     ] = False,
     since: Since = None,
     until: Until = None,

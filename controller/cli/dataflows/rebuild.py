@@ -140,8 +140,8 @@ def _under_way(client: Client, dataflow: str) -> RebuildJob:
     for one in client.rebuilds(dataflow):
         if not one.ended:
             return one
-    hint = f"begin one: cbp rebuild {dataflow} FILE"
-    raise NotFoundError(kind="rebuild under way of", name=dataflow, hint=hint)
+    hint = f"begin one: cbp rebuild {dataflow}"
+    raise NotFoundError(kind="unfinished rebuild of", name=dataflow, hint=hint)
 
 
 def _print_differences(job: RebuildJob) -> None:

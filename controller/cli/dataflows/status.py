@@ -157,14 +157,24 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
-        troubles = item.get("troubles", ())  # a service of an earlier release has none
-        for trouble in troubles:
+        for trouble in _troubles(item):
             print_text(f"{item['name']}: {trouble}", "red")
-        if item["problem"] and not item["failing"] and item["problem"] != "; ".join(troubles):
+        if _says_more(item):
             print_text(f"{item['name']}: {item['problem']}", "red")
         _print_quarantined(item)
         _print_rejected(item)
         print_set_aside(item)
+
+
+def _troubles(summary: dict[str, Any]) -> list[str]:
+    """Return what fails outside the stages; a service of an earlier release says nothing of it."""
+    return summary.get("troubles", [])  # type: ignore[no-any-return]
+
+
+def _says_more(summary: dict[str, Any]) -> bool:
+    """Return whether a dataflow's problem is more than its failing stages and troubles."""
+    problem = summary["problem"]
+    return bool(problem and not summary["failing"] and problem != "; ".join(_troubles(summary)))
 
 
 def _state_or_drain(summary: dict[str, Any], freshness: str) -> str:
@@ -256,12 +266,11 @@ def _print_stages(answer: dict[str, Any]) -> None:
                 print_text(
                     f"{folder['name']}: {warning} (see: cbp sources {summary['name']})", "red"
                 )
-    troubles = summary.get("troubles", ())
-    for trouble in troubles:
+    for trouble in _troubles(summary):
         # Those of sources are printed with their folders, if these can be listed.
         if not trouble.startswith("source ") or "folders" not in answer:
             print_text(trouble, "red")
-    if summary["problem"] and not summary["failing"] and summary["problem"] != "; ".join(troubles):
+    if _says_more(summary):
         print_text(summary["problem"], "red")
     outputs = [
         (flow, "forever" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))

@@ -167,12 +167,12 @@ def readmit_command(
     then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
-    """Admit refused files again: unchanged, or one file with corrected content.
+    """Admit refused files: unchanged, or one file with corrected content.
 
-    A refused replacement or retraction stays one: if a stage cannot apply it, it is refused again,
-    unless --then-rebuild is given. The original files are kept. With --all, all files in
-    quarantine are admitted, oldest first. If the service refuses some of several files, each
-    refusal is reported, and the exit status is 1.
+    A refused file that was to replace or retract another file still does so. If a stage cannot
+    apply that, it is refused again, unless --then-rebuild is given. The original files are kept.
+    With --all, all files in quarantine are admitted, oldest first. If the service refuses some of
+    several files, each refusal is reported, and the exit status is 1.
     The exit status is also 1 if, with --wait, a file is in quarantine again.
     """
     _require_claims(claims, all_=all_, code=code)
@@ -211,7 +211,7 @@ def readmit_many(
     made = [one["readmitted"] for one in items if one["error"] is None]
     if applied is not None and made:
         _follow(applied, made, decision.at[0], hidden=as_json)
-    _print_many(items, "is admitted again", as_json=as_json)
+    _print_many(items, "is admitted", as_json=as_json)
 
 
 def _follow(

@@ -304,7 +304,7 @@ class Claims:
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"
         move(place.claimed / name, target, self._files, self._faults)
         _log.warning(
-            "claimed.given_back",
+            "file.moved_back_to_incoming",
             dataflow=place.dataflow,
             source=place.name,
             file=evidence(name),

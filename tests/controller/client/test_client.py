@@ -210,7 +210,11 @@ def test_a_file_goes_in_and_its_result_comes_out(tmp_path: Path) -> None:
         assert answer.to_arrow().to_pylist() == [{"url": "/", "n": 2}]
         assert client.current("urls", "count.counts", url="/").first() == {"url": "/", "n": 2}
         assert client.snapshot("urls").epochs == {"count": 0}
-        begin = client.moments("urls")[-1]
+        moments = client.moments("urls")
+        object.__setattr__(settings, "page_size_max", 1)
+        assert client.moments("urls") == moments, "page by page"
+        begin = moments[-1]
+        assert len(moments) > 1
         assert client.plan_roll_back("urls", begin.position).rollback.undone == {"count": 1}
         done = client.roll_back(
             "urls", begin.position, reason="a test", pause=True, drop_later=True

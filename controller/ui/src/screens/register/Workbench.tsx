@@ -183,8 +183,8 @@ function Judgement({ empty, pending, name, registered, mistakes, failure, onOpen
       <Icon name="check" />
       <Text size="sm">
         {registered === undefined
-          ? `${name} is valid, and no dataflow has this name yet.`
-          : `${name} is valid; version ${registered} of it is registered.`}
+          ? `The document is valid, and no dataflow is named ${name} yet.`
+          : `The document is valid. The registered version of ${name} is ${registered}.`}
       </Text>
     </Group>
   );

@@ -21,7 +21,7 @@ export function WouldBe({ valid }: { valid: Validation }) {
   const outputs = (stage: string) =>
     Object.keys(valid.flows).filter((flow) => flow.startsWith(`${stage}.`));
   return (
-    <Section title="What it describes">
+    <Section title="What the document describes">
       <Suspense fallback={<Loading rows={4} />}>
         <GraphCanvas
           graph={graph}

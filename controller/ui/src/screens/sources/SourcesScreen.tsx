@@ -116,10 +116,10 @@ function Bucket({ bucket }: { bucket: NonNullable<Source["bucket"]> }) {
   const example = bucket.oldest_left_out[0];
   return (
     <Text size="sm">
-      Objects below <Code style={{ overflowWrap: "anywhere" }}>{bucket.location}</Code> are taken in: {formatCounted(bucket.objects, "object")}, listed{" "}
-      <RelativeTime at={bucket.listed_at} never="not yet" />
-      {bucket.waiting > 0 && `; ${formatCount(bucket.waiting)} to fetch`}
-      {example !== undefined && `; ${formatCount(bucket.left_out)} not taken in, such as ${example.name}: ${example.why}`}.
+      Takes in the objects below <Code style={{ overflowWrap: "anywhere" }}>{bucket.location}</Code>. Last listing:{" "}
+      <RelativeTime at={bucket.listed_at} never="none yet" />, {formatCounted(bucket.objects, "object")}
+      {bucket.waiting > 0 && `; ${formatCount(bucket.waiting)} still to fetch`}
+      {example !== undefined && `; ${formatCount(bucket.left_out)} left out, such as ${example.name} (${example.why})`}.
     </Text>
   );
 }

@@ -11,7 +11,7 @@ const PRIORITIES: { value: Priority; label: string }[] = [
 ];
 
 const SAYS =
-  "When a slot for a run is free, the waiting time of a high stage counts four times, and that of a low stage a quarter.  " +
+  "A free slot goes to the stage that has waited longest. Waiting counts fourfold at high priority, and a quarter at low priority. " +
   "No stage starves, and results do not depend on the priority.";
 
 interface PriorityControlProps {
