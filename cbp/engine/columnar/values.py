@@ -133,8 +133,8 @@ def bound_key(given: Any, key: Schema) -> Row:
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
-        shown = f"{len(values)} values: {text_of(given, repr)}"
-        message = f"out.associate: the key has {len(key)} columns ({key}), got {shown}"
+        shown = f"{text_of(given, repr)}, which has {len(values)}"
+        message = f"out.associate: the number of key columns ({key}) is {len(key)}, got {shown}"
         raise TypeError(message)
     return unify(typed_row(values, key))
 
