@@ -147,7 +147,7 @@ def test_one_begins_with_a_shipped_example(
     """Chosen, it is valid as it is; a file of one's own takes its place; it fits a phone."""
     page = viewer.open("/register")
     page.get_by_label("Begin with").select_option("crawl_queue")
-    expect(page.get_by_text("crawl_queue is valid")).to_be_visible()
+    expect(page.get_by_text("no dataflow is named crawl_queue yet")).to_be_visible()
     stages = served.get("/examples/crawl_queue")["text"]
     assert editor(page).input_value() == stages
     screenshot(page, "register-example")
