@@ -156,10 +156,10 @@ def test_one_begins_with_a_shipped_example(
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Open a file").click()
     chooser.value.set_files(file)
-    expect(page.get_by_text("mine is valid")).to_be_visible()
+    expect(page.get_by_text("no dataflow is named mine yet")).to_be_visible()
     small = open_viewer(width=400, height=800).open("/register")
     small.get_by_label("Begin with").select_option("template")
-    expect(small.get_by_text("clicks is valid")).to_be_visible()
+    expect(small.get_by_text("no dataflow is named clicks yet")).to_be_visible()
     assert small.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert_accessible(small)
     screenshot(small, "register-400")
