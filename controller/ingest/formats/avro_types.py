@@ -175,6 +175,8 @@ def logical_type(schema: Mapping[str, Any], base: AvroType) -> AvroType:
 
 
 def _decimal(base: AvroType, precision: int, scale: int) -> AvroType:
+    if precision > _DIGITS_MAX:
+        limited(f"a decimal has a precision of more than {_DIGITS_MAX} digits")
     limit = 10**precision
 
     def decode(data: bytes, at: int) -> tuple[Decimal, int]:

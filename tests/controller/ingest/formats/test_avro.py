@@ -180,6 +180,13 @@ SOUND = file(ID, ROWS)
         pytest.param(header(record(ID), "lzma"), "compression_unsupported", id="codec"),
         pytest.param(header(record({"id": "null"})), "avro_limits", id="records without bytes"),
         pytest.param(
+            header(
+                record({**ID, "a": {"type": "bytes", "logicalType": "decimal", "precision": 10**9}})
+            ),
+            "avro_limits",
+            id="a decimal of 1,000,000,000 digits",
+        ),
+        pytest.param(
             header(record({**ID, "a": {"type": "array", "items": "null"}})),
             "avro_limits",
             id="items without bytes",
