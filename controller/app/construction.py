@@ -21,7 +21,7 @@ from cbp.engine.storage.files import Files, LocalFiles, local_path
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from controller.alerts import (
     AlertLimits,
     AlertWatch,

@@ -30,7 +30,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import TURNS_MAX
 from controller.allowed_folders import AllowedFolders
 from controller.loop.author.framing import Framer

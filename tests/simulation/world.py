@@ -31,7 +31,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch, StageNode
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.folder_report import ScanReport

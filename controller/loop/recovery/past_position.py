@@ -40,7 +40,7 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations

@@ -32,7 +32,7 @@ import structlog
 from cbp.engine.interface.runs import RunControl
 from cbp.errors import OperatingError
 from cbp.model.run.timeline import begin_figures
-from cbp.model.schedule.run_places import STARVED_SECONDS, ActiveRun, Places
+from cbp.model.schedule.parallel_runs import STARVED_SECONDS, ActiveRun, Places
 from controller.loop.runs.isolation import Isolation
 
 StageId = tuple[str, str]

@@ -9,7 +9,7 @@
 `controller.loop.runs.planned_run` draws the whole life of a run.
 
 A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
-gives way to another dataflow (`cbp.model.schedule.run_places`) is cancelled and tried again. A
+gives way to another dataflow (`cbp.model.schedule.parallel_runs`) is cancelled and tried again. A
 cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
 files.
 
@@ -31,7 +31,7 @@ from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_
 from cbp.engine.run.framing import increments_of
 from cbp.errors import RunCancelledError
 from cbp.model.run.intention import Intention, RunStatus
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cbp.errors import CbpError, DefinitionError
 from cbp.model.flow.connector import Connector
 from cbp.model.plan.fusion import PhysicalStage
-from cbp.model.schedule.run_places import ActiveRun
+from cbp.model.schedule.parallel_runs import ActiveRun
 from cbp.model.schedule.scheduler import StageView
 from cbp.model.schedule.timers import due_at
 from cbp.model.schedule.waiting import Wait

@@ -31,7 +31,7 @@ from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.schedule.idle_until import FOR_EVER, rests_until
 from cbp.model.schedule.left_to_do import left_to_do
-from cbp.model.schedule.run_places import ActiveRun, Places
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
 from cbp.model.schedule.scheduler import Schedule, Start, decide
 from cbp.model.schedule.waiting import Wait
 from controller.loop.author.framing import FRAMED, Framer

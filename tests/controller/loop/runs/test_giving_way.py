@@ -16,7 +16,7 @@ import pytest
 from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError, SparkJobError
 from cbp.model.run.intention import RunStatus
-from cbp.model.schedule.run_places import STARVED_SECONDS
+from cbp.model.schedule.parallel_runs import STARVED_SECONDS
 from controller.loop.runs.in_flight import GIVE_UP_SECONDS
 from tests.controller.world import ONE, Deferred, World
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.model.plan.lanes import START_SHARE, Bypass, Lane, lane_figure, lanes_of, work_seconds
+from cbp.model.plan.spark_or_worker import (
+    START_SHARE,
+    Bypass,
+    Lane,
+    lane_figure,
+    lanes_of,
+    work_seconds,
+)
 
 BYPASS = Bypass(tasks_max=2, job_start_seconds=0.1)
 

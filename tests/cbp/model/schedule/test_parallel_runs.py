@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cbp.model.schedule.run_places import STARVED_SECONDS, ActiveRun, Places
+from cbp.model.schedule.parallel_runs import STARVED_SECONDS, ActiveRun, Places
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 SLOW = 120.0

@@ -1,4 +1,4 @@
-"""The lane of a job: which processes carry out its tasks, and which jobs bypass Spark; pure.
+"""Spark or a worker: the lane of a job, that is, which processes carry out its tasks; pure.
 
     estimated seconds --> start of a Spark job > a tenth of them? --yes--> resident workers
                                '--no--> a Spark job

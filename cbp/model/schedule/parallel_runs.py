@@ -1,4 +1,4 @@
-"""Places of runs: which dataflow gets the next one, and which run gives way to another.
+"""Parallel runs: which dataflow gets a place for its next run, and which run gives way; pure.
 
     place        the permission to run; there are as many as runs at a time (`parallel_runs_max`)
     engine slot  room for one task of a run in the engine, such as a core of Spark
@@ -41,7 +41,7 @@ the runs take turns, and the turns of slow runs get longer.
 Why no run starves: the rules only choose among the runs that wait, oldest first. Let X be the
 oldest waiting run, of dataflow D. X is passed over only while D holds all places but one. Then one
 of D's runs ends or becomes slow, D holds fewer places, and X is next. A dataflow waits for a time
-limit only if all of its own runs hang (tests/cbp/model/schedule/test_run_places.py,
+limit only if all of its own runs hang (tests/cbp/model/schedule/test_parallel_runs.py,
 tests/cbp/model/test_simulation.py).
 
 Source: ours; the fifth rule: Corbato et al., "An Experimental Time-Sharing System" (1962).
