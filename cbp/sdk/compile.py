@@ -38,8 +38,8 @@ from cbp.model.dataflow.stage import (
     StateSpec,
     TranslatorSpec,
 )
-from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema, is_name
+from cbp.model.flow.signed_changes import changes_schema
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     aggregate_mistakes,

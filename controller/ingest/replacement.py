@@ -39,8 +39,8 @@ from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.changes import SIGN
 from cbp.model.flow.increment import DataFile
+from cbp.model.flow.signed_changes import SIGN
 from controller.ingest.errors import shared_name
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.ports import Ports

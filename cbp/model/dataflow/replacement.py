@@ -23,7 +23,7 @@ from types import MappingProxyType
 
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.flow.changes import SIGN, SIGN_TYPES
+from cbp.model.flow.signed_changes import SIGN, SIGN_TYPES
 
 
 @dataclass(frozen=True, slots=True)

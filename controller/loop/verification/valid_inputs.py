@@ -38,8 +38,8 @@ from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
 from cbp.errors import RecordsAbsentError
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.flow.changes import SIGN
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.signed_changes import SIGN
 from controller.loop.verification.errors import InputNotRetainedError
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.model.graph.nesting import Nesting
+from cbp.model.graph.loop_nesting import Nesting
 
 LOOPS = Nesting({"years": "", "months": "years", "days": "months", "weeks": "years", "tides": ""})
 

@@ -23,8 +23,8 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.engine.storage.file_sizes import halves
 from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.model.dataflow.stage import StateSpec
-from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN
 
 Int64s = npt.NDArray[np.int64]
 

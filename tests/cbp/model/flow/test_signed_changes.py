@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cbp.model.flow.changes import SIGNS, changes_schema, consolidated, split_change
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import SIGNS, changes_schema, consolidated, split_change
 
 
 def test_changes_have_the_columns_of_the_view_a_type_and_a_sign() -> None:
