@@ -56,7 +56,7 @@ from cbp.sdk.input_compiler import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
-from cbp.sdk.timers import names_attribute, outer_mistakes, reads_run, reads_run_table
+from cbp.sdk.timer_checks import names_attribute, outer_mistakes, reads_run, reads_run_table
 
 
 def latest_by_mistakes(

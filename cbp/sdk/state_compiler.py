@@ -18,7 +18,7 @@ from cbp.model.flow.schema import Schema
 from cbp.model.flow.signed_changes import CHANGE_COLUMNS, ChangesRead
 from cbp.sdk.declare import State, Timers, View
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.timers import timers_mistakes
+from cbp.sdk.timer_checks import timers_mistakes
 
 
 class StateCompiler:

@@ -21,7 +21,6 @@ from typing import Protocol
 
 from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
 from cbp.engine.commit.garbage_collection import NamedFiles, collect_table, paths_of, plan_table
-from cbp.engine.commit.rollback import plan_table_rollback, roll_back_table
 from cbp.engine.commit.table_entries import (
     CHANGE,
     RECORDS,
@@ -32,6 +31,7 @@ from cbp.engine.commit.table_entries import (
     shown_epoch,
     shown_generation,
 )
+from cbp.engine.commit.table_rollback import plan_table_rollback, roll_back_table
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.log import DeltaLog, Snapshot

@@ -1,4 +1,4 @@
-"""Changes of a view in one epoch, as a flow of signed records.
+"""Signed changes: what became of the records of a view in one epoch, as a flow.
 
     change_type    sign
     insert          +1   a key that had no record

@@ -1,4 +1,4 @@
-"""Timers of a bucket's groups: which are due, and when the next one is.
+"""Due groups: which groups of a bucket have a due timer, and when the next one is due.
 
 Whether a stage runs for its timers is decided in `cbp.model.schedule.timers`.
 

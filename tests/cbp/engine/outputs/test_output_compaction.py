@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.outputs.compaction import choose, in_order, merged_change
+from cbp.engine.outputs.output_compaction import choose, in_order, merged_change
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles

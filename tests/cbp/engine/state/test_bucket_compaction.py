@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.engine.state.bucket_compaction import FANOUT_LARGE, choose, compact
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
-from cbp.engine.state.compaction import FANOUT_LARGE, choose, compact
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 

@@ -39,7 +39,7 @@ from cbp.engine.storage.file_sizes import is_full
 FANOUT_LARGE = 3
 """Number of files of any other tier than the lowest that starts a merge.
 
-`tests/cbp/engine/state/test_compaction.py` holds the trade-off.
+`tests/cbp/engine/state/test_bucket_compaction.py` holds the trade-off.
 """
 
 _TIER_FACTOR = 8
