@@ -48,7 +48,7 @@ from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.requests.shared_answers import SharedAnswers
 from controller.api.routing.dependencies import Parts
 from controller.api.routing.read_routes import IndexedRouter
-from controller.api.routing.routers import PREFIX, router
+from controller.api.routing.router_factory import PREFIX, router
 from controller.api.routing.scope_check import operation_id, public
 from controller.api.security.guard import Guard
 from controller.api.web_page import page_router, prefers_page

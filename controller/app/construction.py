@@ -48,7 +48,7 @@ from controller.loop.assembly import Parts
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.rebuild.build_in_progress import RebuildJob
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
 from controller.settings import Settings

@@ -59,7 +59,6 @@ from controller.ingest.errors import (
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
 from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.folder.finished_files import FinishedFiles, plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,
@@ -75,21 +74,22 @@ from controller.ingest.folder.folder_report import (
     report_folder,
 )
 from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.late_writes import LateWrites, plan_finished, remove_finished
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.folder.table_feed import TableFeeds
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.formats.format_readers import check_options
-from controller.ingest.identity import NamedContent
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports, RequireFollowed, allow_all
-from controller.ingest.quarantine import Decided, Quarantine, restore_quarantined
+from controller.ingest.quarantine_decisions import Decided, QuarantineDecisions, restore_quarantined
 from controller.ingest.reader.file_reader import (
     FileReader,
     StuckReader,
     read_files,
 )
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.repeated_files import NamedContent
 from controller.ingest.source_log import SourceLog
 from controller.ingest.source_pass import EARLY_SHARE, SourcePass, Tally
 from controller.ingest.uploads import Author, ReplacementRequests, Uploads
@@ -162,7 +162,7 @@ class DropFolder:
         own_id = new_id or self._timed_id
         ports = Ports(store, files, clock, faults, self._limits, own_id, require_followed)
         self._intake, self._claims = Intake(ports, reader), Claims(ports)
-        self._finished, self._watch = FinishedFiles(ports), IncomingWatch()
+        self._finished, self._watch = LateWrites(ports), IncomingWatch()
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
         self._owners = FolderOwners()
         self._pass = SourcePass(
@@ -178,7 +178,7 @@ class DropFolder:
         # Sources whose recovery failed: a file of theirs could take a lost increment's number.
         self._unrecovered: set[Path] = set()
         self._uploads = Uploads(ports, self._claims, self._intake)
-        self._quarantine = Quarantine(ports, self._uploads)
+        self._quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
             ports, self._uploads, self._intake, self._open_place, self._called
         )
@@ -343,7 +343,7 @@ class DropFolder:
     def restore(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
     ) -> Decided:
-        """Put a file back into quarantine; see `Quarantine.restore`."""
+        """Put a file back into quarantine; see `QuarantineDecisions.restore`."""
         return self._quarantine.restore(self._place(record, dataflow, source), claim)
 
     def inspect(

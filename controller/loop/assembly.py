@@ -45,7 +45,7 @@ from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.version_change import Changes
+from controller.loop.operations.version_switch import VersionSwitch
 from controller.loop.operations.versions import Arrivals, Versions
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -57,8 +57,8 @@ from controller.loop.rebuild.build_beside import UNIT_BYTES
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.rebuild_jobs import RebuildJobs
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
@@ -328,7 +328,7 @@ class Parts:
 
     # operations
     changes = Part(
-        Changes,
+        VersionSwitch,
         compile_=lambda parts: parts.given.registry.compile_registered,
         prepare=lambda parts: parts.given.arrivals.prepare,
     )

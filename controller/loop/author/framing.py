@@ -35,8 +35,8 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
 from cbp.model.schedule.idle_until import FOR_EVER
 from cbp.model.schedule.parallel_runs import ActiveRun, Places
+from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.timed_calls import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import DataflowRecord, Store

@@ -35,7 +35,7 @@ from controller.loop.housekeeping.input_retention import Inputs, files_of
 from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuild_backlog import Rebuilding
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.isolation import Isolation

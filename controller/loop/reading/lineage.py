@@ -19,7 +19,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import RunStatus
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import RunRecord, Store
 
 CAUSES_MAX = 200

@@ -50,7 +50,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.operations.versions import Versions
 from controller.loop.rebuild.build_beside import (
     CorrectedMeanwhileError,
@@ -78,9 +78,9 @@ from controller.loop.rebuild.build_order import (
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.checkpoint import folder_of, take_over
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import RetryPolicy
 from controller.loop.tick.holds import Holds

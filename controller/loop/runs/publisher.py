@@ -31,7 +31,7 @@ from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication, due
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord
 
 _log = structlog.get_logger(__name__)

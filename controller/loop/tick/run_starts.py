@@ -33,7 +33,7 @@ from cbp.errors import RunCancelledError
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, Start
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.finisher import Finisher

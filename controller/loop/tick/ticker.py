@@ -37,7 +37,7 @@ from cbp.model.schedule.waiting import Wait
 from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import PUBLISHED, Finisher, ParkedRuns

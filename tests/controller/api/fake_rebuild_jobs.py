@@ -10,7 +10,7 @@ from typing import Any
 
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.version_change import NO_CHOICE, Choice
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.rebuild.build_beside import TableDifference
 from controller.loop.rebuild.build_in_progress import RebuildJob, Status
 from controller.store.base import DataflowRecord

@@ -18,7 +18,7 @@ from controller.api.requests.body import parsed, read_document_body
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
-from controller.api.routing.routers import PREFIX, leader_only, problems, router
+from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.rebuild.build_in_progress import RebuildJob

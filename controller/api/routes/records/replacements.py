@@ -26,7 +26,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     UploadLimiterDep,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author

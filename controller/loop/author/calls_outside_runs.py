@@ -1,4 +1,4 @@
-"""Timed calls of author's code that the controller itself makes, in threads beside the tick.
+"""Calls of author's code outside of runs, with a time limit, in threads beside the tick.
 
 Each call is a question. A FrameBy (`framing.py`) and a Runnable (`runnables.py`) are asked in
 threads of their own, one question per stage at a time. A question without an answer within its
@@ -10,7 +10,7 @@ dropped; and the error names the stage, the function, its line, the limit and wh
                '---> given up                    `give_up_late`, its stage stops
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
-an answer calls `wanted` first (tests/controller/loop/author/test_timed_calls.py).
+an answer calls `wanted` first (tests/controller/loop/author/test_calls_outside_runs.py).
 Absent on purpose: calls of translators in runs; `in_flight.py` limits the time of runs.
 """
 

@@ -1,4 +1,4 @@
-"""Catalog of compiled dataflows, by name; each is kept until its document changes.
+"""Compiled dataflows: a catalog of them, by name; each is kept until its document changes.
 
 Registration chose which stages run together: the store has a row for each leading stage. A later
 compilation, by any version of the service, never chooses again.
@@ -27,7 +27,7 @@ from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.plan.fusion import PhysicalStage, physical_stages
 from cbp.model.version.code_drift import drift, is_code_of, unfingerprinted
 from cbp.model.version.dataflow_shape import DataflowShape, shape_of
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 

@@ -44,25 +44,27 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.nodes import SourceNode
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
 from controller.ingest.folder.claims import PathLocks, lost_key
+from controller.ingest.folder.eligible_files import CLOSE_NAME
 from controller.ingest.folder.folder_check import require_folders
-from controller.ingest.folder.listing import CLOSE_NAME
-from controller.ingest.folder.source_place import (
+from controller.ingest.folder.quarantine_folder import (
     DECISION_SUFFIX,
+    decision_path,
+    kept_files,
+    reason_path,
+)
+from controller.ingest.folder.source_place import (
     SourcePlace,
     claimed_at,
     claimed_of,
-    decision_path,
     evidence,
-    kept_files,
     kept_name,
     move,
     names_in,
-    reason_path,
 )
 from controller.ingest.formats.file_bytes import open_regular, read_regular
-from controller.ingest.identity import addition_key, is_correction, readmitted_key
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.repeated_files import addition_key, is_correction, readmitted_key
 from controller.ingest.uploads import Author, Uploads
 from controller.store.base import ClaimRecord, Store
 
@@ -130,7 +132,7 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     return ""
 
 
-class Quarantine:
+class QuarantineDecisions:
     """Carries out decisions; methods can be called from several threads."""
 
     def __init__(self, ports: Ports, uploads: Uploads) -> None:

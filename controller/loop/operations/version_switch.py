@@ -1,4 +1,4 @@
-"""Version change: a new version of a dataflow takes over between two epochs, in one step.
+"""Version switch: a new version of a dataflow takes over between two epochs, in one step.
 
     (1) the dataflow starts nothing; runs under way end; what is recorded is published
     (2) compared: what becomes of every stage, and where the new version begins   (pure)
@@ -47,8 +47,8 @@ from cbp.model.version.version_change import ChangePlan, Choice, compare_version
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.priorities import read_priorities
 from controller.loop.reading.flow_increments import FlowIncrements
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Begin, Description, Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Begin, Description, Descriptions
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
@@ -111,7 +111,7 @@ class Swap(Protocol):
 
 
 @dataclass(kw_only=True, eq=False)
-class Changes:
+class VersionSwitch:
     """Plans, carries out and finishes changes; the caller keeps the dataflow idle."""
 
     store: Store

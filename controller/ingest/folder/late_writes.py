@@ -1,4 +1,4 @@
-"""Finished files: they are compared with the content that was read, and kept for a while.
+"""Late writes: a file that its producer changes after it was taken in; and how long files are kept.
 
 A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
 and then continues writes into the file in `finished`, which nobody would ever read again.
@@ -50,12 +50,8 @@ from cbp.engine.storage.files import Files
 from cbp.model.dataflow.nodes import BINARY_FORMATS
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.source_place import (
-    SourcePlace,
-    claimed_at,
-    kept_name,
-    move_to_quarantine,
-)
+from controller.ingest.folder.quarantine_folder import move_to_quarantine
+from controller.ingest.folder.source_place import SourcePlace, claimed_at, kept_name
 from controller.ingest.formats.file_bytes import open_regular
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
@@ -128,7 +124,7 @@ class _Comparison:
     whole: bool
 
 
-class FinishedFiles:
+class LateWrites:
     """Compares finished files with the content that was read; thread-safe."""
 
     def __init__(self, ports: Ports) -> None:

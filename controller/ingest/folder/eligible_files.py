@@ -1,4 +1,4 @@
-"""Lists a source's `incoming` folder and decides which files may be claimed now.
+"""Eligible files: lists the `incoming` folder of a source, and decides which files may be claimed.
 
 A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
 named as unfinished (`cbp.model.source.unfinished_names`). A nested source takes the files in
@@ -211,8 +211,8 @@ class Scanned:
     ignored: int = 0
 
 
-class Listings:
-    """Remembers one folder's listings.
+class EligibleFiles:
+    """Remembers the listings of one folder, and says which files may be claimed.
 
     Args:
         settle_seconds: Time without a write after which a file is complete; 0 if producers only

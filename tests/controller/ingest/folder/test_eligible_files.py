@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.ingest.folder.claims import upload_name
-from controller.ingest.folder.listing import (
+from controller.ingest.folder.eligible_files import (
     CLOSE_NAME,
     count_files,
     scan_folder,

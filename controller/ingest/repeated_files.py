@@ -1,4 +1,4 @@
-"""Decides whether a file is new, a repetition of an earlier one, or another version of it.
+"""Repeated files: whether a file is new, repeats an earlier one, or is another version of it.
 
     name and content of an accepted file       a retry: skipped
     content of one, but another name           data, unless the source says otherwise
@@ -147,7 +147,7 @@ class NamedContent:
 
 
 @dataclass(frozen=True, slots=True)
-class Identities:
+class RepeatedFiles:
     """Compares files with earlier ones; only reads the store."""
 
     store: Store

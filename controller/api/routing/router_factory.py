@@ -1,4 +1,4 @@
-"""Shared parts of all resource modules: router and leadership.
+"""Router factory: the router of a resource module, and which of its routes the leader answers.
 
 Every route of a router made here declares what its caller needs, and documents the problems that
 any route may answer with.

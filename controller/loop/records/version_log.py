@@ -1,4 +1,4 @@
-"""Description log of a dataflow, beside its tables; one immutable record per version.
+"""Version log of a dataflow, beside its tables: its descriptions, one immutable record a version.
 
     _description/00000000000000000001.json      as it was registered
     _description/00000000000000000002.json      as it was changed, and where it went on
@@ -6,7 +6,7 @@
 
 The newest description is the truth; the store is an index over it. Putting it is the one step by
 which a new version takes over: before it, nothing of the new version is visible; after it,
-everything else is redo (`controller.loop.operations.version_change`).
+everything else is redo (`controller.loop.operations.version_switch`).
 
 Invariant: `Description.from_json(d.to_json()) == d`; a number is put once, and a second writer
 learns that another controller leads (tests/controller/loop/operations/test_change_crashes.py).
