@@ -51,12 +51,12 @@ from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
+from controller.run_exports import LineageExporter, RunExporter, RunFeed, TraceExporter
 from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import PAUSED_BY_HAND, GaugeRows, Store
-from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads at most this much Parquet takes a fraction of a second, as a rule."""

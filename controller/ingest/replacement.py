@@ -15,7 +15,7 @@ A retraction is a replacement by nothing. Which claim replaces which is kept in 
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
 If the readers of a source add up signs, a record that goes is one more record, with its sign turned
-(`cbp.model.dataflow.replacement`).
+(`cbp.model.dataflow.replacement_obstacles`).
 
 Memory: both files, as Arrow columns.
 

@@ -26,7 +26,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import is_signed
+from cbp.model.dataflow.replacement_obstacles import is_signed
 from cbp.model.source.options import ADDS_COLUMNS
 from controller.ingest.errors import DropFolderError
 from controller.store.base import ClaimRecord, ClaimStatus, DataflowRecord
@@ -99,7 +99,7 @@ class SourcePlace:
     Attributes:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
-        signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
+        signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
     """
 
     dataflow: str

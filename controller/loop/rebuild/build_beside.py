@@ -46,7 +46,7 @@ from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundE
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.reading_together import sources_rebuilt_together
-from cbp.model.dataflow.replacement import obstacles
+from cbp.model.dataflow.replacement_obstacles import obstacles
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued

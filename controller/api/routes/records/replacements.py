@@ -1,6 +1,7 @@
 """Replacements: a file of a source is replaced by another one, or taken back.
 
-Which stages can apply a correction, and how, is decided by `cbp.model.dataflow.replacement`.
+Which stages can apply a correction, and how, is decided by
+`cbp.model.dataflow.replacement_obstacles`.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.model.run.intention import RunStatus
-from controller.store.base import RunRecord
-from controller.telemetry import (
+from controller.run_exports import (
     EndedRun,
     LineageExporter,
     TelemetryPackagesMissingError,
     TraceExporter,
 )
+from controller.store.base import RunRecord
 from stages.flows.crawl_queue import crawl_queue
 from stages.translators.latest import Latest
 from stages.translators.orders_with_customers import OrdersWithCustomers

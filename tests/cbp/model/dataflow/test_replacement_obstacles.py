@@ -19,7 +19,7 @@ from cbp import (
     View,
     by,
 )
-from cbp.model.dataflow.replacement import is_signed, obstacles
+from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
 
 SCHEMA = "k BIGINT, n BIGINT, sign INT"
 

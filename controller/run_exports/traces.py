@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from cbp.model.run.timeline import is_begin, timeline
-from controller.telemetry.run_feed import EndedRun, TelemetryPackagesMissingError
+from controller.run_exports.run_feed import EndedRun, TelemetryPackagesMissingError
 
 _FLUSH_MILLISECONDS = 2_000
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller.app import Service
+from controller.run_exports import EndedRun, RunFeed
 from controller.settings import load_settings
-from controller.telemetry import EndedRun, RunFeed
 from tests.controller.small_app import DOCUMENT, TOKEN, drop
 
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from cbp.engine.storage.table_names import flow_table, source_folder, state_table
 from cbp.model.flow.schema import Schema
-from controller.telemetry.run_feed import EndedRun, TelemetryPackagesMissingError
+from controller.run_exports.run_feed import EndedRun, TelemetryPackagesMissingError
 
 NAMESPACE = "cbp"
 PRODUCER = "urn:cbp:service"
