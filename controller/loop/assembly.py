@@ -74,6 +74,7 @@ from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry_policy import Failures, RetryPolicy
 from controller.loop.runs.run_counts import RunCounts
 from controller.loop.runs.threads import Here
+from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
@@ -261,6 +262,7 @@ class Parts:
     in_flight = Part(
         InFlight, stop=lambda parts: lambda run: parts.given.engine.control.cancel(run)
     )
+    time_limit = Part(TimeLimit)
     ids = Part(RunIds)
     terms = Part(Terms, root=lambda parts: parts.given.tables_root)
 

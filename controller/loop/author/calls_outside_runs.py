@@ -11,7 +11,7 @@ dropped; and the error names the stage, the function, its line, the limit and wh
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
 an answer calls `wanted` first (tests/controller/loop/author/test_calls_outside_runs.py).
-Absent on purpose: calls of translators in runs; `in_flight.py` limits the time of runs.
+Absent on purpose: calls of translators in runs (`controller.loop.runs.time_limit`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 
 A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
 gives way to another dataflow (`cbp.model.schedule.parallel_runs`) is cancelled and tried again. A
-cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
-files.
+cancelled run that does not stop is given up (`controller.loop.runs.time_limit`); no record names
+its files.
 
 Invariants (tests/controller/loop/test_loop.py, tests/controller/loop/runs/test_retry_policy.py,
 tests/controller/loop/recovery/test_recovery.py): a stage has at most one run under way; a run that

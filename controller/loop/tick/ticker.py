@@ -44,6 +44,7 @@ from controller.loop.runs.finisher import PUBLISHED, Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
+from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import Runner, RunStarts
@@ -239,6 +240,7 @@ _log = structlog.get_logger(__name__)
 class TickSteps:
     """The steps of a tick, in their order."""
 
+    time_limit: TimeLimit
     unfinished: UnfinishedRuns
     recovery: Recovery
     starving: Starving
@@ -284,7 +286,7 @@ class Ticker:
     def tick(self) -> Schedule:
         """Check all queues, start runs that can start, and remember why the others wait."""
         with self._holds.lock:
-            self._in_flight.keep_time()
+            self.steps.time_limit.keep()
             if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):
                 self._say(reason)
                 return Schedule((), self.waits)
