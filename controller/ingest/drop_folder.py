@@ -83,11 +83,7 @@ from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports, RequireFollowed, allow_all
 from controller.ingest.quarantine_decisions import Decided, QuarantineDecisions, restore_quarantined
-from controller.ingest.reader.file_reader import (
-    FileReader,
-    StuckReader,
-    read_files,
-)
+from controller.ingest.reader.file_reader import FileReader, StuckReader, read_files
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.repeated_files import NamedContent
 from controller.ingest.source_log import SourceLog

@@ -49,12 +49,7 @@ from controller.ingest.repeated_files import (
     is_retraction,
     put_aside_reason,
 )
-from controller.ingest.replacement import (
-    Brought,
-    Difference,
-    Replacements,
-    replaces,
-)
+from controller.ingest.replacement import Brought, Difference, Replacements, replaces
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
 

@@ -57,6 +57,7 @@ from controller.loop.rebuild.build_beside import UNIT_BYTES
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.rebuild_jobs import RebuildJobs
+from controller.loop.rebuild.swap import Swaps
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
@@ -341,10 +342,9 @@ class Parts:
     give_back_jobs = Part(GiveBackJobs)
     build_plans = Part(BuildPlans, compile_=lambda parts: parts.given.registry.compile_registered)
     build_work = Part(BuildWork)
+    swaps = Part(Swaps, compile_=lambda parts: parts.given.registry.compile)
     rebuild_jobs = Part(
-        RebuildJobs,
-        executor=lambda parts: parts.given.verifier or parts.given.executor,
-        compile_=lambda parts: parts.given.registry.compile,
+        RebuildJobs, executor=lambda parts: parts.given.verifier or parts.given.executor
     )
     deletion = Part(Deletion, end_builds=lambda parts: parts.rebuild_jobs.end_all)
 

@@ -16,13 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
-from cbp.engine.commit.table_entries import (
-    RECORDS,
-    Entry,
-    app_id,
-    begun_ms,
-    plan_entries,
-)
+from cbp.engine.commit.table_entries import RECORDS, Entry, app_id, begun_ms, plan_entries
 from cbp.engine.commit.table_rollback import plan_table_rollback, roll_back_table
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.log import Snapshot

@@ -12,12 +12,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from cbp.engine.commit.garbage_collection import paths_of
-from cbp.engine.commit.table_entries import (
-    CHANGE,
-    app_id,
-    shown_epoch,
-    shown_generation,
-)
+from cbp.engine.commit.table_entries import CHANGE, app_id, shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table

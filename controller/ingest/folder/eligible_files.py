@@ -47,12 +47,7 @@ from typing import Any
 
 from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished, why_left_out
 from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
-from controller.ingest.folder.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    is_sealed,
-    read_manifest,
-)
+from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, is_sealed, read_manifest
 from controller.ingest.folder.source_place import evidence
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord

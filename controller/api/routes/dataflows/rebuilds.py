@@ -169,7 +169,7 @@ def list_rebuilds(
         size=cursors.size_or_all(query),
         holds=lambda one: _is_chosen(one, query),
     )
-    until = jobs.back_until(store.dataflow(name))
+    until = jobs.swaps.back_until(store.dataflow(name))
     return RebuildsOut(
         items=[_job(one) for one in shown], cursor=cursors.seal(more), back_until=until
     )
@@ -211,7 +211,7 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
 
     Input that arrived since the swap is then applied by that version.
     """
-    return SwappedBackOut(dataflow=name, version=jobs.back(name).version)
+    return SwappedBackOut(dataflow=name, version=jobs.swaps.back(name).version)
 
 
 def _start(
