@@ -1,6 +1,7 @@
 """How much room the service's disks have, and whether it can write to them: also while it is idle.
 
-A full disk fails runs and the intake of files, each with its own error. A service to which nothing
+A full disk fails runs (`controller.loop.runs.retry_policy`) and the intake of files, each with its
+own error. A service to which nothing
 is delivered would not notice. So its folders are looked at whenever somebody asks how it is, each
 in a thread: a file system whose server is gone may never answer.
 
