@@ -2,7 +2,7 @@
 
 Steps for a file; each step is durable before the next:
 
-    (1) listed: renamed in, or settled  `incoming_watch`, `listing`; all steps: `source_pass`
+    (1) listed: renamed in, or settled  `incoming_watch`, `eligible_files`; all steps: `source_pass`
     (2) claim recorded in the store     status `claiming`: the intention
     (3) renamed to claimed/<id>         nobody else writes there; status `claimed`
     (4) read once, increment written    `intake`
@@ -21,7 +21,7 @@ After a crash at any point, the next pass compares the folders with the store an
 - The close of a sealed marker is requested again under the same key.
 
 If the store was lost, a recovery also restores the claims of quarantined files.
-`identity` decides whether a file is new or a repetition.
+`repeated_files` decides whether a file is new or a repetition.
 
 Guaranteed:
 - One pass per source at a time in this object.
@@ -242,7 +242,7 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return the removed files by source.
 
-        First compares them with what was read (`finished`); `stopping` is called while
+        First compares them with what was read (`late_writes`); `stopping` is called while
         a file is read again. Also seals old entries of the source logs. May be interrupted and
         repeated. A source that fails does not stop the others; its error is raised after them.
         """

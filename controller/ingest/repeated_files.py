@@ -8,8 +8,9 @@
 
 A corrected file that is sent again has the name of the earlier one. If it were added, its records
 would count twice, and nobody would notice. So a person decides whether it is an addition
-(`quarantine`) or replaces the earlier file (`replacement`). After a replacement, files are compared
-with the newest one of their name only: replaced content can come again, under any name.
+(`quarantine_decisions`) or replaces the earlier file (`replacement`). After a replacement, files
+are compared with the newest one of their name only: replaced content can come again, under any
+name.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is no longer accepted: both can come again as new. The known

@@ -3,7 +3,7 @@
     open claims    their copies brought to `claimed` after a crash or a stop, taken in first
     manifests      the files of each that was sealed, as one increment
     close markers  that were sealed and not settled
-    recent files   compared once more with what was read (`finished`)
+    recent files   compared once more with what was read (`late_writes`)
     eligible files claimed in groups, read one by one, settled and moved away in groups;
                    or read together, if the source says so (`batches`); before them a manifest
                    that is complete now

@@ -28,7 +28,7 @@ The files of a manifest become one increment, or none. A crash can leave some of
 and others in `incoming`, so they are gathered from both before any of them is read.
 
 If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
-taken in; what it writes later is noticed and reported (`finished`). Such a producer should write
+taken in; what it writes later is noticed and reported (`late_writes`). Such a producer should write
 under a `.part` name, or use a manifest.
 """
 

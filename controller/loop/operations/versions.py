@@ -1,6 +1,6 @@
 """Registration, version changes and recovery of dataflows, while other dataflows continue.
 
-`version_change`, `dataflow_folder` and `redo` decide what is written, and in which order. This
+`version_switch`, `dataflow_folder` and `redo` decide what is written, and in which order. This
 module decides what must stand still meanwhile. A dataflow that changes is *held*: it starts no
 runs, frames nothing and takes in no files. It stays held until its store is that of its newest
 version. Other dataflows are never waited for.
