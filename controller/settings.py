@@ -33,7 +33,7 @@ from cbp.errors.masks import (
     secrets_of_address,
 )
 from cbp.model.flow.retention import FlowRetention
-from cbp.model.plan.lanes import JOB_START_SECONDS
+from cbp.model.plan.spark_or_worker import JOB_START_SECONDS
 from cbp.model.source.bucket_prefix import BucketPrefix
 from controller.secret_values import (
     address_paths,

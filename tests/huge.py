@@ -25,8 +25,8 @@ from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.clock import MACHINE
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.state.bucket_compaction import live_records
 from cbp.engine.state.bucket_state import BucketState
-from cbp.engine.state.compaction import live_records
 from cbp.engine.state.index_cache import index_cache
 from cbp.model.flow.schema import Schema
 from tests.driver import Driver

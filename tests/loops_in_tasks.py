@@ -12,7 +12,7 @@ from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.task.reports import JobLane, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 
 PATIENCE_SECONDS = 120
 

@@ -75,19 +75,19 @@ def test_no_constant_of_a_module_is_patched() -> None:
 def test_each_way_to_patch_a_constant_is_seen() -> None:
     """By module, by name in words, by a default of a function, by a module in a loop."""
     source = """
-from cbp.engine.state import compaction
+from cbp.engine.state import bucket_compaction
 from cbp.engine.delta.tables import open_table
 from tests.simulation import plan
-patch.setattr(compaction, "FANOUT", 3)
+patch.setattr(bucket_compaction, "FANOUT", 3)
 patch.setattr("controller.loop.tick.TURNS", 3)
 patch.setattr(open_table, "__kwdefaults__", {})
 patch.setattr(module, "_ROWS", 3)
-patch.setattr(compaction, "compact", None)
+patch.setattr(bucket_compaction, "compact", None)
 patch.setattr(plan, "SHARE", 1)
 """
     assert sorted(patched_constants(source)) == [
         "cbp.engine.delta.tables.open_table.__kwdefaults__",
-        "cbp.engine.state.compaction.FANOUT",
+        "cbp.engine.state.bucket_compaction.FANOUT",
         "controller.loop.tick.TURNS",
         "module._ROWS",
     ]

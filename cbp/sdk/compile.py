@@ -38,8 +38,8 @@ from cbp.model.dataflow.stage import (
     StateSpec,
     TranslatorSpec,
 )
-from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema, is_name
+from cbp.model.flow.signed_changes import changes_schema
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     aggregate_mistakes,
@@ -56,7 +56,7 @@ from cbp.sdk.input_compiler import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
-from cbp.sdk.timers import names_attribute, outer_mistakes, reads_run, reads_run_table
+from cbp.sdk.timer_checks import names_attribute, outer_mistakes, reads_run, reads_run_table
 
 
 def latest_by_mistakes(

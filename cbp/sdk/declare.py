@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Literal
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.author.code_fingerprint import LATER
 from cbp.model.dataflow.stage import Computed, Grouping
-from cbp.model.flow.changes import ChangesRead
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import ChangesRead
 
 # Up to Python 3.12, two threads that parse at the same time share a recursion depth: SystemError.
 _ONE_PARSES = threading.Lock()

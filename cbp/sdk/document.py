@@ -16,7 +16,7 @@ Options of a stage:
   seconds without a record.
 - `run_seconds_max: 600` is the time limit of the stage's runs, in seconds.
 - `any_order: true` says that the answer of a group depends on its records alone, whatever their
-  order, so that a replaced file can be followed (`cbp.model.dataflow.replacement`).
+  order, so that a replaced file can be followed (`cbp.model.dataflow.replacement_obstacles`).
 - `on_error: set_aside` sets aside what the author's code fails on, up to `set_aside_max: 1000`
   records (`cbp.model.dataflow.set_aside`). Without it the stage stops.
 - `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all

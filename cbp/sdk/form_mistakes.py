@@ -10,7 +10,7 @@ from typing import Any
 from cbp.model.author.bytecode import attributes_of_a_local
 from cbp.model.dataflow.stage import Computed, InputSpec, OutputSpec, StateSpec
 from cbp.model.flow.schema import is_name
-from cbp.model.graph.nesting import Nesting
+from cbp.model.graph.loop_nesting import Nesting
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cbp.model.dataflow.stage import CHANGES_OF, InputSpec, LookupSpec
-from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import changes_schema
 
 CodedMessage = tuple[str, str]
 """Code and message of a mistake."""

@@ -2,8 +2,8 @@
 
 Checks of a view's declaration, and of inputs that read its changes.
 
-`View` is declared in `cbp.sdk.declare`. What a change is: `cbp.model.flow.changes`; how changes are
-made: `cbp.engine.kernel.view_changes`.
+`View` is declared in `cbp.sdk.declare`. What a change is: `cbp.model.flow.signed_changes`; how
+changes are made: `cbp.engine.kernel.view_changes`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import get_args
 
 from cbp.model.dataflow.expiry import EXPIRY_SUFFIX
 from cbp.model.dataflow.stage import SECONDS_MAX, TIMER_COLUMN, Form, Grouping, InputSpec, StateSpec
-from cbp.model.flow.changes import CHANGE_COLUMNS, ChangesRead
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, ChangesRead
 from cbp.sdk.declare import State, Timers, View
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.timers import timers_mistakes
+from cbp.sdk.timer_checks import timers_mistakes
 
 
 class StateCompiler:

@@ -1,8 +1,9 @@
 """How much room the service's disks have, and whether it can write to them: also while it is idle.
 
-A full disk fails runs and the intake of files, each with its own error. A service to which nothing
-is delivered would not notice. So its folders are looked at whenever somebody asks how it is, each
-in a thread: a file system whose server is gone may never answer.
+A full disk fails runs (`controller.loop.runs.retry_policy`) and the intake of files, each with its
+own error. A service to which nothing is delivered would not notice. So its folders are looked at
+whenever somebody asks how it is, each in a thread: a file system whose server is gone may never
+answer.
 
 Guaranteed: a look that hangs delays its callers once, by `LOOK_SECONDS`, and has one thread
 (tests/controller/alerts/test_disk_room.py).

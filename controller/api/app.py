@@ -12,12 +12,11 @@
 
 All routes are under `/api/v1`; the page is under `/ui/`. `/` sends a browser there, and returns
 links to others. FastAPI's documentation pages are off, since they load scripts from other sites;
-the OpenAPI document is served.
+the OpenAPI document is served (`openapi_document.py`).
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -27,8 +26,7 @@ from typing import Any
 
 import anyio
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse
 
 from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
@@ -38,9 +36,9 @@ from controller.alerts import AlertWatch, silent_watch
 from controller.alerts.disk_room import disk_rooms
 from controller.api import routes
 from controller.api.answers import problems
-from controller.api.answers.schemas import Links, Problem
+from controller.api.answers.schemas import Links
+from controller.api.openapi_document import openapi_document, serve_document
 from controller.api.requests.body import Bounds
-from controller.api.requests.examples import add_examples
 from controller.api.requests.idempotency import IdempotencyKeys
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
@@ -48,7 +46,7 @@ from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.requests.shared_answers import SharedAnswers
 from controller.api.routing.dependencies import Parts
 from controller.api.routing.read_routes import IndexedRouter
-from controller.api.routing.routers import PREFIX, router
+from controller.api.routing.router_factory import PREFIX, router
 from controller.api.routing.scope_check import operation_id, public
 from controller.api.security.guard import Guard
 from controller.api.web_page import page_router, prefers_page
@@ -153,35 +151,18 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
         title="Continuous bulk processing",
         version=_version(),
         lifespan=lifespan,
-        openapi_url=None,  # see `_add_document`
+        openapi_url=None,  # see `serve_document`
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
     )
-    _add_document(app)
+    serve_document(app)
     for one in (*_resources(), _index(), page_router()):
         app.router.routes += one.routes
     app.router = IndexedRouter.of(app.router)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi_document(app)  # type: ignore[method-assign]
     return app
-
-
-def _add_document(app: FastAPI) -> None:
-    """Serve the OpenAPI document as a text that is made once.
-
-    FastAPI's own route writes its 400 kB as JSON for each request, in the thread of the event loop:
-    for some 20 ms nothing else is answered.
-    """
-
-    @functools.cache
-    def text() -> bytes:
-        return bytes(JSONResponse(app.openapi()).body)
-
-    async def document(_: Request) -> Response:
-        return Response(text(), media_type="application/json")
-
-    app.add_route(f"{PREFIX}/openapi.json", document, include_in_schema=False)
 
 
 def _resources() -> Iterator[APIRouter]:
@@ -213,39 +194,6 @@ def _index() -> APIRouter:
         )
 
     return index
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, including the problem document; it is built once."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["Problem"] = Problem.model_json_schema()
-        _share_models(document, schemas)
-        add_examples(document)
-        app.openapi_schema = document
-    return app.openapi_schema
-
-
-def _share_models(document: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Put the models that hand-written bodies hold among the document's schemas.
-
-    Pydantic leaves a model that another one holds in `$defs` beside it, and refers to it from the
-    top; in a document it is deeper, and the reference would lead nowhere.
-    """
-    for part in list(_objects(document)):
-        schemas.update(part.pop("$defs", {}))
-        if isinstance(part.get("$ref"), str):
-            part["$ref"] = part["$ref"].replace("#/$defs/", "#/components/schemas/")
-
-
-def _objects(part: Any) -> Iterator[dict[str, Any]]:
-    """Return every object of a document, the outer ones first."""
-    if isinstance(part, dict):
-        yield part
-    for inner in part.values() if isinstance(part, dict) else part:
-        if isinstance(inner, (dict, list)):
-            yield from _objects(inner)
 
 
 def _version() -> str:

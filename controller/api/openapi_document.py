@@ -1,28 +1,68 @@
-"""Writes the OpenAPI document that the page's types are made from.
+"""The OpenAPI document: made from the routes of the application, and served as one text.
 
-    python -m controller.api.openapi_document
-
-The text depends on the routes alone: its keys are sorted, and the package's version is left out.
+`python -m controller.api.write_openapi` writes it into the sources of the page.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import functools
+from collections.abc import Iterator
+from typing import Any
 
-import controller
-from controller.api.app import describe_api
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, Response
 
-DOCUMENT = Path(controller.__file__).parent / "ui" / "openapi.json"
-"""The document's place in the sources."""
-
-
-def document_text() -> str:
-    """Return the OpenAPI document as JSON text."""
-    document = describe_api()
-    document["info"]["version"] = "1"
-    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+from controller.api.answers.schemas import Problem
+from controller.api.requests.examples import add_examples
+from controller.api.routing.router_factory import PREFIX
 
 
-if __name__ == "__main__":
-    DOCUMENT.write_text(document_text(), encoding="utf-8")
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, including the problem document; it is built once."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["Problem"] = Problem.model_json_schema()
+        _share_models(document, schemas)
+        add_examples(document)
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _share_models(document: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Put the models that hand-written bodies hold among the document's schemas.
+
+    Pydantic leaves a model that another one holds in `$defs` beside it, and refers to it from the
+    top; in a document it is deeper, and the reference would lead nowhere.
+    """
+    for part in list(_objects(document)):
+        schemas.update(part.pop("$defs", {}))
+        if isinstance(part.get("$ref"), str):
+            part["$ref"] = part["$ref"].replace("#/$defs/", "#/components/schemas/")
+
+
+def _objects(part: Any) -> Iterator[dict[str, Any]]:
+    """Return every object of a document, the outer ones first."""
+    if isinstance(part, dict):
+        yield part
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, (dict, list)):
+            yield from _objects(inner)
+
+
+def serve_document(app: FastAPI) -> None:
+    """Serve the OpenAPI document as a text that is made once.
+
+    FastAPI's own route writes its 400 kB as JSON for each request, in the thread of the event loop:
+    for some 20 ms nothing else is answered.
+    """
+
+    @functools.cache
+    def text() -> bytes:
+        return bytes(JSONResponse(app.openapi()).body)
+
+    async def document(_: Request) -> Response:
+        return Response(text(), media_type="application/json")
+
+    app.add_route(f"{PREFIX}/openapi.json", document, include_in_schema=False)

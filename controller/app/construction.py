@@ -21,7 +21,7 @@ from cbp.engine.storage.files import Files, LocalFiles, local_path
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from controller.alerts import (
     AlertLimits,
     AlertWatch,
@@ -48,15 +48,15 @@ from controller.loop.assembly import Parts
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.rebuild.build_in_progress import RebuildJob
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
+from controller.run_exports import LineageExporter, RunExporter, RunFeed, TraceExporter
 from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import PAUSED_BY_HAND, GaugeRows, Store
-from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads at most this much Parquet takes a fraction of a second, as a rule."""

@@ -49,7 +49,7 @@ from cbp.errors import (
 )
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.idle_until import next_in_turn
-from cbp.model.schedule.run_places import ActiveRun, Places
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
 from controller.clock import SteadyClock, bring_forward
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.errors import IntakeStoppedError, NewColumnsError

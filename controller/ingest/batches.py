@@ -27,18 +27,11 @@ from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.identity import is_asked_for, manifest_replaces, put_aside_reason
-from controller.ingest.intake import (
-    Claimed,
-    Intake,
-    Known,
-    Pending,
-    request_of,
-    require_promised,
-)
+from controller.ingest.intake import Claimed, Intake, Known, Pending, request_of, require_promised
 from controller.ingest.ports import Ports
 from controller.ingest.reader.file_reader import ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
+from controller.ingest.repeated_files import is_asked_for, manifest_replaces, put_aside_reason
 from controller.ingest.replacement import replaces
 from controller.store.base import ClaimRecord
 

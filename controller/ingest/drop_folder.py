@@ -2,7 +2,7 @@
 
 Steps for a file; each step is durable before the next:
 
-    (1) listed: renamed in, or settled  `incoming_watch`, `listing`; all steps: `source_pass`
+    (1) listed: renamed in, or settled  `incoming_watch`, `eligible_files`; all steps: `source_pass`
     (2) claim recorded in the store     status `claiming`: the intention
     (3) renamed to claimed/<id>         nobody else writes there; status `claimed`
     (4) read once, increment written    `intake`
@@ -21,7 +21,7 @@ After a crash at any point, the next pass compares the folders with the store an
 - The close of a sealed marker is requested again under the same key.
 
 If the store was lost, a recovery also restores the claims of quarantined files.
-`identity` decides whether a file is new or a repetition.
+`repeated_files` decides whether a file is new or a repetition.
 
 Guaranteed:
 - One pass per source at a time in this object.
@@ -59,7 +59,6 @@ from controller.ingest.errors import (
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
 from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.folder.finished_files import FinishedFiles, plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,
@@ -75,21 +74,18 @@ from controller.ingest.folder.folder_report import (
     report_folder,
 )
 from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.late_writes import LateWrites, plan_finished, remove_finished
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.folder.table_feed import TableFeeds
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.formats.format_readers import check_options
-from controller.ingest.identity import NamedContent
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports, RequireFollowed, allow_all
-from controller.ingest.quarantine import Decided, Quarantine, restore_quarantined
-from controller.ingest.reader.file_reader import (
-    FileReader,
-    StuckReader,
-    read_files,
-)
+from controller.ingest.quarantine_decisions import Decided, QuarantineDecisions, restore_quarantined
+from controller.ingest.reader.file_reader import FileReader, StuckReader, read_files
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.repeated_files import NamedContent
 from controller.ingest.source_log import SourceLog
 from controller.ingest.source_pass import EARLY_SHARE, SourcePass, Tally
 from controller.ingest.uploads import Author, ReplacementRequests, Uploads
@@ -162,7 +158,7 @@ class DropFolder:
         own_id = new_id or self._timed_id
         ports = Ports(store, files, clock, faults, self._limits, own_id, require_followed)
         self._intake, self._claims = Intake(ports, reader), Claims(ports)
-        self._finished, self._watch = FinishedFiles(ports), IncomingWatch()
+        self._finished, self._watch = LateWrites(ports), IncomingWatch()
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
         self._owners = FolderOwners()
         self._pass = SourcePass(
@@ -178,7 +174,7 @@ class DropFolder:
         # Sources whose recovery failed: a file of theirs could take a lost increment's number.
         self._unrecovered: set[Path] = set()
         self._uploads = Uploads(ports, self._claims, self._intake)
-        self._quarantine = Quarantine(ports, self._uploads)
+        self._quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
             ports, self._uploads, self._intake, self._open_place, self._called
         )
@@ -246,7 +242,7 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return the removed files by source.
 
-        First compares them with what was read (`finished`); `stopping` is called while
+        First compares them with what was read (`late_writes`); `stopping` is called while
         a file is read again. Also seals old entries of the source logs. May be interrupted and
         repeated. A source that fails does not stop the others; its error is raised after them.
         """
@@ -343,7 +339,7 @@ class DropFolder:
     def restore(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
     ) -> Decided:
-        """Put a file back into quarantine; see `Quarantine.restore`."""
+        """Put a file back into quarantine; see `QuarantineDecisions.restore`."""
         return self._quarantine.restore(self._place(record, dataflow, source), claim)
 
     def inspect(

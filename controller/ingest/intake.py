@@ -29,20 +29,9 @@ from cbp.model.flow.increment import DataFile
 from controller.ingest.errors import NewColumnsError, device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Promise, is_sealed, read_manifest
-from controller.ingest.folder.source_place import (
-    SourcePlace,
-    kept_files,
-    kept_name,
-    move_all,
-    move_to_quarantine,
-)
+from controller.ingest.folder.quarantine_folder import kept_files, move_to_quarantine
+from controller.ingest.folder.source_place import SourcePlace, kept_name, move_all
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.identity import (
-    Identities,
-    is_asked_for,
-    is_retraction,
-    put_aside_reason,
-)
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
 from controller.ingest.reader.file_reader import (
@@ -54,12 +43,13 @@ from controller.ingest.reader.file_reader import (
 )
 from controller.ingest.reader.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
-from controller.ingest.replacement import (
-    Brought,
-    Difference,
-    Replacements,
-    replaces,
+from controller.ingest.repeated_files import (
+    RepeatedFiles,
+    is_asked_for,
+    is_retraction,
+    put_aside_reason,
 )
+from controller.ingest.replacement import Brought, Difference, Replacements, replaces
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
 
@@ -128,7 +118,7 @@ class Intake:
     def __init__(self, ports: Ports, reader: FileReader) -> None:
         self._store, self._files, self.clock = ports.store, ports.files, ports.clock
         self._limits, self._faults, self.reader = ports.limits, ports.faults, reader
-        self.identities, self.replacements = Identities(ports.store), Replacements(ports)
+        self.identities, self.replacements = RepeatedFiles(ports.store), Replacements(ports)
         self._require_followed = ports.require_followed
         self._not_added: dict[str, str] = {}
 

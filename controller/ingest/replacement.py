@@ -15,7 +15,7 @@ A retraction is a replacement by nothing. Which claim replaces which is kept in 
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
 If the readers of a source add up signs, a record that goes is one more record, with its sign turned
-(`cbp.model.dataflow.replacement`).
+(`cbp.model.dataflow.replacement_obstacles`).
 
 Memory: both files, as Arrow columns.
 
@@ -39,8 +39,8 @@ from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.changes import SIGN
 from cbp.model.flow.increment import DataFile
+from cbp.model.flow.signed_changes import SIGN
 from controller.ingest.errors import shared_name
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.ports import Ports

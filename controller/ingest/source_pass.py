@@ -3,7 +3,7 @@
     open claims    their copies brought to `claimed` after a crash or a stop, taken in first
     manifests      the files of each that was sealed, as one increment
     close markers  that were sealed and not settled
-    recent files   compared once more with what was read (`finished`)
+    recent files   compared once more with what was read (`late_writes`)
     eligible files claimed in groups, read one by one, settled and moved away in groups;
                    or read together, if the source says so (`batches`); before them a manifest
                    that is complete now
@@ -28,26 +28,22 @@ from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.claims import Claims, OpenClaims, groups
-from controller.ingest.folder.finished_files import FinishedFiles, Stamp
-from controller.ingest.folder.folder_check import require_folders
-from controller.ingest.folder.folder_report import Outcome, ScanReport, old_hint
-from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
-from controller.ingest.folder.listing import (
+from controller.ingest.folder.eligible_files import (
     CLOSE_NAME,
+    EligibleFiles,
     Listed,
-    Listings,
     announced_claims,
     do_nothing,
     gather_files,
     sealed_close_name,
 )
+from controller.ingest.folder.folder_check import require_folders
+from controller.ingest.folder.folder_report import Outcome, ScanReport, old_hint
+from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
+from controller.ingest.folder.late_writes import LateWrites, Stamp
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
-from controller.ingest.folder.source_place import (
-    SourcePlace,
-    kept_name,
-    move,
-    move_to_quarantine,
-)
+from controller.ingest.folder.quarantine_folder import move_to_quarantine
+from controller.ingest.folder.source_place import SourcePlace, kept_name, move
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.intake import Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
@@ -142,7 +138,7 @@ class SourcePass:
         *,
         intake: Intake,
         claims: Claims,
-        finished: FinishedFiles,
+        finished: LateWrites,
         watch: IncomingWatch,
         on_accept: Callable[[], None],
         on_close: Callable[[str, str, str], object] | None,
@@ -154,7 +150,7 @@ class SourcePass:
         self._batches, self._rejects = Batches(ports, intake), RejectsTables(ports)
         self._watch, self._on_accept, self._on_close = watch, on_accept, on_close
         self._settle_seconds = settle_seconds
-        self._settlers: dict[Path, Listings] = {}
+        self._settlers: dict[Path, EligibleFiles] = {}
         self._left: dict[Path, _Left] = {}
         self._warned: dict[Path, str] = {}
 
@@ -479,9 +475,9 @@ class SourcePass:
                 folder = str(place.incoming)
                 _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
 
-    def _settler(self, place: SourcePlace) -> Listings:
+    def _settler(self, place: SourcePlace) -> EligibleFiles:
         if place.root not in self._settlers:
-            self._settlers[place.root] = Listings(
+            self._settlers[place.root] = EligibleFiles(
                 place.incoming,
                 clock=self._clock,
                 settle_seconds=self._settle_seconds,

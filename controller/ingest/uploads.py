@@ -31,14 +31,14 @@ from controller.ingest.errors import (
 from controller.ingest.folder.claims import Claims, upload_id, upload_name
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.source_place import SourcePlace, evidence
-from controller.ingest.identity import (
+from controller.ingest.intake import Intake
+from controller.ingest.ports import Ports
+from controller.ingest.repeated_files import (
     client_key,
     put_aside_reason,
     replacement_key,
     retraction_key,
 )
-from controller.ingest.intake import Intake
-from controller.ingest.ports import Ports
 from controller.ingest.replacement import RETRACTED, Compared
 from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
 

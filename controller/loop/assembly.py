@@ -30,7 +30,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import TURNS_MAX
 from controller.allowed_folders import AllowedFolders
 from controller.loop.author.framing import Framer
@@ -45,7 +45,7 @@ from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.version_change import Changes
+from controller.loop.operations.version_switch import VersionSwitch
 from controller.loop.operations.versions import Arrivals, Versions
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -57,8 +57,9 @@ from controller.loop.rebuild.build_beside import UNIT_BYTES
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.rebuild_jobs import RebuildJobs
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.rebuild.swap import Swaps
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
@@ -74,6 +75,7 @@ from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry_policy import Failures, RetryPolicy
 from controller.loop.runs.run_counts import RunCounts
 from controller.loop.runs.threads import Here
+from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
@@ -261,6 +263,7 @@ class Parts:
     in_flight = Part(
         InFlight, stop=lambda parts: lambda run: parts.given.engine.control.cancel(run)
     )
+    time_limit = Part(TimeLimit)
     ids = Part(RunIds)
     terms = Part(Terms, root=lambda parts: parts.given.tables_root)
 
@@ -328,7 +331,7 @@ class Parts:
 
     # operations
     changes = Part(
-        Changes,
+        VersionSwitch,
         compile_=lambda parts: parts.given.registry.compile_registered,
         prepare=lambda parts: parts.given.arrivals.prepare,
     )
@@ -339,10 +342,9 @@ class Parts:
     give_back_jobs = Part(GiveBackJobs)
     build_plans = Part(BuildPlans, compile_=lambda parts: parts.given.registry.compile_registered)
     build_work = Part(BuildWork)
+    swaps = Part(Swaps, compile_=lambda parts: parts.given.registry.compile)
     rebuild_jobs = Part(
-        RebuildJobs,
-        executor=lambda parts: parts.given.verifier or parts.given.executor,
-        compile_=lambda parts: parts.given.registry.compile,
+        RebuildJobs, executor=lambda parts: parts.given.verifier or parts.given.executor
     )
     deletion = Part(Deletion, end_builds=lambda parts: parts.rebuild_jobs.end_all)
 

@@ -29,7 +29,7 @@ from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.operations.versions import rebuild_missing
 from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.loop.reading.recovery_preview import (

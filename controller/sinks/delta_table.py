@@ -37,8 +37,8 @@ from deltalake.exceptions import DeltaError
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import DiskFullError
-from cbp.model.flow.changes import CHANGE_TYPE
 from cbp.model.flow.generation import Generation
+from cbp.model.flow.signed_changes import CHANGE_TYPE
 from controller.sinks.errors import SinkForeignError, SinkTargetError, target_errors
 from controller.sinks.increment_files import is_stale
 from controller.sinks.notes import SinkNote

@@ -50,8 +50,8 @@ from cbp.model.schedule.idle_until import next_in_turn
 from cbp.model.version.flow_life import NEW_LIFE
 from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.sinks.delta_table import DeltaMirror
 from controller.sinks.errors import (

@@ -212,7 +212,7 @@ class ClaimRecord:
         reason: Why a file is quarantined: `{"code", "message", "file", "line"}`.
         key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: The earlier file with this content or name: `{"by", "claim", "file", "index"}`; see
-            `controller.ingest.identity`.
+            `controller.ingest.repeated_files`.
     """
 
     id: str
@@ -232,7 +232,7 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a file repeats an earlier one; see `controller.ingest.identity`.
+    """Whether a file repeats an earlier one; see `controller.ingest.repeated_files`.
 
     Attributes:
         outcome: The outcome for the file if it is valid for its source.

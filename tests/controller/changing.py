@@ -13,7 +13,7 @@ from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.direct import LocalEngine
 from cbp.model.version.version_change import Choice
 from controller.loop import LoopLimits
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from tests.controller.world import SCHEMA, Sum, World
 
 POINTS = [

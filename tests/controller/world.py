@@ -31,7 +31,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import Schedule
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,

@@ -17,10 +17,10 @@ import pytest
 
 from controller.ingest.formats import access_log, avro_types, columns, xml_records
 from controller.ingest.formats.avro_types import PRIMITIVES, AvroType, read_long
-from controller.ingest.identity import Identities
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.repeated_files import RepeatedFiles
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.store.base import Judged
 from tests.controller.ingest.harness import Drop, lines
@@ -275,7 +275,7 @@ def test_a_planted_mistake_of_the_service_is_found(
     """
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     if mistake == "claim":
-        monkeypatch.setattr(Identities, "judge", lambda *_: [Judged("duplicate")])
+        monkeypatch.setattr(RepeatedFiles, "judge", lambda *_: [Judged("duplicate")])
     elif mistake == "entry":
         put = SourceLog.put
 

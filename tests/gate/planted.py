@@ -86,7 +86,7 @@ FAULTS: Mapping[str, Fault] = {
         "tests/cbp/model/schedule/test_backoff.py",
     ),
     "cbp/engine/state": Fault(
-        "cbp/engine/state/timers.py",
+        "cbp/engine/state/due_groups.py",
         "_times(table) <= microseconds(until)",
         "_times(table) < microseconds(until)",
         "tests/cbp/engine/test_timers.py",

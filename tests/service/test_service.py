@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.registry.translators import Registry
 from tests.service.play import play
 

@@ -37,8 +37,8 @@ from cbp.engine.storage.table_names import flow_table, stage_tables, state_table
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import increments_dropped
 from cbp.model.verification import Request, behind
-from controller.ingest.folder.listing import CLOSE_NAME
-from controller.ingest.folder.source_place import DECISION_SUFFIX, REASON_SUFFIX
+from controller.ingest.folder.eligible_files import CLOSE_NAME
+from controller.ingest.folder.quarantine_folder import DECISION_SUFFIX, REASON_SUFFIX
 from controller.ingest.source_log import SourceEntry
 from tests.simulation.decider import Decider
 from tests.simulation.feeds import Feeds

@@ -18,7 +18,8 @@ from typing import Any
 
 from cbp.errors import NotFoundError
 from controller.ingest.errors import FileDecidedError
-from controller.ingest.folder.source_place import decision_path, kept_name, reason_path
+from controller.ingest.folder.quarantine_folder import decision_path, reason_path
+from controller.ingest.folder.source_place import kept_name
 from controller.store.base import ClaimRecord
 from tests.simulation.model import Broken
 from tests.simulation.world import NAME, World

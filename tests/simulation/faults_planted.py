@@ -33,8 +33,8 @@ from cbp.model.version import succession
 from cbp.model.version.rollback_point import find_point
 from controller.ingest import drop_folder
 from controller.ingest.folder.claims import Claims, OpenClaims
-from controller.ingest.identity import NEW, Identities
-from controller.ingest.quarantine import Quarantine
+from controller.ingest.quarantine_decisions import QuarantineDecisions
+from controller.ingest.repeated_files import NEW, RepeatedFiles
 from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
@@ -45,7 +45,7 @@ from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.versions import Versions
 from controller.loop.rebuild import build_beside, rebuild_jobs
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery import rollback
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
@@ -204,7 +204,7 @@ def _numbered(entry: SourceEntry, index: int) -> SourceEntry:
 
 def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:
     """A file that comes twice is accepted twice."""
-    patch.setattr(Identities, "judge", lambda _self, _place, files, *_: [NEW] * len(files))
+    patch.setattr(RepeatedFiles, "judge", lambda _self, _place, files, *_: [NEW] * len(files))
 
 
 def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
@@ -405,19 +405,19 @@ def a_lost_store_forgets_the_quarantine(patch: pytest.MonkeyPatch) -> None:
 def files_in_place_of_others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """Recovery takes every readmission for one whose claim was never made."""
     patch.setattr(plan, "DECIDED_SHARE", 1.0)
-    patch.setattr(Quarantine, "_was_made", lambda *given: False)
+    patch.setattr(QuarantineDecisions, "_was_made", lambda *given: False)
 
 
 def decisions_are_taken_back_without_a_note(patch: pytest.MonkeyPatch) -> None:
     """A file moves back to quarantine, and no restart knows that its claim is to follow."""
     patch.setattr(plan, "DECIDED_SHARE", 1.0)
-    put = Quarantine._put
+    put = QuarantineDecisions._put
 
     def planted(self: Any, place: Any, claim: Any, note: Any) -> None:
         if note.action != "restore":
             put(self, place, claim, note)
 
-    patch.setattr(Quarantine, "_put", planted)
+    patch.setattr(QuarantineDecisions, "_put", planted)
 
 
 def decisions_are_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from cbp.model.plan.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.run.intention import Intention
 from cbp.model.version.version_change import Choice
 from controller.ingest.source_log import SourceEntry, SourceLog
-from controller.loop.records.description_log import Description, Descriptions
+from controller.loop.records.version_log import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows
 from tests.simulation.operator import Back, Operator, milliseconds

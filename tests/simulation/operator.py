@@ -25,7 +25,7 @@ from cbp.errors import (
 )
 from cbp.model.run.correction import Correction
 from cbp.model.version.version_change import Choice
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.store.base import DataflowRecord
 from tests.simulation.asides import mended
 from tests.simulation.model import Broken

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from cbp.model.flow.generation import Generation, home_of_increment
 from controller.loop import Parts
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.outbound.addresses import AddressRules
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.delta_table import GENERATION, INCREMENT

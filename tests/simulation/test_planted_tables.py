@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from cbp.engine.commit import change_feed
-from cbp.engine.direct import table_changes
+from cbp.engine.direct import publication_writer
 from cbp.engine.interface.runs import looked_up_tables
 from cbp.engine.run import corrections
 from cbp.engine.run.preparer import Preparer
@@ -75,7 +75,7 @@ def feeds_lack_what_records_were(patch: pytest.MonkeyPatch) -> None:
 
 def feeds_are_derived_by_readers(patch: pytest.MonkeyPatch) -> None:
     """An entry that deletes records has no change files."""
-    patch.setattr(table_changes, "is_derivable", lambda *given: True)
+    patch.setattr(publication_writer, "is_derivable", lambda *given: True)
 
 
 def equal_records_are_told_once(patch: pytest.MonkeyPatch) -> None:

@@ -31,12 +31,12 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch, StageNode
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.eligible_files import CLOSE_NAME
 from controller.ingest.folder.folder_report import ScanReport
-from controller.ingest.folder.listing import CLOSE_NAME
-from controller.ingest.quarantine import Decided
+from controller.ingest.quarantine_decisions import Decided
 from controller.ingest.source_log import ArrivedFile
 from controller.ingest.uploads import Author
 from controller.loop import (

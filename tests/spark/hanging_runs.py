@@ -12,7 +12,7 @@ from cbp import Input, Loopback, Translate, View
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.model.run.intention import RunStatus
-from cbp.model.schedule.run_places import STARVED_SECONDS
+from cbp.model.schedule.parallel_runs import STARVED_SECONDS
 from controller.loop.runs.threads import Threads
 from tests import waiting
 from tests.controller.world import ONE, Sum, World

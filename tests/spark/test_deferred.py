@@ -15,7 +15,7 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.spark.deferred import DeferredExecutor
 from cbp.engine.spark.session import JvmOutput
 from cbp.errors import EngineStartingError, RunCancelledError, SparkUnstartedError
-from cbp.model.plan.lanes import Bypass
+from cbp.model.plan.spark_or_worker import Bypass
 from controller.loop.controller import Controller
 
 PLAN: Any = SimpleNamespace(run="r1")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.jobs import WorkerVariables
-from cbp.model.plan.lanes import Bypass, Lane, lanes_of
+from cbp.model.plan.spark_or_worker import Bypass, Lane, lanes_of
 from tests.cbp.engine.workers.changing import CHANGES, Change, Observe, one_stage
 from tests.driver import Driver
 

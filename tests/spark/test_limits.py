@@ -10,7 +10,7 @@ import pytest
 from cbp import DataflowBuilder, Input, Output, TranslateArrow
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.model.plan.lanes import Lane, lanes_of
+from cbp.model.plan.spark_or_worker import Lane, lanes_of
 from tests.driver import Driver
 from tests.limited import limits_of
 from tests.spark.resident_workers import started

@@ -23,7 +23,7 @@ from cbp.engine.spark.deferred import DeferredExecutor
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import AuthorCodeError, RunCancelledError, WorkerEndedError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.plan.lanes import Bypass, Lane, lanes_of
+from cbp.model.plan.spark_or_worker import Bypass, Lane, lanes_of
 from cbp.model.run.account import ways
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver

@@ -26,7 +26,7 @@ from cbp.engine.spark.worker_main import answer
 from cbp.engine.spark.worker_pool import WorkerPool
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.errors import RunCancelledError
-from cbp.model.plan.lanes import Bypass, Lane, lanes_of
+from cbp.model.plan.spark_or_worker import Bypass, Lane, lanes_of
 from tests.bench.candidates.candidate import Place
 from tests.bench.candidates.ours.direct import DirectCandidate
 from tests.bench.workloads.workload import UrlCount

@@ -14,8 +14,8 @@ from cbp.engine.columnar.key_index import GroupKey, IndexBits, index_bits, index
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet, reading_increment
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec
-from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
+from cbp.model.flow.signed_changes import AFTER, CHANGE_TYPE
 
 
 @dataclass(frozen=True, slots=True)

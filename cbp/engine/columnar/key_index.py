@@ -5,10 +5,10 @@
     pear   2   09 d4
 
 A file of a source is written with it if files of the source can be replaced
-(`cbp.model.dataflow.replacement`). To find the records of some groups, this column is read first,
-the others only where one of the groups can be, and only keys that can be one of them are hashed.
-What the bits let pass is hashed. Without the column (in files of earlier versions, or from before
-the stage was there) the keys of all records are hashed.
+(`cbp.model.dataflow.replacement_obstacles`). To find the records of some groups, this column is
+read first, the others only where one of the groups can be, and only keys that can be one of them
+are hashed. What the bits let pass is hashed. Without the column (in files of earlier versions, or
+from before the stage was there) the keys of all records are hashed.
 
 A key of numbers, dates and times has no index: such keys are hashed as fast as the index is read.
 What a file says of their least and greatest value serves instead (`KeyRange`), and where keys of
@@ -43,7 +43,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import is_signed, obstacles
+from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import Schema
 

@@ -47,7 +47,14 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.file_names import change_file
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError
-from cbp.model.flow.changes import CHANGE_TYPE, DELETE, INSERT, SIGN, UPDATE_AFTER, UPDATE_BEFORE
+from cbp.model.flow.signed_changes import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    SIGN,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+)
 
 _logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from cbp.engine.commit.published_epochs import applied_ms, require_shown
+from cbp.engine.commit.publication_check import applied_ms, require_shown
 from cbp.engine.storage.checked_json import digested, parsed, read_record, record_numbers
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Exists, Files

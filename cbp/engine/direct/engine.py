@@ -20,8 +20,10 @@ from functools import partial
 from typing import Any
 
 from cbp.clock import MACHINE
+from cbp.engine.direct.publication_writer import PublicationWriter
 from cbp.engine.direct.readers import HistoryReader, IncrementTables, RecordTables, WholeTables
-from cbp.engine.direct.table_changes import LogWriter, TableChanges, TableCollector
+from cbp.engine.direct.table_changes import TableChanges
+from cbp.engine.direct.table_collector import TableCollector
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.run.executor import Executor, LocalExecutor
 from cbp.engine.run.preparer import Preparer
@@ -62,7 +64,7 @@ class DirectEngine:
         planner = Planner(executor, self._open, cache, hash_mask, limits)
         self.preparer = Preparer(executor, planner, self._open, files, clock_ms, faults)
         self.control: RunControl = executor
-        self.publisher = LogWriter(self._open, files, cache, limits)
+        self.publisher = PublicationWriter(self._open, files, cache, limits)
         self.garbage = TableCollector(self._open, files, clock_ms)
         caches = (self._open, self.garbage, executor)
         self.tables = TableChanges(

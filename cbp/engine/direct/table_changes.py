@@ -1,45 +1,22 @@
-"""All that writes tables: creates, changes, publishes, rolls back and collects them.
+"""Table changes: creates the tables of a dataflow, and changes them for its next version.
 
-`TableChanges` creates tables, and changes them as the next version of a dataflow declares them.
-
-`LogWriter` writes the log entries of tables: publication, and roll-back. Both are redo and may be
-repeated after any crash. `controller.loop.runs.publisher` publishes, as
-`cbp.model.run.publication` decides; `controller.loop.recovery.rollback` rolls back.
-
-`TableCollector` removes the garbage of the tables of one stage, and remembers which files their
-logs named. `controller.loop.housekeeping.collector` decides when a dataflow is collected.
+Two other modules write tables, too: `publication_writer`, and `table_collector`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
-from cbp.engine.commit.garbage_collection import NamedFiles, collect_table, paths_of, plan_table
-from cbp.engine.commit.rollback import plan_table_rollback, roll_back_table
-from cbp.engine.commit.table_entries import (
-    CHANGE,
-    RECORDS,
-    Entry,
-    app_id,
-    begun_ms,
-    plan_entries,
-    shown_epoch,
-    shown_generation,
-)
+from cbp.engine.commit.garbage_collection import paths_of
+from cbp.engine.commit.table_entries import CHANGE, app_id, shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.change_feed_settings import feed_flow
-from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
-from cbp.engine.interface.garbage_collector import Retention, TablePlan
 from cbp.engine.interface.runs import RunControl
-from cbp.engine.interface.tables import TableRewind, Target
-from cbp.engine.outputs.retention import expired
 from cbp.engine.outputs.table_migration import TableRewriter, ViewFilling, alter, shown_again
 from cbp.engine.outputs.table_specs import DeclaredTable, declared_set_aside, declared_tables
 from cbp.engine.run.table_cache import OpenTables
@@ -47,12 +24,10 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
-from cbp.engine.storage.table_names import flow_table, stage_tables, state_table
-from cbp.engine.task.superstep_log import remove_logs
+from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.flow.retention import Expiry, KeptFlow
-from cbp.model.run.intention import Intention, TableChange
+from cbp.model.run.intention import TableChange
 
 _TABLES_TOGETHER = 32
 """This many tables or more are created side by side: a creation waits for the disk only."""
@@ -243,153 +218,3 @@ class TableChanges:
         """Drop cached data of a folder from each cache; see `TableAdministration.forget`."""
         for cache in self.caches:
             cache.forget(folder)
-
-
-@dataclass
-class LogWriter:
-    """Publishes and rolls back; implements `TablePublisher`."""
-
-    tables: OpenTables
-    files: Files
-    cache: str
-    limits: EngineLimits
-
-    def publish(
-        self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
-    ) -> Mapping[str, int]:
-        """Write the log entries of recorded intentions; idempotent, see `TablePublisher.publish`.
-
-        All vectors and change files of all tables are durable before the first entry is written.
-        """
-        names = [change.table for intention in intentions for change in intention.changes]
-        tables = {name: self.tables.table(f"{folder}/{name}") for name in dict.fromkeys(names)}
-        versions = {name: table.refresh() for name, table in tables.items()}
-        timestamp_ms = begun_ms(tables, intentions) or timestamp_ms
-        planned = [
-            (name, tables[name], self._with_feed(folder, name, versions[name], intentions, entry))
-            for name in tables
-            for entry in plan_entries(
-                folder,
-                name,
-                versions[name],
-                intentions,
-                timestamp_ms=timestamp_ms,
-                files=self.files,
-                vectors=index_cache(self.cache, self.limits).vectors,
-            )
-        ]
-        entries = [entry for _, _, entry in planned]
-        shown = {
-            name: entry.put_into(table, timestamp_ms, together=entries)
-            for name, table, entry in planned
-        }
-        remove_logs(self.files, folder, intentions[-1].stage, up_to=intentions[-1].epoch)
-        return shown
-
-    def _with_feed(
-        self,
-        folder: str,
-        name: str,
-        snapshot: Snapshot,
-        intentions: Sequence[Intention],
-        entry: Entry,
-    ) -> Entry:
-        """Return an entry with the change files that it needs; they are durable."""
-        flow = feed_flow(snapshot.metadata.configuration)
-        if not flow or entry.kind != RECORDS or is_derivable(entry.adds, entry.removes):
-            return entry
-        flow = f"{name.removeprefix('state/').partition('.')[0]}.{flow}"
-        feed = ChangeFeed(f"{folder}/{name}", snapshot, entry.epoch, self.files, self.limits)
-        epochs = [
-            [f"{folder}/{file.path}" for file in increment.files]
-            for one in intentions
-            if one.epoch
-            > snapshot.txns.get(app_id(one.dataflow, name, RECORDS, one.generation), -1)
-            for increment in one.outputs.values()
-            if increment.flow == flow
-        ]
-        return replace(entry, feed=feed.write_epochs(epochs))
-
-    def rewind(
-        self,
-        folder: str,
-        node: StageNode,
-        target: Target,
-        *,
-        records: Callable[[int], Sequence[Intention]],
-        dry_run: bool = False,
-    ) -> Mapping[str, TableRewind]:
-        """Roll a stage's tables back to an earlier epoch; see `TablePublisher.rewind`."""
-        done: dict[str, TableRewind] = {}
-        for name in stage_tables(node):
-            table = self.tables.table(f"{folder}/{name}")
-            if dry_run:
-                figures, _ = plan_table_rollback(
-                    folder, name, table, target, records, files=self.files
-                )
-                done[name] = figures
-            elif rewind := roll_back_table(
-                folder, name, table, target, records, files=self.files, limits=self.limits
-            ):
-                done[name] = rewind
-        if not dry_run:
-            remove_logs(self.files, folder, node.name)
-        return done
-
-
-@dataclass
-class TableCollector:
-    """Removes files and log entries; implements `GarbageCollector`."""
-
-    tables: OpenTables
-    files: Files
-    now_ms: Callable[[], int]
-    _named: dict[str, NamedFiles] = field(init=False, default_factory=dict)
-
-    def collect(
-        self,
-        folder: str,
-        node: StageNode,
-        *,
-        queued: Callable[[], Collection[str]],
-        retention: Retention,
-        dry_run: bool = False,
-    ) -> Mapping[str, TablePlan]:
-        """Collect the garbage of a stage's tables; see `GarbageCollector.collect`."""
-        plans: dict[str, TablePlan] = {}
-        for name in stage_tables(node):
-            table = self.tables.table(f"{folder}/{name}")
-            plans[name] = plan_table(
-                table,
-                self.files,
-                named=self._named.setdefault(table.path, NamedFiles(table.log)),
-                queued=partial(self._needed, name, table.path, queued),
-                retention=retention,
-                now_ms=self.now_ms(),
-            )
-            if not dry_run:
-                collect_table(table, self.files, plans[name])
-        return plans
-
-    def _needed(self, name: str, path: str, queued: Callable[[], Collection[str]]) -> set[str]:
-        return _below(name, queued) | self.tables.files_in_use(path)
-
-    def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
-        """Return files that the next runs would drop; see `GarbageCollector.expired`."""
-        tables = {flow: self.tables.output(folder, flow) for flow in kept}
-        now_ms = self.now_ms()
-        return {
-            flow: expired(snapshot.live.values(), kept[flow], now_ms=now_ms)
-            for flow, snapshot in tables.items()
-        }
-
-    def forget(self, folder: str) -> None:
-        """Drop cached data about a folder's tables."""
-        for path in list(self._named):  # a copy, since another thread may add to it
-            if path.startswith(f"{folder}/"):
-                self._named.pop(path, None)
-
-
-def _below(table: str, queued: Callable[[], Collection[str]]) -> set[str]:
-    prefix = f"{table}/"
-    return {path.removeprefix(prefix) for path in queued() if path.startswith(prefix)}

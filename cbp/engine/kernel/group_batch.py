@@ -32,8 +32,8 @@ from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import named_by
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.due_groups import Woken
 from cbp.engine.state.large_groups import LargeGroup
-from cbp.engine.state.timers import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
 from cbp.model.dataflow.run_context import microseconds

@@ -15,8 +15,8 @@ from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import FlowRun, Ranges, union
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.due_groups import Woken
 from cbp.engine.state.large_groups import LargeGroup, large_groups, without
-from cbp.engine.state.timers import Woken
 from cbp.model.dataflow.stage import TranslatorSpec
 
 

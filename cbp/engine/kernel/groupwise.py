@@ -51,7 +51,7 @@ from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
-from cbp.engine.state.timers import Woken
+from cbp.engine.state.due_groups import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import AuthorMisuse, InvariantError, is_authors
 from cbp.model.author.read_once import Once, read_freely

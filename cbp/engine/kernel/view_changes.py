@@ -29,7 +29,8 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec
-from cbp.model.flow.changes import (
+from cbp.model.flow.schema import Field
+from cbp.model.flow.signed_changes import (
     CHANGE_TYPE,
     DELETE,
     INSERT,
@@ -39,7 +40,6 @@ from cbp.model.flow.changes import (
     UPDATE_BEFORE,
     changes_schema,
 )
-from cbp.model.flow.schema import Field
 
 SIDE = "_side"
 """Column that is 0 for records that a view had, and 1 for those that it has instead."""

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.outputs.compaction import CompactionGrain, blocks, came_ms, epochs_of
+from cbp.engine.outputs.output_compaction import CompactionGrain, blocks, came_ms, epochs_of
 from cbp.model.flow.retention import Expiry, Held, KeptFlow, expire
 from cbp.model.run.intention import TableChange
 

@@ -53,10 +53,10 @@ from cbp.engine.delta.columns import schema_string
 from cbp.engine.delta.live_records import live_batches, read_batches
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.outputs.compaction import epochs_of, in_order
+from cbp.engine.outputs.output_compaction import epochs_of, in_order
 from cbp.engine.outputs.table_specs import EPOCH, HASH, DeclaredTable
+from cbp.engine.state.bucket_compaction import live_records
 from cbp.engine.state.bucket_state import BucketState, StateTable
-from cbp.engine.state.compaction import live_records
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.engine.storage.engine_limits import EngineLimits

@@ -46,7 +46,7 @@ from cbp.model.dataflow.equality import (
 )
 from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
 from cbp.model.dataflow.stage import TranslatorSpec
-from cbp.model.flow.changes import change_splitter, split_change
+from cbp.model.flow.signed_changes import change_splitter, split_change
 from cbp.model.verification import Comparison, Differing
 
 SHOWN_MAX = 100

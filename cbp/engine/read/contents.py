@@ -17,7 +17,7 @@ from cbp.engine.columnar.row_codec import Row, decode_columns
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import live_batches
 from cbp.engine.interface.readers import Contents
-from cbp.engine.outputs.compaction import in_order
+from cbp.engine.outputs.output_compaction import in_order
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits

@@ -4,8 +4,8 @@ An increment is read from its own files. If compaction replaced one of them and 
 it is read from its table, by `_epoch`: the same records in the same order.
 
 A merge keeps the records of an output table in the order of the flow, whole epochs side by side
-(`cbp.engine.outputs.compaction`). So an increment whose own files are gone is also a slice of each
-merged file that holds them (`located`). Nothing is written, and only `_epoch` is read:
+(`cbp.engine.outputs.output_compaction`). So an increment whose own files are gone is also a slice
+of each merged file that holds them (`located`). Nothing is written, and only `_epoch` is read:
 
     totals/7   _runs/7-0.parquet                          gone
                _runs/merged-15.parquet, rows 210 to 240   found
@@ -30,7 +30,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import read_vector, rows_of
 from cbp.engine.delta.live_records import page_of, read_batches
-from cbp.engine.outputs.compaction import epochs_of, in_order
+from cbp.engine.outputs.output_compaction import epochs_of, in_order
 from cbp.engine.storage.checked_parquet import open_parquet
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import local_path

@@ -29,7 +29,7 @@ from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.interface.readers import KeyChanges, Page, Place
-from cbp.engine.outputs.compaction import in_order
+from cbp.engine.outputs.output_compaction import in_order
 from cbp.engine.read.key_history import find_changes, having
 from cbp.engine.read.lookup import key_bucket, look_up, state_rows
 from cbp.engine.state.bucket_state import BucketState, StateTable

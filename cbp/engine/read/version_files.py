@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cbp.engine.delta.deletion_vectors import read_vector, rows_of
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.outputs.compaction import in_order
+from cbp.engine.outputs.output_compaction import in_order
 from cbp.engine.storage.files import Files
 from cbp.errors import FileLostError, NotFoundError, VersionGoneError
 

@@ -8,7 +8,7 @@ became of its records from the first superstep to the last. If an aggregate ends
 messages of that loop are dropped, and those of the loops inside it.
 
 A superstep reads the messages of those loopbacks that have no loopback with waiting messages inside
-them (`cbp.model.graph.nesting`); the others wait, behind those that waited before. The first
+them (`cbp.model.graph.loop_nesting`); the others wait, behind those that waited before. The first
 superstep reads all inputs, and chooses in the same way among the messages that earlier epochs left.
 
 Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_engine.py).

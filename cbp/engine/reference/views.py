@@ -12,7 +12,8 @@ from cbp.engine.columnar.values import Row, row_order, unify
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice, refuse_twice
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
-from cbp.model.flow.changes import (
+from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import (
     AFTER,
     CHANGE_TYPE,
     DELETE,
@@ -21,7 +22,6 @@ from cbp.model.flow.changes import (
     UPDATE_AFTER,
     UPDATE_BEFORE,
 )
-from cbp.model.flow.schema import Schema
 
 
 def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:

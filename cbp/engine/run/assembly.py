@@ -39,7 +39,7 @@ from cbp.engine.task.reports import (
 )
 from cbp.errors import AuthorCodeError, IncrementDamagedError
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.plan.lanes import lane_figure
+from cbp.model.plan.spark_or_worker import lane_figure
 from cbp.model.run.intention import TableChange
 
 

@@ -27,7 +27,7 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import InvariantError
 from cbp.model.author.process_state import process_watch
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.plan.lanes import Bypass, Lane
+from cbp.model.plan.spark_or_worker import Bypass, Lane
 
 
 class Executor(RunControl, Protocol):

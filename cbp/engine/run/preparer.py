@@ -18,7 +18,7 @@ from typing import get_args
 
 from cbp.engine.commit.table_entries import live_adds
 from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
-from cbp.engine.outputs.compaction import WHOLE, due, merged_change
+from cbp.engine.outputs.output_compaction import WHOLE, due, merged_change
 from cbp.engine.outputs.retention import expired_change, grain_of
 from cbp.engine.run.assembly import (
     Reported,

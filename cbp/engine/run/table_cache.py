@@ -21,7 +21,7 @@ from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable, open_table
 from cbp.engine.interface.runs import LookedUp
-from cbp.engine.outputs.compaction import live_of
+from cbp.engine.outputs.output_compaction import live_of
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files

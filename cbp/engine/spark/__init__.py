@@ -9,7 +9,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark.deferred import DeferredExecutor
 from cbp.engine.spark.session import SparkSettings, local_slots, start_session
 from cbp.engine.spark.spark_executor import SparkExecutor
-from cbp.model.plan.lanes import Bypass
+from cbp.model.plan.spark_or_worker import Bypass
 
 __all__ = ["SparkEngine", "SparkExecutor", "SparkSettings", "start_session"]
 

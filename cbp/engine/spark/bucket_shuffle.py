@@ -29,9 +29,9 @@ from cbp.engine.spark.tasks import PLACE, route_task, slots_ddl
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.stage import InputSpec
-from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.schema import DataType
+from cbp.model.flow.signed_changes import AFTER, CHANGE_TYPE
 
 
 def shuffled(spark: SparkSession, plan: RunPlan, task: TaskPlan) -> DataFrame:

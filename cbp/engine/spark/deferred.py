@@ -21,7 +21,7 @@ from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import CbpError, RunCancelledError, SparkUnstartedError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.plan.lanes import Bypass
+from cbp.model.plan.spark_or_worker import Bypass
 
 _log = logging.getLogger(__name__)
 

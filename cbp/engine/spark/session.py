@@ -41,7 +41,7 @@ from cbp.engine.spark.worker_pool import safe_path
 from cbp.engine.storage.scratch_folders import take_scratch
 from cbp.errors import SparkSettingError, SparkUnauthenticatedError, SparkUnstartedError
 from cbp.errors.masks import SECRET_NAME, mask_credentials
-from cbp.model.plan.lanes import JOB_START_SECONDS
+from cbp.model.plan.spark_or_worker import JOB_START_SECONDS
 
 _ORDER_CHECKED = "spark.sql.shuffle.orderIndependentChecksum"
 _REQUIRED = {
@@ -124,7 +124,7 @@ class SparkSettings:
         room: Whether a local master gets slots for a second run; see the module header.
         resident_workers: Maximum number of processes beside a local Spark that do small runs
             without a job; 0 means that every run is a job. See `cbp.engine.spark.worker_pool`.
-        job_start_seconds: Cost of a job's start; see `cbp.model.plan.lanes.Bypass`.
+        job_start_seconds: Cost of a job's start; see `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
         scratch: Whether a local Spark keeps its temporary files in a separate folder, which is

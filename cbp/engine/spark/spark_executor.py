@@ -8,8 +8,8 @@ A large increment is shuffled:
 Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
 shuffle and all planning: such a job is a plain RDD of task numbers, which costs half of what an
 empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
-run its tasks (`cbp.model.plan.lanes`). Tasks of a loop that exchange messages run together
-(`cbp.engine.spark.barrier_stage`).
+run its tasks (`cbp.model.plan.spark_or_worker`). Tasks of a loop that exchange messages run
+together (`cbp.engine.spark.barrier_stage`).
 
 State is never shuffled: a task opens its buckets' files itself. Tasks return reports of the
 files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
@@ -76,7 +76,7 @@ from cbp.errors import (
 from cbp.errors.message_limits import shortened
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.increment import DataFile
-from cbp.model.plan.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
+from cbp.model.plan.spark_or_worker import JOB_START_SECONDS, Bypass, Lane, work_seconds
 
 _EXECUTOR_ENV = "spark.executorEnv."
 
@@ -94,7 +94,7 @@ class SparkExecutor:
     Args:
         resident_workers: Maximum number of processes beside a local Spark that do small
             runs without a job.
-        job_start_seconds: See `cbp.model.plan.lanes.Bypass`.
+        job_start_seconds: See `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
         clock: Waits between two requests to cancel a run.

@@ -34,7 +34,7 @@ if every row is wanted; from there on the scan is chosen.
 needs the first few of a file, and the next one after them. So the earliest rows are sorted once per
 file and process, as many as are due and some thousands ahead. The file is looked through again only
 when the time has passed those. Files are immutable; rows that are deleted are left out by the
-caller (`cbp.engine.state.timers`).
+caller (`cbp.engine.state.due_groups`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ RowsFrom = Literal["copy", "groups"]
 SMALL_BYTES = 256 << 10
 """Up to this size, and `EngineLimits.small_file_rows`, Parquet is read in 0.6 ms; a copy is mapped
 in 0.3 ms and written in 0.5 ms. Files of this size are merged away after a few runs (tier zero
-of `cbp.engine.state.compaction`)."""
+of `cbp.engine.state.bucket_compaction`)."""
 
 _GROUPS_SHARE_MAX = 0.25
 """Share of a file that all look-ups together may read directly before its copy is made."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
-from cbp.model.flow.changes import CHANGE_TYPE, SIGN
+from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN
 
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20

@@ -39,9 +39,9 @@ from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, neighbors, parted, state_weight
+from cbp.engine.state.due_groups import Woken, due_groups
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.run_files import state_file_schema
-from cbp.engine.state.timers import Woken, due_groups
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.dataflow.expiry import expires_at

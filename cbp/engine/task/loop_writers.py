@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.kernel.net_changes import NetChanges
+from cbp.engine.kernel.loop_net_changes import NetChanges
 from cbp.engine.shuffle.exchange import exact_parts
 from cbp.engine.shuffle.superstep_rounds import Waited
 from cbp.engine.state.run_files import state_file_schema

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, assert_never
 
 from cbp.engine.state.pending_deletes import Deletes
 from cbp.errors import CbpError, InvariantError, error_from_dict
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 
 
 @dataclass(frozen=True, slots=True)

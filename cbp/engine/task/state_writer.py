@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
+from cbp.engine.state.bucket_compaction import compact
 from cbp.engine.state.bucket_state import BucketState, LiveFile
-from cbp.engine.state.compaction import compact
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.pending_deletes import write_deletes
 from cbp.engine.state.run_files import RunFiles, WrittenRun, state_file_schema

@@ -10,7 +10,7 @@ once, whatever the number of supersteps, and the files are those that one epoch 
 effect would have written. A long loop leaves snapshots of what it did, from which another try of
 the run continues (`cbp.engine.task.superstep_log`).
 
-Loops may be inside each other (`cbp.model.graph.nesting`). Messages of a loop that others are
+Loops may be inside each other (`cbp.model.graph.loop_nesting`). Messages of a loop that others are
 inside of are held with what was emitted before, and read once no message of those is left. Such
 messages of earlier epochs are not among the records that arrive: the task reads them from their
 files, and holds them likewise.

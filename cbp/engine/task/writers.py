@@ -34,8 +34,8 @@ from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.shuffle.message_index import MessageGroups, Receivers
 from cbp.engine.shuffle.multicast_bindings import Binding, BindingSink
 from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.due_groups import earliest
 from cbp.engine.state.index_cache import IndexCache, index_cache
-from cbp.engine.state.timers import earliest
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files

@@ -50,7 +50,7 @@ from cbp.engine.workers.ended_workers import end_of_worker, status_text
 from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine, Meeting, gather
 from cbp.engine.workers.worker_process import POLL_SECONDS, WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 
 _CODE = (
     "import sys; sys.path.append({path!r}); from cbp.engine.workers.task_worker import main; "

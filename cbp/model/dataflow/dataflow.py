@@ -29,7 +29,7 @@ from cbp.model.dataflow.node_mistakes import (
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
 from cbp.model.dataflow.reading_together import TOGETHER, sources_cut_anywhere, stages_together
-from cbp.model.dataflow.replacement import obstacles
+from cbp.model.dataflow.replacement_obstacles import obstacles
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import Increment

@@ -32,7 +32,7 @@ from typing import Any
 
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
-from cbp.model.flow.changes import change_splitter, consolidated
+from cbp.model.flow.signed_changes import change_splitter, consolidated
 
 _THEMSELVES = frozenset({int, str, bool, bytes, type(None)})
 """Types whose values stand for themselves."""

@@ -4,8 +4,8 @@
 
 Each call of a group sets its timer again; no author's code sees it. A group that a run calls only
 for such a timer is *idle*: its author is not called, its records of that state go, and all its
-other records stay. The timers are a state (`cbp.engine.state.timers`), and so durable, undone by a
-roll-back, compacted and compared like any other.
+other records stay. The timers are a state (`cbp.engine.state.due_groups`), and so durable, undone
+by a roll-back, compacted and compared like any other.
 
 A time is rounded up by a sixteenth of the age at most, so that the timer of a group that is called
 often is mostly emitted unchanged, which costs no I/O.

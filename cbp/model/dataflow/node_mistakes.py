@@ -37,8 +37,8 @@ from cbp.model.dataflow.nodes import (
 from cbp.model.dataflow.runnable import StaticTable
 from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, TranslatorSpec
-from cbp.model.flow.changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.schema import Field, Schema
+from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
 from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.options import DeltaOptions, LineOptions, ReadOptions

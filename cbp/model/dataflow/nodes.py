@@ -127,7 +127,7 @@ class StageNode:
             outputs are kept forever.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
         any_order: Whether a group's result depends only on its records, not on their order and
-            epochs, so that it can be recomputed (`cbp.model.dataflow.replacement`).
+            epochs, so that it can be recomputed (`cbp.model.dataflow.replacement_obstacles`).
         set_aside_max: How many records it can set aside, if its code fails on them
             (`cbp.model.dataflow.set_aside`); `None` if it stops instead.
         together: The rule by which its runs read all queued increments

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.runnable import RunAll, can_start, is_ready_rule, rule_text
-from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
-from cbp.model.graph.nesting import Nesting
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
+from cbp.model.graph.loop_nesting import Nesting
 from cbp.model.sums import exact_sum
 
 Grouping = Literal["inner", "outer"]
@@ -100,7 +100,7 @@ class InputSpec:
         close_idle_seconds: Seconds without a record after which the open frame is closed; 0
             means never.
         combine: The combiner for its records; it can run before they are shuffled.
-        changes: How it reads the changes of a view (`cbp.model.flow.changes`); `""` if it is
+        changes: How it reads the changes of a view (`cbp.model.flow.signed_changes`); `""` if it is
             wired to another flow.
         supersteps: For a loopback: see `TranslatorSpec.supersteps`.
         inside: For a loopback: the loopback whose loop is around its own; `""` means none.

@@ -97,7 +97,7 @@ class Increment:
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
             They are kept as long as the increment.
         gone: For a source: files with records of earlier increments that it takes back
-            (`cbp.model.dataflow.replacement`).
+            (`cbp.model.dataflow.replacement_obstacles`).
     """
 
     flow: str

@@ -1,5 +1,7 @@
 """Position: the complete logical state of a dataflow at one moment, as one plain value.
 
+Other systems call it a checkpoint of the metadata; `cbp.engine.commit.intention_log` puts it.
+
 For every stage it holds the next epoch, the Runnable's memo, and the increments that wait at its
 inputs; for every flow, the last increment. A position and the records after it carry the same
 information as all records since the first one, so older records can be deleted.

@@ -31,7 +31,7 @@ from cbp.model.dataflow.stage import (
 )
 from cbp.model.flow.framing import FrameBy
 from cbp.model.plan.fusion import PhysicalStage, physical_stages, split_phases
-from cbp.model.plan.lanes import Bypass
+from cbp.model.plan.spark_or_worker import Bypass
 
 Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
 """How records of an input reach the groups:
@@ -459,7 +459,7 @@ def _way(
 
 
 def _lanes(limits: PhysicalLimits) -> str:
-    """Return the lane that a job takes, in words; see `cbp.model.plan.lanes`."""
+    """Return the lane that a job takes, in words; see `cbp.model.plan.spark_or_worker`."""
     bypass = limits.bypass
     if bypass is None:
         return "every job: `local`, in the service's process"

@@ -3,7 +3,7 @@
 `decide` is called at every tick with a view of each stage, and returns the runs to start. Its
 rules:
 
-- Epochs of one stage are serial. `cbp.model.schedule.run_places` limits the runs at a time, per
+- Epochs of one stage are serial. `cbp.model.schedule.parallel_runs` limits the runs at a time, per
   dataflow and in total, and chooses the run that gives way.
 - A stage whose Runnable does not start it runs for its timers (`cbp.model.schedule.timers`).
 - Priorities age: the stage that has waited longest since its last start goes first; among equals,
@@ -33,8 +33,8 @@ from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.back_pressure import FlowLimit, Reader, held
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.graph.cycles import components, cycles
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
 from cbp.model.schedule.priority import NORMAL, Priority, waited, weight_of
-from cbp.model.schedule.run_places import ActiveRun, Places
 from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
@@ -67,7 +67,7 @@ class StageView:
 
     Attributes:
         waiting_since: When it could first have run, or last started; orders the starts.
-        work: Its run under way, for `cbp.model.schedule.run_places`; `None` if it has only just
+        work: Its run under way, for `cbp.model.schedule.parallel_runs`; `None` if it has only just
             begun.
         active: Whether the dataflow and the stage should run.
         stopped: Whether it stopped by itself, without being paused.

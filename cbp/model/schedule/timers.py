@@ -1,6 +1,6 @@
 """Timers: when a stage runs without input. Pure.
 
-Which groups such a run calls is found in `cbp.engine.state.timers`; authors declare `Timers`
+Which groups such a run calls is found in `cbp.engine.state.due_groups`; authors declare `Timers`
 (`cbp.sdk.declare`).
 
 After each run, its record holds a time before which no timer of the stage is due

@@ -13,7 +13,7 @@ such a view is rebuilt from its retained input, or kept; a kept stage's view is 
 The last record of each key is what the view would have only if the output said so: it declared the
 view's key, and had the view's columns. All other cases are refused (`view_not_fillable`), with the
 reason. Whether the flow still has all of its records is asked where tables are read
-(`controller.loop.operations.version_change`).
+(`controller.loop.operations.version_switch`).
 """
 
 from __future__ import annotations

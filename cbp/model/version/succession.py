@@ -36,7 +36,7 @@ from types import MappingProxyType
 from cbp.errors import Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.replacement import obstacles
+from cbp.model.dataflow.replacement_obstacles import obstacles
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 from cbp.model.schedule.priority import Priority
 
 PAGE_SIZE_MAX = 500

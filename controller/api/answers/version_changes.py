@@ -14,7 +14,7 @@ from cbp.errors.message_limits import listed
 from cbp.model.version.succession import Queueing
 from cbp.model.version.version_change import Choice
 from controller.api.answers.schemas import Model
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.registry.text_positions import TextPositions
 
 _STAGES_MAX = 500

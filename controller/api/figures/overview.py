@@ -20,7 +20,7 @@ from cbp.clock import MACHINE
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_times
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import obstacles
+from cbp.model.dataflow.replacement_obstacles import obstacles
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish

@@ -15,7 +15,7 @@ from fastapi import Depends
 
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.plan.lanes import lanes_of
+from cbp.model.plan.spark_or_worker import lanes_of
 from cbp.model.run.intention import RunStatus
 from cbp.model.run.timeline import is_begin, timeline
 from controller.api.answers.json_values import json_value

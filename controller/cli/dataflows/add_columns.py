@@ -4,7 +4,7 @@ cbp quarantine add-columns clicks urls            shows what it would do, and as
 cbp quarantine add-columns clicks urls --yes
 
 A new version of the same document declares them, and the files are admitted again, oldest first.
-All other rules of a new version hold (`controller.loop.operations.version_change`).
+All other rules of a new version hold (`controller.loop.operations.version_switch`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from controller.settings import Settings
 from controller.terminal import age, bytes_text, clock, print_json, print_table, print_text
 
 _STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
-"""Exit status by freshness."""
+"""Exit status by freshness, which `cbp.model.schedule.freshness` judges."""
 
 _FAILING = ("retrying", "stopped", "broken")
 """States of a dataflow of which a part fails, such as a sink."""

@@ -8,8 +8,8 @@ no file of the same source waiting, and one that is full keeps no bucket waiting
 
 What becomes of a claimed object is decided as for every file: it is an increment, a duplicate or a
 case of quarantine. An object that was rewritten under its key is new, and its content decides
-(`identity`). Objects are claimed in the order of their keys in a listing; nothing in the bucket is
-changed. There is no settle time: S3 shows an object only when it is whole.
+(`repeated_files`). Objects are claimed in the order of their keys in a listing; nothing in the
+bucket is changed. There is no settle time: S3 shows an object only when it is whole.
 
 A claim carries a key made of what the listing showed. So an object that was claimed and not noted
 (`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:

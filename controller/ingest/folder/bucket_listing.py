@@ -49,7 +49,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.unfinished_names import UNFINISHED, why_left_out
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles
+from controller.ingest.folder.eligible_files import Unclaimed, UnclaimedFiles
 from controller.ingest.folder.object_store import ObjectStore, StoredObject
 from controller.ingest.folder.source_place import evidence, name_fits_copy
 from controller.ingest.limits import FetchLimits

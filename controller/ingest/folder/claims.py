@@ -30,15 +30,15 @@ from typing import TypeVar
 
 import structlog
 
+from controller.ingest.folder.eligible_files import CLOSE_NAME, Listed
 from controller.ingest.folder.folder_report import GoneFiles, gone_reason
 from controller.ingest.folder.incoming_watch import Candidate
-from controller.ingest.folder.listing import CLOSE_NAME, Listed
+from controller.ingest.folder.quarantine_folder import kept_files
 from controller.ingest.folder.source_place import (
     SourcePlace,
     claimed_at,
     claimed_of,
     evidence,
-    kept_files,
     kept_name,
     move,
     move_all,

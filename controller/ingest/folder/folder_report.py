@@ -40,14 +40,14 @@ from cbp.errors import CbpError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Backoff, Rest
 from controller.ingest.errors import DropFolderError, NewColumnsError, SourceFailedError
-from controller.ingest.folder.folder_check import require_real
-from controller.ingest.folder.listing import (
+from controller.ingest.folder.eligible_files import (
     Scanned,
     UnclaimedFiles,
     count_files,
     scan_folder,
     time_of,
 )
+from controller.ingest.folder.folder_check import require_real
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError, place_of
 from controller.store.base import ClaimRecord

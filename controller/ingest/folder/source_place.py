@@ -12,10 +12,9 @@ service builds names from ids and an escaped or sanitised form of the producer's
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,13 +26,11 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.replacement import is_signed
+from cbp.model.dataflow.replacement_obstacles import is_signed
 from cbp.model.source.options import ADDS_COLUMNS
-from controller.ingest.errors import DropFolderError, device_errors
+from controller.ingest.errors import DropFolderError
 from controller.store.base import ClaimRecord, ClaimStatus, DataflowRecord
 
-REASON_SUFFIX = ".reason.json"
-DECISION_SUFFIX = ".decision.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NO_TEXT = re.compile(r"[\udc80-\udcff]")
 _LOOKS_ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")
@@ -102,7 +99,7 @@ class SourcePlace:
     Attributes:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
-        signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
+        signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
     """
 
     dataflow: str
@@ -250,38 +247,9 @@ def _require_folder(folder: Path, cause: OSError) -> None:
         raise DropFolderError(str(folder), "is missing; the next pass creates it again") from cause
 
 
-def move_to_quarantine(
-    path: Path, target: Path, reason: Mapping[str, Any], files: Files, faults: Faults
-) -> None:
-    """Make the reason of a rejection durable, then move the file to quarantine."""
-    data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
-    files.write_durable(str(reason_path(target)), data)
-    with device_errors(str(path)):
-        move(path, target, files, faults)
-
-
 def names_in(folder: Path) -> list[str]:
     """Return the names in a folder that are not hidden, sorted; [] if it is absent."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except FileNotFoundError:
         return []
-
-
-def kept_files(folder: Path) -> dict[str, Path]:
-    """Return the kept files of a folder, by the claim's id."""
-    return {
-        name.partition("-")[0]: folder / name
-        for name in names_in(folder)
-        if "-" in name and not name.endswith((REASON_SUFFIX, DECISION_SUFFIX))
-    }
-
-
-def reason_path(path: Path) -> Path:
-    """Return the path of the reason of a quarantined file."""
-    return path.with_name(path.name + REASON_SUFFIX)
-
-
-def decision_path(path: Path) -> Path:
-    """Return the path of the note about a decision on a quarantined file; see `quarantine`."""
-    return path.with_name(path.name + DECISION_SUFFIX)

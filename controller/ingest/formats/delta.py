@@ -60,8 +60,8 @@ from cbp.engine.delta.deletion_vectors import read_vector, rows_of, vector_path
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import CbpError, FileLostError, NotFoundError
-from cbp.model.flow.changes import DELETE, INSERT, SIGNS, UPDATE_AFTER, UPDATE_BEFORE
 from cbp.model.flow.schema import DataType, Field, Schema
+from cbp.model.flow.signed_changes import DELETE, INSERT, SIGNS, UPDATE_AFTER, UPDATE_BEFORE
 from cbp.model.source.options import DeltaOptions, ValueRules
 from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import ColumnBuilder

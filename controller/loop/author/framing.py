@@ -6,9 +6,9 @@ punctuations alone. So after a loss of the store the same frames come again, wit
 numbers, before records that name them are redone.
 
 One piece of work is everything that waits at one stage. Places are assigned as for runs
-(`cbp.model.schedule.run_places`); the stage that had no turn for longest comes first. Reading may
-take long. The result is recorded in one short step, if the work is still wanted then. Work beyond
-its time limit is given up: its stage stops, and its result is dropped.
+(`cbp.model.schedule.parallel_runs`); the stage that had no turn for longest comes first. Reading
+may take long. The result is recorded in one short step, if the work is still wanted then. Work
+beyond its time limit is given up: its stage stops, and its result is dropped.
 
 Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
 stops its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
@@ -34,9 +34,9 @@ from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
 from cbp.model.schedule.idle_until import FOR_EVER
-from cbp.model.schedule.run_places import ActiveRun, Places
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
+from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.timed_calls import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import DataflowRecord, Store

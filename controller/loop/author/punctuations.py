@@ -30,7 +30,7 @@ from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
 from cbp.model.flow.punctuation import Punctuation, Reason
 from controller.loop.leadership.terms import Terms
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
 _log = structlog.get_logger(__name__)

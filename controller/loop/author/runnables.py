@@ -9,9 +9,9 @@ that waited then. By the time it comes more increments may wait, but none are go
 of an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; a
 decision to read nothing yet is asked again.
 
-Guaranteed (tests/controller/loop/author/test_timed_calls.py): a Runnable that never returns stops
-its stage only, and the error names its line; no tick waits for it twice; an answer to an outdated
-question starts nothing.
+Guaranteed (tests/controller/loop/author/test_calls_outside_runs.py): a Runnable that never returns
+stops its stage only, and the error names its line; no tick waits for it twice; an answer to an
+outdated question starts nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cbp.errors import AuthorCodeError, CbpError, text_of
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.scheduler import Answer, StageView
-from controller.loop.author.timed_calls import TimedCall, TimedCalls
+from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import Store

@@ -2,7 +2,7 @@
 
 A collection is due every `every` epochs of a dataflow, at the first tick that starts nothing;
 after twice as many epochs, at any tick. First the dataflow's position is put beside the records of
-its runs. Then its tables are collected (`cbp.engine.direct.table_changes`): a bounded part
+its runs. Then its tables are collected (`cbp.engine.direct.table_collector`): a bounded part
 at a time, on the thread that ticks, beside the runs under way. Finally it removes the records that
 the position replaces, and inputs that were kept for long enough. Outputs beyond their retention,
 and messages that were read, are removed by runs of their stages
@@ -35,7 +35,7 @@ from controller.loop.housekeeping.input_retention import Inputs, files_of
 from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuild_backlog import Rebuilding
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.isolation import Isolation

@@ -27,8 +27,8 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.output_retention import SinkReads
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from cbp.errors import ChangeRefusedError, DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
 from cbp.model.source.options import ADDS_COLUMNS
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.store.base import DataflowRecord
 
 

@@ -23,7 +23,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.operations.amendments import Amendments
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import PUBLISHED, Finisher

@@ -27,8 +27,8 @@ from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import FOLDER
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import FOLDER
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 

@@ -1,6 +1,6 @@
 """Registration, version changes and recovery of dataflows, while other dataflows continue.
 
-`version_change`, `dataflow_folder` and `redo` decide what is written, and in which order. This
+`version_switch`, `dataflow_folder` and `redo` decide what is written, and in which order. This
 module decides what must stand still meanwhile. A dataflow that changes is *held*: it starts no
 runs, frames nothing and takes in no files. It stays held until its store is that of its newest
 version. Other dataflows are never waited for.
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.commit.published_epochs import require_generations
+from cbp.engine.commit.publication_check import require_generations
 from cbp.engine.storage.files import Files
 from cbp.errors import (
     AlreadyExistsError,
@@ -43,16 +43,16 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.version_change import (
+from controller.loop.operations.version_switch import (
     Changed,
-    Changes,
     Swap,
+    VersionSwitch,
     require_planned,
     stage_wiring,
 )
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import claim_folder, described
-from controller.loop.records.description_log import Description
+from controller.loop.records.version_log import Description
 from controller.loop.recovery.redo import Recovery, ignore
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
@@ -94,7 +94,7 @@ class Versions:
     store: Store
     files: Files
     catalog: Catalog
-    changes: Changes
+    changes: VersionSwitch
     open_log: Callable[[str], IntentionLog]
     in_flight: InFlight
     term: CurrentTerm

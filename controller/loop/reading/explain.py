@@ -28,8 +28,8 @@ from cbp.model.run.account import Account, changes_of, consumed, looked_up, reas
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.schedule.waiting import Wait
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Description, Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Description, Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
 

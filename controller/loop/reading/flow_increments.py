@@ -22,7 +22,7 @@ from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFou
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
 # Every empty increment costs a look-up; after this many a page ends with a cursor.

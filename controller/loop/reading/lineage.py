@@ -6,7 +6,7 @@ Reads only the store. Not guaranteed: completeness. Increments and runs that ret
 no longer known, a frame names no increment, and a run that read an output long after it was
 written is not searched for (`RUNS_SEARCHED`).
 
-What is sent to an OpenLineage service is made by `controller.telemetry.lineage`.
+What is sent to an OpenLineage service is made by `controller.run_exports.lineage`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import RunStatus
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import RunRecord, Store
 
 CAUSES_MAX = 200

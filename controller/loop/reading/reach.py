@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
 

@@ -35,7 +35,7 @@ from controller.loop.reading.flow_increments import (
     cursor_numbers,
 )
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\Z")

@@ -19,8 +19,8 @@ from cbp.errors import CbpError
 from cbp.model.flow.connector import Connector
 from cbp.model.plan.fusion import PhysicalStage
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Begin, Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Begin, Descriptions
 from controller.store.base import DataflowRecord
 
 

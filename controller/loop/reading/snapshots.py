@@ -24,7 +24,7 @@ from cbp.model.flow.generation import home_of
 from cbp.model.flow.snapshot import Snapshot, TableVersion, earlier
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord
 
 READINGS_MAX = 1000

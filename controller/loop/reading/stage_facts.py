@@ -29,8 +29,8 @@ from cbp.model.flow.skew import Spread, spread
 from cbp.model.run.account import LookedUpTable, looked_up
 from cbp.model.run.compactions import Compaction, last_compactions
 from cbp.model.run.intention import Intention, RunStatus
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.store.base import DataflowRecord, StageRecord, Store
 
 RECORDS_EXAMINED = 10

@@ -6,7 +6,7 @@
     put       the description of the new version                      <- the commit point
     redo      each table shows its new files, by one entry; all entries have one time
 
-The last two are those of any change (`version_change.py`), so a crash before the description leaves
+The last two are those of any change (`version_switch.py`), so a crash before the description leaves
 the old version and files that no record names; after it, recovery continues. The old version runs
 and is read until the commit point. Its tables stay readable as long as versions do, and
 `Return` shows them again in the same way, with what arrived since in the queues.
@@ -46,7 +46,7 @@ from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundE
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.reading_together import sources_rebuilt_together
-from cbp.model.dataflow.replacement import obstacles
+from cbp.model.dataflow.replacement_obstacles import obstacles
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
@@ -60,7 +60,7 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
-from controller.loop.operations.version_change import Changed, stage_leaders
+from controller.loop.operations.version_switch import Changed, stage_leaders
 from controller.loop.rebuild.checkpoint import Checkpoint, write_checkpoint
 from controller.loop.rebuild.seeds import Seeds
 from controller.loop.runs.dropped_files import DroppedFiles

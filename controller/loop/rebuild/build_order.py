@@ -29,7 +29,7 @@ from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, NotFoundError, error_from_dict
 from cbp.model.version.dataflow_shape import DataflowShape
-from controller.loop.records.description_log import FOLDER, Descriptions
+from controller.loop.records.version_log import FOLDER, Descriptions
 from controller.store.base import DataflowRecord
 
 _EFFECT = "build_order"

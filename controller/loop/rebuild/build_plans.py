@@ -19,13 +19,13 @@ from cbp.model.version.code_drift import drift, is_code_of
 from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.allowed_folders import AllowedFolders
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.operations.versions import Versions
 from controller.loop.rebuild.build_beside import hindrances_of_build
 from controller.loop.rebuild.build_in_progress import Planned
 from controller.loop.rebuild.build_order import BuildOrder
 from controller.loop.rebuild.seeds import Seeds
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})

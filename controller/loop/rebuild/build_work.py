@@ -28,7 +28,7 @@ from controller.loop.rebuild.build_beside import Build, CorrectedMeanwhileError
 from controller.loop.rebuild.build_in_progress import Job, Planned
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.checkpoint import Checkpoint, folder_of, read_checkpoint, take_over
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.store.base import DataflowRecord, Store

@@ -1,8 +1,8 @@
 """Rebuild jobs: new tables are built beside the old ones, compared with them, and swapped in.
 
-`build_beside.py` says how. A build runs one run at a time, in the executor of verifications, and
-only one build is under way in the service; so runs of dataflows keep their places. It keeps all
-retained inputs of its dataflow while it is under way.
+`build_beside.py` says how; `swap.py` swaps, and goes back. A build runs one run at a time, in the
+executor of verifications, and only one build is under way in the service; so runs of dataflows keep
+their places. It keeps all retained inputs of its dataflow while it is under way.
 
 What was asked for is kept in the dataflow's folder (`build_order.py`), and how far a build has come
 beside its tables (`checkpoint.py`). So the next leader continues with what a killed one had begun,
@@ -24,39 +24,29 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
     CbpError,
-    ChangeRefusedError,
     DataflowBusyError,
     DiskFullError,
     EngineStartingError,
-    Mistake,
     NotFoundError,
     RunCancelledError,
 )
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.version.code_drift import drift
 from cbp.model.version.dataflow_shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.operations.versions import Versions
-from controller.loop.rebuild.build_beside import (
-    CorrectedMeanwhileError,
-    Return,
-    hindrances_of_build,
-)
 from controller.loop.rebuild.build_in_progress import (
     STEPS,
     Ended,
@@ -78,20 +68,19 @@ from controller.loop.rebuild.build_order import (
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.checkpoint import folder_of, take_over
-from controller.loop.records.catalog import Catalog
+from controller.loop.rebuild.swap import Swaps
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import RetryPolicy
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import Store
 
 KEPT_MAX = 20
 """Jobs that this process remembers."""
 
 _log = structlog.get_logger(__name__)
-
-_OTHER_CODE = "save the code of version {} again first: other code is loaded"
 
 
 class RebuildJobs:
@@ -103,8 +92,7 @@ class RebuildJobs:
         holds: The dataflows that start nothing; no build of theirs begins or continues.
         build_plans: Plans builds.
         build_work: Carries out builds.
-        retention: How long the tables from before a swap stay.
-        compile_: Compiles a document with the code that is on disk now.
+        swaps: Swaps new tables in.
         settle_seconds: How long a job waits before it checks again whether the dataflow is idle.
         rebuild_share: The share of time in which a build works; see `Pace`.
         in_flight: The runs under way, to which a build gives way.
@@ -119,7 +107,6 @@ class RebuildJobs:
         engine: Engine,
         catalog: Catalog,
         versions: Versions,
-        open_log: Callable[[str], IntentionLog],
         files: Files,
         tables_root: str,
         random_hex: Callable[[int], str],
@@ -129,8 +116,7 @@ class RebuildJobs:
         holds: Holds,
         build_plans: BuildPlans,
         build_work: BuildWork,
-        retention: Retention,
-        compile_: Callable[[Any], Dataflow],
+        swaps: Swaps,
         clock: Callable[[], datetime],
         settle_seconds: float,
         rebuild_share: float,
@@ -139,10 +125,10 @@ class RebuildJobs:
         draw: Callable[[], float],
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
-        self._versions, self._open_log = versions, open_log
+        self._versions, self.swaps = versions, swaps
         self._files, self._root, self._fault = files, tables_root, faults
         self._random_hex, self._executor, self._building = random_hex, executor, building
-        self._retention, self._compile, self._clock = retention, compile_, clock
+        self._clock = clock
         self._holds, self._plans, self._work = holds, build_plans, build_work
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, Job] = OrderedDict()
@@ -396,7 +382,7 @@ class RebuildJobs:
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
             raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
         try:
-            self._ask_for_swap(job, swaps=True, by=by)
+            self.swaps.ask(job, swaps=True, by=by)
         except CbpError:
             job.busy.release()
             raise
@@ -404,41 +390,12 @@ class RebuildJobs:
         self._executor.submit(self._swap, job)
         return job.shown
 
-    def _ask_for_swap(self, job: Job, *, swaps: bool, by: str = "") -> None:
-        job.order = replace(job.order, swaps=swaps, swap_by=by)
-        write_order(self._files, job.folder, job.order)
-
     def _swap(self, job: Job) -> None:
-        assert job.build is not None, "it is ready"
-        assert job.planned is not None, "it was built"
-        build = job.build
-        status: Ended | Literal["ready", "building"] = "swapped"
-        job.pace.begin()
+        """Swap in the tables of a job that is ready; releases `job.busy`, which is held."""
         try:
-            build.feed()
-            with job.pace.hurrying():
-                self._versions.change(
-                    job.order.document,
-                    job.planned.dataflow,
-                    job.planned.choice,
-                    expected_version=None,
-                    dry_run=False,
-                    swap=build,
-                )
-        except CorrectedMeanwhileError as cause:
-            self._work.begin_anew(job, str(cause))
-            status = "building"
-        except Exception as cause:  # author's code and engines may raise anything
-            newest = self._descriptions.newest(build.record.folder)
-            # Once the version is put, every tick finishes it.
-            if newest is None or newest.version <= build.record.version:
-                lasting, error = isinstance(cause, ChangeRefusedError), error_of(cause)
-                status = "failed" if lasting else "cancelled" if job.stop.is_set() else "ready"
-                job.show(error=error)
-                _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
-                if status == "ready" and passes(error):
-                    status = "building"
-                    self._wait(job, error)
+            status, fault = self.swaps.carry_out(job)
+            if fault is not None:
+                self._wait(job, fault)
         finally:
             job.busy.release()
         if status == "building":  # its order has that it is to be swapped in
@@ -450,63 +407,10 @@ class RebuildJobs:
             self._end(job, status)
             return
         try:
-            self._ask_for_swap(job, swaps=False)
+            self.swaps.ask(job, swaps=False)
         except CbpError as error:  # it swaps by itself after a restart, as was asked for
             _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
         job.show(status="ready", step="is ready", done=0, total=0, unit="")
-
-    def back(self, name: str) -> Changed:
-        """Show the tables from before the last swap again; later input waits for the old code.
-
-        Raises:
-            NotFoundError: If there is no such dataflow, or a file of the old tables no longer
-                exists.
-            ChangeRefusedError: If the present version did not begin with a swap, or the old
-                code is not loaded.
-            DataflowBusyError: As `Versions.change`.
-        """
-        record = self._store.dataflow(name)
-        description = self._descriptions.of(record)
-        begin = description.begin
-        if begin is None or begin.swapped is None or begin.back:
-            message = f"version {record.version} did not begin with a swap: nothing to go back to"
-            raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
-        old = self._descriptions.version(record, record.version - 1)
-        dataflow = self._compile(old.document)
-        mistakes = list(hindrances_of_build(dataflow))
-        if old.shape is not None:
-            mistakes += (
-                replace(one, message=f"{_OTHER_CODE.format(record.version - 1)} ({one.message})")
-                for one in drift(old.shape, shape_of(dataflow), code=True)
-            )
-        if mistakes:
-            raise ChangeRefusedError(name, mistakes)
-        planned = self._plans.everything(record, old.document, dataflow)
-        return self._versions.change(
-            old.document,
-            dataflow,
-            everything_of(planned),
-            expected_version=record.version,
-            dry_run=False,
-            swap=Return(
-                stood=begin.swapped,
-                at_ms=begin.at_ms,
-                dataflow=dataflow,
-                number=record.version,
-                store=self._store,
-                engine=self._engine,
-                files=self._files,
-                open_log=self._open_log,
-            ),
-        )
-
-    def back_until(self, record: DataflowRecord) -> datetime | None:
-        """Return until when the last swap can be undone; `None` if there was none."""
-        begin = self._descriptions.of(record).begin
-        if begin is None or begin.swapped is None or begin.back:
-            return None
-        until = begin.at_ms / 1000 + self._retention.seconds
-        return datetime.fromtimestamp(until, UTC)
 
     def _job(self, name: str, id_: str) -> Job:
         with self._lock:

@@ -30,7 +30,7 @@ from cbp.errors import (
     OperatingError,
     TableForeignError,
 )
-from controller.loop.records.description_log import FOLDER, Description, Descriptions
+from controller.loop.records.version_log import FOLDER, Description, Descriptions
 from controller.store.base import DataflowRecord
 
 _log = structlog.get_logger(__name__)

@@ -22,7 +22,7 @@ from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.runs.finisher import Finisher, ParkedRuns

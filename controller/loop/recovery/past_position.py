@@ -40,12 +40,12 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch

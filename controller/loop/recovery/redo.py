@@ -35,7 +35,7 @@ from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.finisher import Finisher, ParkedRuns

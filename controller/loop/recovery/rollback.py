@@ -48,8 +48,8 @@ from cbp.model.version.rollback_point import (
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
-from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.superseded import (
     coming_back,

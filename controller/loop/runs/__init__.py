@@ -4,6 +4,7 @@ The modules of a run, in the order in which it meets them:
 
     tick/ticker                       which run starts
     tick/run_starts                   its record and its plan; prepares it in a thread (`in_flight`)
+      time_limit                      it takes too long: cancelled, then given up
       isolation                       beside other runs: which must wait
       failures                        it failed: when its stage tries again, or stops
     finisher                          puts its intention: the commit point

@@ -14,7 +14,7 @@ from cbp.engine.interface.runs import NO_ORIGINS, Dropped, Origins
 from cbp.engine.storage.file_names import file_part
 from cbp.errors import NotFoundError
 from cbp.model.flow.increment import Increment
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import RunRecord, Store
 
 _SHOWN_MAX = 3

@@ -32,7 +32,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import put_note
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation

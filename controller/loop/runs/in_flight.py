@@ -1,11 +1,10 @@
 """Runs and other work in flight: which stage is busy, with which run, since when, for how long.
 
-An operator or a time limit can cancel work: it is asked to stop. If it does not end within
-`GIVE_UP_SECONDS`, it is given up: its stage is free again, nothing waits for its thread, and
-its result is not recorded.
+An operator or a time limit can cancel work: it is asked to stop. If it does not end, it is given up
+(`time_limit.py`): its stage is free again.
 
 Guaranteed: a stage has one piece of work at a time; work that `record` has accepted is never
-given up (tests/controller/loop/runs/test_time_limit.py).
+freed (tests/controller/loop/runs/test_time_limit.py).
 
 `RunPhases` keeps which phase each run is in; when the run ends, that is recorded with its figures
 (`cbp.model.run.timeline`). Only the newest runs of this process are known.
@@ -24,7 +23,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import structlog
@@ -32,16 +30,9 @@ import structlog
 from cbp.engine.interface.runs import RunControl
 from cbp.errors import OperatingError
 from cbp.model.run.timeline import begin_figures
-from cbp.model.schedule.run_places import STARVED_SECONDS, ActiveRun, Places
-from controller.loop.runs.isolation import Isolation
+from cbp.model.schedule.parallel_runs import STARVED_SECONDS, ActiveRun, Places
 
 StageId = tuple[str, str]
-
-GIVE_UP_SECONDS = 30.0
-"""Seconds that a cancelled run may take to end before it is given up."""
-
-GIVE_UP_SHARE, GIVE_UP_SECONDS_MIN = 0.25, 1.0
-"""A late run has this share of its time limit to end: with a limit of 8 s it is 10 s in all."""
 
 _log = structlog.get_logger(__name__)
 
@@ -100,10 +91,9 @@ class InFlight:
         clock: Callable[[], datetime],
         wake: Callable[[], None],
         stop: Callable[[str], None],
-        isolation: Isolation,
     ) -> None:
         self._executor, self._clock, self._wake, self._stop = executor, clock, wake, stop
-        self._isolation, self._lock = isolation, threading.Lock()
+        self._lock = threading.Lock()
         self.asked_to_end = 0
         self._busy: dict[StageId, Work] = {}
         self._futures: dict[StageId, Future[None]] = {}
@@ -143,6 +133,11 @@ class InFlight:
         with self._lock:
             self._futures[work.key] = future
 
+    def all(self) -> list[Work]:
+        """Return all work in flight."""
+        with self._lock:
+            return list(self._busy.values())
+
     def cancel(self, run: str) -> None:
         """Ask a run to stop; does nothing if the run is not in flight."""
         with self._lock:
@@ -170,31 +165,20 @@ class InFlight:
         except Exception:  # the engine is lost: the run is given up later
             _log.exception("run.not_told_to_stop", run=run)
 
-    def keep_time(self) -> None:
-        """Cancel work beyond its time limit; give up cancelled work that does not end."""
-        now = self._clock()
-        with self._lock:
-            works = list(self._busy.values())
-        for work in works:
-            with structlog.contextvars.bound_contextvars(**work.log_fields):
-                self._isolation.attempt(work.key[0], "timed", partial(self._keep_time, work, now))
-
-    def _keep_time(self, work: Work, now: datetime) -> None:
-        if work.give_up is None or work.recording:
-            return
-        if work.cancelled_at is not None:
-            if (now - work.cancelled_at).total_seconds() >= _patience(work):
-                self._give_up(work, partial(work.give_up, work))
-        elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
-            _log.warning("run.late", **work.log_fields)
-            work.late = True
-            self.cancel(work.run)
-
     def record(self, work: Work) -> bool:
         """Return whether the result of ended work is still wanted; if so, it cannot be given up."""
         with self._lock:
             work.recording = self._busy.get(work.key) is work
             return work.recording
+
+    def free(self, work: Work) -> bool:
+        """Free the stage of work that is given up; return false if it has ended or is recorded."""
+        with self._lock:
+            if work.recording or self._busy.get(work.key) is not work:
+                return False
+            del self._busy[work.key]
+            self._futures.pop(work.key, None)
+            return True
 
     def wait(self, dataflow: str | None = None, *, timeout: float | None = None) -> bool:
         """Wait for the work of one or all dataflows; return whether all has ended."""
@@ -214,16 +198,6 @@ class InFlight:
             for key in [key for key in self._futures if key[0] == dataflow]:
                 del self._futures[key]
 
-    def _give_up(self, work: Work, on_given_up: Callable[[], None]) -> None:
-        with self._lock:
-            if work.recording or self._busy.get(work.key) is not work:
-                return
-            del self._busy[work.key]
-            self._futures.pop(work.key, None)
-        # If this fails, the run is still recorded as intended, and is settled as interrupted.
-        self._isolation.attempt(work.key[0], "freed", on_given_up)
-        self._wake()
-
     def _guarded(self, work: Work, function: Callable[[], object]) -> None:
         with structlog.contextvars.bound_contextvars(**work.log_fields):
             try:
@@ -235,13 +209,6 @@ class InFlight:
                     if self._busy.get(work.key) is work:
                         del self._busy[work.key]
                 self._wake()
-
-
-def _patience(work: Work) -> float:
-    """Return how many seconds cancelled work may take to end."""
-    if not work.late:
-        return GIVE_UP_SECONDS
-    return min(GIVE_UP_SECONDS, max(GIVE_UP_SECONDS_MIN, work.seconds_max * GIVE_UP_SHARE))
 
 
 _RUNS_MAX = 1000

@@ -22,7 +22,7 @@ from cbp.engine.storage.file_names import file_epoch
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.generation import SinkPosition
 from cbp.model.flow.retention import AT_ONCE, FOREVER, KeptFlow, kept_flow
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
 

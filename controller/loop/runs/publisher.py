@@ -9,7 +9,7 @@ both putting records and publishing. So the contents and the timestamp of a publ
 from the newest records alone, and an interrupted publication can be completed.
 
 `cbp.model.run.publication` decides when to publish and which records go together;
-`cbp.engine.direct.table_changes` writes the log entries of the tables.
+`cbp.engine.direct.publication_writer` writes the log entries of the tables.
 
 Invariants (tests/controller/loop/runs/test_publication.py): a run gets every record of its stage
 that its tables do not show; no record is dropped here before it is published.
@@ -31,7 +31,7 @@ from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication, due
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord
 
 _log = structlog.get_logger(__name__)

@@ -17,13 +17,13 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.replacement import is_signed, obstacles
+from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
 from cbp.model.flow.generation import home_of, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import Corrected, read_notes
-from controller.loop.records.description_log import Begin, Descriptions
+from controller.loop.records.version_log import Begin, Descriptions
 from controller.store.base import DataflowRecord, Store
 
 

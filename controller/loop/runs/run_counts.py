@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cbp.clock import MACHINE
-from cbp.model.plan.lanes import lanes_of
+from cbp.model.plan.spark_or_worker import lanes_of
 from cbp.model.run.timeline import is_begin, timeline
 from cbp.model.schedule.waiting import Wait
 

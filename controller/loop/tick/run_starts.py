@@ -9,9 +9,9 @@
 `controller.loop.runs.planned_run` draws the whole life of a run.
 
 A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
-gives way to another dataflow (`cbp.model.schedule.run_places`) is cancelled and tried again. A
-cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
-files.
+gives way to another dataflow (`cbp.model.schedule.parallel_runs`) is cancelled and tried again. A
+cancelled run that does not stop is given up (`controller.loop.runs.time_limit`); no record names
+its files.
 
 Invariants (tests/controller/loop/test_loop.py, tests/controller/loop/runs/test_retry_policy.py,
 tests/controller/loop/recovery/test_recovery.py): a stage has at most one run under way; a run that
@@ -31,9 +31,9 @@ from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_
 from cbp.engine.run.framing import increments_of
 from cbp.errors import RunCancelledError
 from cbp.model.run.intention import Intention, RunStatus
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, Start
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.finisher import Finisher

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from cbp.errors import CbpError, DefinitionError
 from cbp.model.flow.connector import Connector
 from cbp.model.plan.fusion import PhysicalStage
-from cbp.model.schedule.run_places import ActiveRun
+from cbp.model.schedule.parallel_runs import ActiveRun
 from cbp.model.schedule.scheduler import StageView
 from cbp.model.schedule.timers import due_at
 from cbp.model.schedule.waiting import Wait
 from controller.loop.leadership.terms import Terms
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.retry_policy import Failures

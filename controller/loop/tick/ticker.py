@@ -31,19 +31,20 @@ from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.schedule.idle_until import FOR_EVER, rests_until
 from cbp.model.schedule.left_to_do import left_to_do
-from cbp.model.schedule.run_places import ActiveRun, Places
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
 from cbp.model.schedule.scheduler import Schedule, Start, decide
 from cbp.model.schedule.waiting import Wait
 from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import PUBLISHED, Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
+from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import Runner, RunStarts
@@ -239,6 +240,7 @@ _log = structlog.get_logger(__name__)
 class TickSteps:
     """The steps of a tick, in their order."""
 
+    time_limit: TimeLimit
     unfinished: UnfinishedRuns
     recovery: Recovery
     starving: Starving
@@ -284,7 +286,7 @@ class Ticker:
     def tick(self) -> Schedule:
         """Check all queues, start runs that can start, and remember why the others wait."""
         with self._holds.lock:
-            self._in_flight.keep_time()
+            self.steps.time_limit.keep()
             if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):
                 self._say(reason)
                 return Schedule((), self.waits)

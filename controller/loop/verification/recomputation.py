@@ -43,7 +43,7 @@ from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.description_log import TakenBack
+from controller.loop.records.version_log import TakenBack
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.verification.errors import (
     InputNotRetainedError,

@@ -39,7 +39,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.verification import Comparison
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.loop.verification.recomputation import Cut, Side, Subject, Watched
 from controller.store.base import DataflowRecord
 

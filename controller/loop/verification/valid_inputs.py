@@ -5,9 +5,9 @@
     is read as  monday   tuesday -gone +came wednesday               nothing
 
 A stage follows a replacement by what its increment brings and takes back, if it can
-(`cbp.model.dataflow.replacement`). What computes everything anew needs no such promise: it reads
-each file as it counts now, where the file first came. So it is right for every stage, also for
-those that depend on the order in which records arrived.
+(`cbp.model.dataflow.replacement_obstacles`). What computes everything anew needs no such promise:
+it reads each file as it counts now, where the file first came. So it is right for every stage, also
+for those that depend on the order in which records arrived.
 
 Numbers of increments stay: what only took the place of another is read as an empty one. Where a
 source has signs and all its readers add them up, what was taken back came as further records, and
@@ -38,8 +38,8 @@ from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
 from cbp.errors import RecordsAbsentError
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.flow.changes import SIGN
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.signed_changes import SIGN
 from controller.loop.verification.errors import InputNotRetainedError
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 

@@ -53,13 +53,14 @@ from cbp.model.verification import (
     reading_runs,
 )
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
-from controller.loop.records.description_log import Descriptions
 from controller.loop.records.job_table import KEPT_MAX, JobTable
-from controller.loop.runs.in_flight import GIVE_UP_SECONDS, InFlight
+from controller.loop.records.version_log import Descriptions
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import describe_error
+from controller.loop.runs.time_limit import GIVE_UP_SECONDS
 from controller.loop.verification.errors import (
     DataflowUnsettledError,
     VerificationBusyError,

@@ -1,4 +1,4 @@
-"""The database of the store: connections, transactions, errors, the lock file.
+"""The database of the store: connections, transactions, errors.
 
 Guarantees, on SQLite and PostgreSQL alike:
 
@@ -12,12 +12,11 @@ Guarantees, on SQLite and PostgreSQL alike:
 Not guaranteed: that a commit which raised did not happen. If the connection to
 PostgreSQL breaks during COMMIT, the outcome is unknown; callers repeat idempotent work.
 
-One process serves a SQLite database; a lock file beside it enforces that. The lock belongs to the
-open file, so a killed process leaves none behind. On PostgreSQL a process that stalls in the middle
-of a transaction would hold others up; it loses the transaction after `STUCK_SECONDS`. Connections
-whose other end is gone are noticed in about that time. A connection that accepts everything and
-answers nothing is given up after `ANSWER_SECONDS` (`postgres_timeouts.py`). In a writing
-transaction a wait for another transaction's lock ends after `LOCK_SECONDS`.
+One process serves a SQLite database (`single_process.py`). On PostgreSQL a process that stalls in
+the middle of a transaction would hold others up; it loses the transaction after `STUCK_SECONDS`.
+Connections whose other end is gone are noticed in about that time. A connection that accepts
+everything and answers nothing is given up after `ANSWER_SECONDS` (`postgres_timeouts.py`). In a
+writing transaction a wait for another transaction's lock ends after `LOCK_SECONDS`.
 
 `KeptReads` keeps values that were read of a SQLite database until anybody commits to it. SQLite
 counts, for each connection, the commits of all others, of other processes too
@@ -65,12 +64,8 @@ from cbp.errors import (
     NotFoundError,
     OperatingError,
 )
-from controller.store.errors import (
-    DatabaseDamagedError,
-    DatabaseInUseError,
-    DatabaseSilentError,
-    DatabaseUrlError,
-)
+from controller.store.database.single_process import lock_file
+from controller.store.errors import DatabaseDamagedError, DatabaseSilentError, DatabaseUrlError
 
 Stamp = tuple[int, int]
 """While it is the same, nothing was committed."""
@@ -498,23 +493,6 @@ def _make_wal(path: Path) -> None:
     if mode != "wal":
         message = f"SQLite cannot use WAL here (it uses {mode}); choose a local file system"
         raise OperatingError(message, journal_mode=mode)
-
-
-def lock_file(path: Path) -> int:
-    """Take the lock file of a database; return its descriptor.
-
-    Raises `DatabaseInUseError`, `OSError`.
-    """
-    file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
-        holder = os.read(file, 20).decode(errors="replace").strip()
-        os.close(file)
-        raise DatabaseInUseError(str(path), holder) from exc
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-    return file
 
 
 def _translate(exc: Exception, label: str) -> CbpError:

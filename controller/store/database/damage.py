@@ -15,7 +15,8 @@ from pathlib import Path
 from sqlalchemy import make_url, select
 
 from cbp.errors import OperatingError
-from controller.store.database.connections import files_of, lock_file, require_files
+from controller.store.database.connections import files_of, require_files
+from controller.store.database.single_process import lock_file
 from controller.store.errors import DatabaseDamagedError
 from controller.store.schema.tables import dataflows
 

@@ -32,7 +32,7 @@ from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing, Segment
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.graph.cycles import cycles, inner_inputs
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.scheduler import Schedule, StageView, Start, decide
 

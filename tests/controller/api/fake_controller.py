@@ -23,11 +23,11 @@ from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
-from controller.loop.records.catalog import Catalog
+from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.runs.isolation import Trouble
 from controller.loop.runs.run_counts import Counts, LaneCount

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, Held
-from controller.ingest.quarantine import Decided
+from controller.ingest.quarantine_decisions import Decided
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.store.base import (

@@ -11,7 +11,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.skew import BucketSize
 from controller.loop.reading.reader import AsOf
-from controller.loop.records.description_log import Description
+from controller.loop.records.version_log import Description
 from controller.store.base import DataflowRecord, Page
 from tests.controller.api.fake_pages import page_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.version_change import NO_CHOICE, Choice
-from controller.loop.operations.version_change import Changed
+from controller.loop.operations.version_switch import Changed
 from controller.loop.rebuild.build_beside import TableDifference
 from controller.loop.rebuild.build_in_progress import RebuildJob, Status
 from controller.store.base import DataflowRecord
@@ -35,11 +35,13 @@ class FakeRebuildJobs:
     Attributes:
         under_way: Whether the rebuild is listed.
         ended: Those that are listed behind it.
+        swaps: Goes back.
     """
 
     def __init__(self, store: FakeStore, change: Callable[..., Changed]) -> None:
         self._store, self._change, self.under_way = store, change, False
         self.ended = list[RebuildJob]()
+        self.swaps = SimpleNamespace(back=self._back, back_until=self._back_until)
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -73,9 +75,9 @@ class FakeRebuildJobs:
     def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         return replace(self.show(name, id_), status="cancelled", ended_by=by)
 
-    def back(self, name: str) -> SimpleNamespace:
+    def _back(self, name: str) -> SimpleNamespace:
         self._store.dataflow(name)
         return SimpleNamespace(version=3)
 
-    def back_until(self, record: DataflowRecord) -> datetime | None:
+    def _back_until(self, record: DataflowRecord) -> datetime | None:
         return NOON if self.under_way else None

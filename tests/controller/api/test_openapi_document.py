@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controller.api.openapi_document import DOCUMENT, document_text
+from controller.api.write_openapi import DOCUMENT, document_text
 from tests.controller.api.all_routes import filled_in
 from tests.controller.api.fake_service import Service
 
 
 def test_the_committed_document_is_the_services() -> None:
-    """The page is typed against the routes as they are; mended by the module's own command."""
+    """The page is typed against the routes as they are; `controller.api.write_openapi`."""
     assert DOCUMENT.read_text(encoding="utf-8") == document_text()
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from cbp.clock import MACHINE
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from controller.app.leader_duties import Rounds
 from controller.loop.runs.threads import Threads
 from tests.controller.world import Deferred

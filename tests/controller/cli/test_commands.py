@@ -24,7 +24,7 @@ from cbp.engine.storage.files import LocalFiles
 from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER
 from controller.api.requests.keys import NULL_PARAMETER
 from controller.api.routes.access.sessions import SIGN_IN_PATH
-from controller.api.routing.routers import PREFIX
+from controller.api.routing.router_factory import PREFIX
 from controller.api.security.guard import OPEN_PATHS, USER_HEADER
 from controller.cli.dataflows.register import arrival_line
 from controller.cli.main import app

@@ -18,7 +18,7 @@ from cbp import Input, Output, State, Translate
 from cbp.clock import MACHINE
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import files_for
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.session import Session

@@ -20,7 +20,7 @@ from cbp.model.dataflow.nodes import BACKLOG_FILES, UNSAID, FileBatch, StageNode
 from cbp.model.dataflow.stage import InputSpec, OutputSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.listing import Listings
+from controller.ingest.folder.eligible_files import EligibleFiles
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
@@ -428,14 +428,14 @@ def test_a_listing_that_took_long_serves_several_passes(
 ) -> None:
     """Many names are not looked at again for every few files; what came later is seen then."""
     looks: list[int] = []
-    look = Listings.look
+    look = EligibleFiles.look
 
     def slow(settler: Any, *given: Any) -> Any:
         drop.pass_seconds(1)
         looks.append(1)
         return look(settler, *given)
 
-    monkeypatch.setattr(Listings, "look", slow)
+    monkeypatch.setattr(EligibleFiles, "look", slow)
     limits = IngestLimits(claims_per_scan=2)
     drop = made(tmp_path, limits=limits)
     put(drop, 20)

@@ -14,7 +14,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError
-from controller.ingest.quarantine import Decided
+from controller.ingest.quarantine_decisions import Decided
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord, open_store
 from tests.controller.ingest.harness import Drop

@@ -14,7 +14,7 @@ import pytest
 
 from controller.ingest.folder import claims
 from controller.ingest.folder.folder_report import ScanReport
-from controller.ingest.folder.source_place import kept_files
+from controller.ingest.folder.quarantine_folder import kept_files
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader import file_reader
 from controller.store.base import ClaimRecord, open_store

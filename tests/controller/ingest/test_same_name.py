@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cbp.model.dataflow.nodes import FileBatch
-from controller.ingest.quarantine import refusal
+from controller.ingest.quarantine_decisions import refusal
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord, Uploaded
 from tests.controller.ingest.harness import DictStore, Drop, lines

@@ -15,7 +15,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import NotFoundError
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from controller.outbound.addresses import AddressRules
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors

@@ -33,7 +33,7 @@ from cbp.engine.kernel.group_batch import state_order
 from cbp.engine.kernel.groups_to_call import look_up, rows_that_fit
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
-from cbp.engine.state.timers import Woken, is_due
+from cbp.engine.state.due_groups import Woken, is_due
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 

@@ -35,8 +35,8 @@ from cbp.engine.kernel.expiry import Timers
 from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.due_groups import Woken
 from cbp.engine.state.run_files import state_file_schema
-from cbp.engine.state.timers import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned

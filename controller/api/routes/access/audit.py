@@ -13,7 +13,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, Instant
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep
-from controller.api.routing.routers import router
+from controller.api.routing.router_factory import router
 from controller.api.routing.scope_check import needs
 from controller.store.access import AuditFilter, AuditRecord, Outcome
 

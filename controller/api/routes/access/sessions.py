@@ -15,7 +15,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
-from controller.api.routing.routers import any_instance, open_router, problems, router
+from controller.api.routing.router_factory import any_instance, open_router, problems, router
 from controller.api.routing.scope_check import needs, public
 from controller.api.security.callers import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord

@@ -14,7 +14,7 @@ from controller.access.secret_text import NewToken
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep
-from controller.api.routing.routers import any_instance, problems, router
+from controller.api.routing.router_factory import any_instance, problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.access import TokenRecord
 

@@ -19,7 +19,7 @@ from controller.api.answers.schemas import DataflowSummary, Model, RunOut, Stage
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExchangeDep, StoreDep, granted_dataflows
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.base import RunRecord, Store
 

@@ -7,7 +7,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import DataflowSummary
 from controller.api.figures.overview import OverviewDep
 from controller.api.routing.dependencies import ControllerDep
-from controller.api.routing.routers import any_instance, problems, router
+from controller.api.routing.router_factory import any_instance, problems, router
 from controller.api.routing.scope_check import needs
 
 routes = router("dataflows")

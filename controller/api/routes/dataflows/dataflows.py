@@ -39,7 +39,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.read_routes import of_store, read_anywhere
-from controller.api.routing.routers import PREFIX, any_instance, problems, router
+from controller.api.routing.router_factory import PREFIX, any_instance, problems, router
 from controller.api.routing.scope_check import needs
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller

@@ -13,7 +13,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, RunOut
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExplainingDep, GrantedRunDep, LineagesDep
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 
 routes = router("explain")

@@ -28,7 +28,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
     granted_dataflows,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller

@@ -18,7 +18,7 @@ from controller.api.requests.body import parsed, read_document_body
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
-from controller.api.routing.routers import PREFIX, leader_only, problems, router
+from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.rebuild.build_in_progress import RebuildJob
@@ -169,7 +169,7 @@ def list_rebuilds(
         size=cursors.size_or_all(query),
         holds=lambda one: _is_chosen(one, query),
     )
-    until = jobs.back_until(store.dataflow(name))
+    until = jobs.swaps.back_until(store.dataflow(name))
     return RebuildsOut(
         items=[_job(one) for one in shown], cursor=cursors.seal(more), back_until=until
     )
@@ -211,7 +211,7 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
 
     Input that arrived since the swap is then applied by that version.
     """
-    return SwappedBackOut(dataflow=name, version=jobs.back(name).version)
+    return SwappedBackOut(dataflow=name, version=jobs.swaps.back(name).version)
 
 
 def _start(

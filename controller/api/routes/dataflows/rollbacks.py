@@ -26,7 +26,7 @@ from controller.api.routing.dependencies import (
     RollbackJobsDep,
     StoreDep,
 )
-from controller.api.routing.routers import (
+from controller.api.routing.router_factory import (
     PREFIX,
     leader_only,
     problems,

@@ -33,7 +33,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import any_instance, problems, router
+from controller.api.routing.router_factory import any_instance, problems, router
 from controller.api.routing.scope_check import needs, require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store

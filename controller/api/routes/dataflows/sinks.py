@@ -18,7 +18,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
-from controller.api.routing.routers import any_instance, problems, router
+from controller.api.routing.router_factory import any_instance, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.sinks.sink_standing import SinkReport, find_row, report_sinks, require_choosing

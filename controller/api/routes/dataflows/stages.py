@@ -18,7 +18,7 @@ from controller.api.figures.overview import OverviewDep
 from controller.api.figures.waiting import WaitOut, waits
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError

@@ -22,7 +22,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
-from controller.api.routing.routers import leader_only, problems, router
+from controller.api.routing.router_factory import leader_only, problems, router
 from controller.api.routing.scope_check import needs, require_granted
 from controller.loop.verification.verifications import FEW
 

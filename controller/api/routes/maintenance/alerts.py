@@ -9,7 +9,7 @@ from pydantic import Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import AlertsDep
-from controller.api.routing.routers import leader_only, router
+from controller.api.routing.router_factory import leader_only, router
 from controller.api.routing.scope_check import needs
 
 routes = router("alerts")

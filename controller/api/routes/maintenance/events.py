@@ -30,7 +30,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.api.security.callers import is_still_valid
 from controller.events import EventFeed, EventsGoneError

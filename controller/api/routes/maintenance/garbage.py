@@ -20,7 +20,7 @@ from controller.api.routing.dependencies import (
     HousekeepingDep,
     StoreDep,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector, Garbage

@@ -23,7 +23,7 @@ from controller.api.routing.dependencies import (
     StandingDep,
     StoreDep,
 )
-from controller.api.routing.routers import leader_only, open_router, router
+from controller.api.routing.router_factory import leader_only, open_router, router
 from controller.api.routing.scope_check import needs, public
 
 routes = open_router("health")

@@ -10,7 +10,7 @@ from pydantic import Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import ScrubsDep
-from controller.api.routing.routers import leader_only, problems, router
+from controller.api.routing.router_factory import leader_only, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.housekeeping.scrubbing import Scrub
 

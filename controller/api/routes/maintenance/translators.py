@@ -7,7 +7,7 @@ from pydantic import Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, TranslatorOut
 from controller.api.routing.dependencies import RegistryDep
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.registry.library import describe_example, describe_translator
 

@@ -15,7 +15,7 @@ from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import StoreDep
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.base import ClaimRecord, ClaimStatus
 

@@ -32,7 +32,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError

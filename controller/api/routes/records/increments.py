@@ -24,7 +24,7 @@ from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.base import IncrementRecord, RunRecord, StageRecord, Store
 

@@ -26,10 +26,10 @@ from controller.api.routing.dependencies import (
     DeliveriesDep,
     UploadLimiterDep,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
-from controller.ingest.identity import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
-from controller.ingest.quarantine import Decided, refusal
+from controller.ingest.quarantine_decisions import Decided, refusal
+from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 

@@ -31,7 +31,7 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key
 from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
-from controller.api.routing.routers import any_instance, problems, router
+from controller.api.routing.router_factory import any_instance, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots

@@ -1,6 +1,7 @@
 """Replacements: a file of a source is replaced by another one, or taken back.
 
-Which stages can apply a correction, and how, is decided by `cbp.model.dataflow.replacement`.
+Which stages can apply a correction, and how, is decided by
+`cbp.model.dataflow.replacement_obstacles`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     UploadLimiterDep,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author

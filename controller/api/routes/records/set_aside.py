@@ -22,7 +22,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.routers import PREFIX, leader_only, problems, router
+from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack

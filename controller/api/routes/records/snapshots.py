@@ -14,7 +14,7 @@ from controller.api.answers.schemas import Model
 from controller.api.requests.moments import MomentQuery, as_of
 from controller.api.routing.dependencies import SnapshotsDep
 from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.reading.reader import AsOf
 

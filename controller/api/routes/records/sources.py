@@ -31,7 +31,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
     UploadLimiterDep,
 )
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.ingest.rejects_table import Chosen, read_rejects
 from controller.store.base import Uploaded

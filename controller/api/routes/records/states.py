@@ -26,7 +26,7 @@ from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuer
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
 from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.routers import problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.records.correction_log import Corrected

@@ -55,7 +55,7 @@ from cbp.errors import DataflowInvalidError, InvariantError, Mistake, TableFeatu
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 from tests.bench.candidates.ours.replication import replication, state_flow
 
 __all__ = [

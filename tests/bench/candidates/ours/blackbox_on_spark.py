@@ -19,7 +19,7 @@ from cbp.engine.spark.tasks import RESULT, reported, task_identity
 from cbp.engine.task.reports import JobLane, TaskReport, encode
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 from tests.bench.candidates.ours.blackbox import (
     BlackboxTask,
     moves_nothing_else,

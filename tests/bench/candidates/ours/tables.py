@@ -19,8 +19,8 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN
 from cbp.model.flow.schema import Field, Schema
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN
 from tests.bench.comparison.digests import digest_of, frame_digest, last_digest, last_frame
 from tests.bench.comparison.result_comparison import Digest, Totals
 

@@ -116,7 +116,9 @@ def test_a_planted_fault_of_the_feed_is_found(
 ) -> None:
     """Without change files, with each epoch's changes for a version, without deletes or befores."""
     if fault == "no_files":
-        monkeypatch.setattr("cbp.engine.direct.table_changes.is_derivable", lambda *given: True)
+        monkeypatch.setattr(
+            "cbp.engine.direct.publication_writer.is_derivable", lambda *given: True
+        )
     elif fault == "not_net":
         monkeypatch.setattr(change_feed.ChangeFeed, "_net", lambda self, read, rows: read())
     else:

@@ -21,7 +21,7 @@ from cbp.engine.read.compare import (
 from cbp.engine.read.contents import ListedContents
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.equality import Closeness, identity
-from cbp.model.flow.changes import change_splitter
+from cbp.model.flow.signed_changes import change_splitter
 from cbp.model.verification import Comparison
 from tests.flows import Ranks
 

@@ -18,7 +18,7 @@ from cbp.engine.run.task_planner import KINDS_MAX, FanoutEstimate
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.plan.lanes import Lane, lanes_of
+from cbp.model.plan.spark_or_worker import Lane, lanes_of
 from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 from tests.loops import Components, Ranks, loop_of

@@ -33,7 +33,7 @@ from cbp.engine.task.reports import (
     encode,
 )
 from cbp.errors import AuthorCodeError, DiskFullError, InvariantError
-from cbp.model.plan.lanes import Lane
+from cbp.model.plan.spark_or_worker import Lane
 
 _FILE = ("counts", 3, "_runs/_bucket=3/ä.parquet", 7, 900)
 _FAILED = Failed.of(AuthorCodeError(stage="s", function="f", place="x.py:3", cause="KeyError: 'ü'"))

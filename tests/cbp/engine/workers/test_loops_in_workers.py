@@ -21,7 +21,7 @@ from cbp.engine.workers.task_worker import Answer, Done, Raised
 from cbp.engine.workers.worker_executor import WorkerExecutor
 from cbp.errors import AuthorCodeError, RunCancelledError, WorkerEndedError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.plan.lanes import Lane, lanes_of
+from cbp.model.plan.spark_or_worker import Lane, lanes_of
 from cbp.model.run.account import ways
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver

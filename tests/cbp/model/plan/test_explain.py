@@ -16,7 +16,7 @@ from cbp.errors import InvariantError
 from cbp.model.dataflow.nodes import BUCKETS_MAX
 from cbp.model.plan.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
 from cbp.model.plan.fusion import choose_leaders
-from cbp.model.plan.lanes import Bypass
+from cbp.model.plan.spark_or_worker import Bypass
 from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank

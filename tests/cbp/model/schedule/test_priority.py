@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.increment import Increment
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
 from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority, waited, weight_of
-from cbp.model.schedule.run_places import ActiveRun, Places
 from cbp.model.schedule.scheduler import StageView, decide
 from tests.sampling import examples
 

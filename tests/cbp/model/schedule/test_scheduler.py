@@ -17,7 +17,7 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.schedule.run_places import ActiveRun, Places
+from cbp.model.schedule.parallel_runs import ActiveRun, Places
 from cbp.model.schedule.scheduler import TURNS_MAX, Answer, StageView, decide
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)

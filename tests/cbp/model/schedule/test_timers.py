@@ -8,7 +8,7 @@ from datetime import timedelta
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, decide
 from cbp.model.schedule.timers import due_at
 from tests.cbp.model.schedule.test_scheduler import NOW, READY, view

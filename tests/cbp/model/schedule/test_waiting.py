@@ -14,7 +14,7 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.schedule.run_places import Places
+from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, decide
 from cbp.model.schedule.waiting import Wait, open_frames
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter
 
 from controller.access.scopes import Scope
-from controller.api.routing.routers import router
+from controller.api.routing.router_factory import router
 from controller.api.routing.scope_check import public
 from controller.api.security.guard import OPEN_PATHS, SIGN_IN
 from tests.controller.api.all_routes import ONLY_AUTHENTICATED, Route, filled_in, routes

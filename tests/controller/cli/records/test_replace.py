@@ -18,7 +18,7 @@ from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.main import main
 from controller.cli.session import Session
-from controller.ingest.identity import is_correction, readmitted_key
+from controller.ingest.repeated_files import is_correction, readmitted_key
 from controller.settings import Settings
 from controller.store.access import AuditFilter
 from tests.controller.api.app_transport import TOKEN, AppTransport

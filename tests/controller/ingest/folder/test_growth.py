@@ -13,8 +13,8 @@ from typing import IO
 
 import pytest
 
-from controller.ingest.folder import finished_files
-from controller.ingest.folder.finished_files import Stamp
+from controller.ingest.folder import late_writes
+from controller.ingest.folder.late_writes import Stamp
 from controller.ingest.folder.source_place import SourcePlace, kept_name
 from controller.ingest.formats.file_bytes import open_regular
 from tests.controller.ingest.harness import Drop, lines
@@ -215,7 +215,7 @@ def test_a_file_is_hashed_once_more_only_when_it_was_touched(
         opened.append(path)
         return open_regular(path)
 
-    monkeypatch.setattr(finished_files, "open_regular", opens)
+    monkeypatch.setattr(late_writes, "open_regular", opens)
     drop.folder.clean(drop.record, drop.dataflow)
     assert opened == []
     drop.start()

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
-from controller.ingest.folder import folder_report, listing
-from controller.ingest.folder.listing import SHOWN_MAX, Unclaimed, UnclaimedFiles
+from controller.ingest.folder import eligible_files, folder_report
+from controller.ingest.folder.eligible_files import SHOWN_MAX, Unclaimed, UnclaimedFiles
 from controller.ingest.folder.source_place import SourcePlace
 from tests.controller.ingest.harness import Drop, lines
 
@@ -94,7 +94,7 @@ def test_a_name_that_cannot_be_looked_at_is_shown_beside_the_others(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", scans)
-        scanned = listing.scan_folder(drop.incoming)
+        scanned = eligible_files.scan_folder(drop.incoming)
     assert [one.name for one in scanned.candidates] == ["good"]
     (reported,) = scanned.unclaimed
     assert (reported.name, reported.since) == ("damaged", None)

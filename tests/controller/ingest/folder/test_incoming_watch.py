@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from cbp.model.dataflow.nodes import FileBatch
+from controller.ingest.folder.eligible_files import LOOKED_AT_TOGETHER
 from controller.ingest.folder.incoming_watch import IncomingWatch, has_every_event
-from controller.ingest.folder.listing import LOOKED_AT_TOGETHER
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.ingest.folder import listing
+from controller.ingest.folder import eligible_files
 from tests.controller.ingest.folder.test_incoming_watch import note, watched
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
@@ -94,7 +94,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(
     outside.mkdir()
     (outside / "secret.jsonl").write_bytes(lines(1))
     put_below(drop, "a/b/c.jsonl", lines(1))
-    opened = listing._opened_below
+    opened = eligible_files._opened_below
 
     def replaced(root: Path, name: str) -> object:
         if name == "a/b":
@@ -104,14 +104,14 @@ def test_a_folder_that_becomes_a_link_is_not_followed(
             (root / "a").symlink_to(outside)
         return opened(root, name)
 
-    monkeypatch.setattr(listing, "_opened_below", replaced)
+    monkeypatch.setattr(eligible_files, "_opened_below", replaced)
     assert drop.scan().accepted == 0
     assert (outside / "b/secret.jsonl").is_file()
 
 
 def test_the_depth_and_the_length_of_paths_are_bounded(drop: Drop) -> None:
     """What is deeper or longer is shown, and stops nothing beside it."""
-    deep = "/".join("d" for _ in range(listing.DEPTH_MAX + 1))
+    deep = "/".join("d" for _ in range(eligible_files.DEPTH_MAX + 1))
     put_below(drop, f"{deep}/a.jsonl", lines(1))
     long = "/".join("x" * 200 for _ in range(5))
     put_below(drop, f"{long}/{'y' * 200}.jsonl", lines(1))
@@ -119,7 +119,7 @@ def test_the_depth_and_the_length_of_paths_are_bounded(drop: Drop) -> None:
     assert drop.scan().accepted == 1
     (shown,) = drop.folder.look(drop.record, drop.dataflow)
     assert {one["why"].partition(":")[0] for one in shown["oldest_unclaimed"]} == {
-        f"a folder nested in {listing.DEPTH_MAX} others",
+        f"a folder nested in {eligible_files.DEPTH_MAX} others",
         "its path below `incoming` is longer than 1024 bytes",
     }
 

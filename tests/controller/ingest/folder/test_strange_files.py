@@ -17,7 +17,7 @@ import pytest
 
 from controller import ingest
 from controller.ingest import drop_folder
-from controller.ingest.folder import listing
+from controller.ingest.folder import eligible_files
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import Manifest, read_manifest
 from controller.ingest.folder.source_place import evidence
@@ -75,7 +75,7 @@ def test_no_kind_of_file_stops_its_source(name: str, make: Make, tmp_path: Path)
     assert report.failures == ()
     if make is a_folder or name != ".upload-x.part":  # the part of an upload that never ended
         assert drop.names("incoming") == [name]
-        (reported,) = listing.scan_folder(drop.incoming).unclaimed
+        (reported,) = eligible_files.scan_folder(drop.incoming).unclaimed
         assert (reported.name, bool(reported.why)) == (name, True)
         assert reported.since is not None
 
@@ -146,8 +146,8 @@ def test_a_sealed_manifest_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         read.append(path)
         return read_manifest(path)
 
-    monkeypatch.setattr(listing, "read_manifest", reads)
-    settler = listing.Listings(
+    monkeypatch.setattr(eligible_files, "read_manifest", reads)
+    settler = eligible_files.EligibleFiles(
         drop.incoming, clock=lambda: drop.now, settle_seconds=0, watch=IncomingWatch()
     )
     for _ in range(3):
@@ -224,8 +224,8 @@ def test_an_error_in_one_source_stays_there_and_rests(
             raise KeyError("k")
         return scan_folder(folder)
 
-    scan_folder = listing.scan_folder
-    monkeypatch.setattr(listing, "scan_folder", fails)
+    scan_folder = eligible_files.scan_folder
+    monkeypatch.setattr(eligible_files, "scan_folder", fails)
     drop.put("a", lines(1))
     drop.put("a", lines(1), "returns")
     began = drop.now
@@ -244,7 +244,7 @@ def test_an_error_in_one_source_stays_there_and_rests(
     (words,) = drop.folder.troubled("shop")
     assert words.startswith("source orders: nothing is taken in (failed 8 times in a row")
     assert drop.folder.troubled("other") == []
-    monkeypatch.setattr(listing, "scan_folder", scan_folder)
+    monkeypatch.setattr(eligible_files, "scan_folder", scan_folder)
     drop.pass_seconds(30)
     assert drop.scan().accepted == 1
     assert drop.folder.troubles.of(drop.incoming.parent) is None
@@ -258,7 +258,7 @@ def test_a_clock_that_is_set_back_keeps_no_source_resting(
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a", lines(1))
     with monkeypatch.context() as patch:
-        patch.setattr(listing, "scan_folder", lambda *given: 1 / 0)
+        patch.setattr(eligible_files, "scan_folder", lambda *given: 1 / 0)
         for _ in range(5):
             drop.scan()
             drop.pass_seconds(1)
@@ -350,9 +350,9 @@ def test_only_one_module_opens_what_is_in_a_drop_folder():
         and "/proc/" not in line
     }
     # The others write what nobody else has, under names of their own ("x"), and temporaries;
-    # `incoming_watch.py` reads the kernel's list of mounts, and `listing.py` opens folders only.
+    # `incoming_watch.py` reads the kernel's list of mounts; `eligible_files.py` opens folders only.
     others = {"uploads.py", "folder_check.py", "increment_parts.py", "incoming_watch.py"}
-    assert actual == {"file_bytes.py", "listing.py", *others}
+    assert actual == {"file_bytes.py", "eligible_files.py", *others}
 
 
 def test_time_of_what_stays_is_the_systems(tmp_path: Path):
@@ -360,6 +360,6 @@ def test_time_of_what_stays_is_the_systems(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a.tmp", lines(1))
     os.utime(drop.incoming / "a.tmp", (0, 0))
-    (reported,) = listing.scan_folder(drop.incoming).unclaimed
+    (reported,) = eligible_files.scan_folder(drop.incoming).unclaimed
     assert reported.since is not None
     assert abs((datetime.now(UTC) - reported.since).total_seconds()) < 60

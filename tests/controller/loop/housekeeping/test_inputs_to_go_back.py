@@ -41,14 +41,14 @@ def test_a_swap_can_be_undone_as_long_as_is_said(tmp_path: Path) -> None:
     world.controller.register(PLAIN)
     applied(world, 0, 3)
     world.swap(world.build(SOON))
-    until = world.controller.rebuild_jobs.back_until(world.store.dataflow("d"))
+    until = world.controller.rebuild_jobs.swaps.back_until(world.store.dataflow("d"))
     assert until is not None
     applied(world, 3, 6)
     world.clock.advance((until - world.clock()).total_seconds() - 1.001)
     applied(world, 6, 7)
     assert until - timedelta(seconds=0.01) < world.clock() < until
     assert world.controller.housekeeping.reach("d").sources[0].first == 3
-    world.controller.rebuild_jobs.back("d")
+    world.controller.rebuild_jobs.swaps.back("d")
     world.ticks()
     assert world.sums()["x"] == sum(range(7))
     world.close()
@@ -68,7 +68,7 @@ def test_inputs_go_once_the_swap_cannot_be_undone(tmp_path: Path) -> None:
     applied(world, 6, 8)
     assert world.store.oldest_increments("d", "a")[0].increment.index > 3
     with pytest.raises(CbpError):
-        world.controller.rebuild_jobs.back("d")
+        world.controller.rebuild_jobs.swaps.back("d")
     world.close()
 
 

@@ -16,7 +16,7 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, NotFoundError
 from cbp.model.verification import Request
-from controller.loop.records.description_log import path_of
+from controller.loop.records.version_log import path_of
 from tests.controller.changing import KEEPING_HOUSE, ONE, Changing, Double, Upgraded, document
 from tests.controller.world import SCHEMA, Deferred, Sum
 

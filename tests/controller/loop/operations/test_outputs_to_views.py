@@ -19,7 +19,7 @@ from cbp.model.flow.position import Position
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Request
 from controller.loop import DEFAULT_LOOP_LIMITS
-from controller.loop.records.description_log import Begin
+from controller.loop.records.version_log import Begin
 from tests.change_feeds import feed_by_delta_rs, require_exact, versions_of
 from tests.controller.changing import POINTS, Changing, document
 from tests.controller.retained import TINY

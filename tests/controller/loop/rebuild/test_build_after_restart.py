@@ -16,7 +16,7 @@ from controller.loop import LoopLimits
 from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.rebuild.build_order import open_order
 from controller.loop.rebuild.checkpoint import read_checkpoint, write_checkpoint
-from controller.loop.records.description_log import path_of
+from controller.loop.records.version_log import path_of
 from tests.controller.changing import KEEPING_HOUSE
 from tests.controller.changing import document as document_of
 from tests.controller.loop.rebuild.beside_world import (

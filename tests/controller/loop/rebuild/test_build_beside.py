@@ -134,7 +134,7 @@ def played(world: Beside, *faults: PlannedFaults) -> int:
 
     def back() -> None:
         if world.store.dataflow("d").version < 3:
-            world.controller.rebuild_jobs.back("d")
+            world.controller.rebuild_jobs.swaps.back("d")
 
     def ticks() -> None:
         world.clock.advance(10)
@@ -251,17 +251,17 @@ def test_the_old_tables_can_be_shown_again(world: Beside, tmp_path: Path) -> Non
     old = world.seen()
     world.swap(world.build(document("tripled")))
     jobs = world.controller.rebuild_jobs
-    until = jobs.back_until(world.store.dataflow("d"))
+    until = jobs.swaps.back_until(world.store.dataflow("d"))
     assert until is not None
     assert (until - world.clock()).total_seconds() > 86_000
     assert world.seen() != old
-    jobs.back("d")
+    jobs.swaps.back("d")
     assert world.store.dataflow("d").version == 3
     assert world.seen() == old
     world.swap(world.build(document("tripled")))
     arrive(world, 4, 6)
     world.ticks()
-    jobs.back("d")
+    jobs.swaps.back("d")
     world.ticks()
     assert world.seen() == from_scratch(tmp_path / "scratch", document(), 6)
     assert not world.controller.rebuilding("d", world.store.connectors("d"))
@@ -277,7 +277,7 @@ def test_going_back_needs_the_old_code(world: Beside) -> None:
     world.restart()
     world.controller.recover()
     with pytest.raises(ChangeRefusedError, match="save the code of version 1 again"):
-        world.controller.rebuild_jobs.back("d")
+        world.controller.rebuild_jobs.swaps.back("d")
     assert world.store.dataflow("d").version == 2
 
 
@@ -285,8 +285,8 @@ def test_only_a_swap_can_be_taken_back(world: Beside) -> None:
     """A dataflow that was never swapped has nothing to go back to."""
     world.controller.register(document())
     with pytest.raises(ChangeRefusedError, match="did not begin with a swap"):
-        world.controller.rebuild_jobs.back("d")
-    assert world.controller.rebuild_jobs.back_until(world.store.dataflow("d")) is None
+        world.controller.rebuild_jobs.swaps.back("d")
+    assert world.controller.rebuild_jobs.swaps.back_until(world.store.dataflow("d")) is None
 
 
 def test_a_rebuild_without_all_of_its_input_is_refused_before_it_begins(world: Beside) -> None:
@@ -502,14 +502,14 @@ def test_the_old_tables_stay_however_many_versions_came_since(tmp_path: Path) ->
             world.controller.housekeeping.collect("d")
 
     run_on(4, 12)
-    world.controller.rebuild_jobs.back("d")
+    world.controller.rebuild_jobs.swaps.back("d")
     world.ticks()
     assert world.sums()["x"] == sum(range(12))
     world.swap(world.build(document("tripled")))
     world.clock.advance(200)
     run_on(12, 20)
     with pytest.raises(NotFoundError):
-        world.controller.rebuild_jobs.back("d")
+        world.controller.rebuild_jobs.swaps.back("d")
     world.close()
 
 
@@ -523,7 +523,7 @@ def test_files_can_be_replaced_behind_a_swap_and_its_return(world: Beside) -> No
     world.controller.retained.check("d", "a")
     world.swap(world.build(after))
     world.controller.retained.check("d", "a")
-    world.controller.rebuild_jobs.back("d")
+    world.controller.rebuild_jobs.swaps.back("d")
     world.controller.retained.check("d", "a")
 
 

@@ -126,7 +126,7 @@ def test_going_back_takes_up_the_frames_of_before(world: Framed, tmp_path: Path)
     """The frame that was open at the swap goes on, with what came and was closed since."""
     world.controller.register(STRETCHES)
     play(world, lambda: world.swap(world.build(DOUBLED)))
-    world.controller.rebuild_jobs.back("d")
+    world.controller.rebuild_jobs.swaps.back("d")
     world.ticks()
     assert (world.seen(), world.framing()) == from_scratch(tmp_path / "scratch", STRETCHES, play)
 
@@ -208,7 +208,7 @@ def test_mended_code_applies_what_was_set_aside(world: Framed) -> None:
     world.swap(job)
     assert world.sums() == {"a": 14, "b": 3}
     assert set_aside(world) == []
-    world.controller.rebuild_jobs.back("d")
+    world.controller.rebuild_jobs.swaps.back("d")
     assert [n for n, _, _ in set_aside(world)] == [13]
     assert world.sums() == {"a": 1, "b": 3}
 

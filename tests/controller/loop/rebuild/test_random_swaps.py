@@ -53,7 +53,7 @@ class History:
     def until(self) -> datetime | None:
         """Return until when the last swap can be undone."""
         record = self.shelf.world.store.dataflow("shelf")
-        return self.shelf.world.controller.rebuild_jobs.back_until(record)
+        return self.shelf.world.controller.rebuild_jobs.swaps.back_until(record)
 
     def do(self, what: str, rows: list[Row]) -> None:
         """Take one step; what is refused changes nothing."""
@@ -72,7 +72,7 @@ class History:
         elif what == "back" and (until := self.until()) is not None:
             in_time = shelf.world.clock() < until
             try:
-                controller.rebuild_jobs.back("shelf")
+                controller.rebuild_jobs.swaps.back("shelf")
             except CbpError:
                 assert not in_time
         elif what == "roll_back":

@@ -64,7 +64,7 @@ def swapped(world: Beside, wanted: Any) -> None:
 
 
 def back(world: Beside) -> None:
-    world.controller.rebuild_jobs.back("d")
+    world.controller.rebuild_jobs.swaps.back("d")
     world.ticks()
 
 

@@ -178,12 +178,12 @@ def test_a_correction_of_state_is_in_the_way_until_a_rebuild(shelf: Shelf) -> No
     jobs = shelf.world.controller.rebuild_jobs
     jobs.swap("shelf", jobs.start_present("shelf").id)
     replaced(("a", 6))
-    jobs.back("shelf")
+    jobs.swaps.back("shelf")
     with pytest.raises(ReplaceRefusedError, match="corrected its state"):
         shelf.retract("tuesday")
     jobs.swap("shelf", jobs.start_present("shelf").id)
     wrong()
-    jobs.back("shelf")
+    jobs.swaps.back("shelf")
     jobs.swap("shelf", jobs.start_present("shelf").id)
     replaced(("c", 8))
 

@@ -21,7 +21,7 @@ from cbp.errors import (
     RollbackImpossibleError,
 )
 from controller.loop import LoopLimits
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.version_log import Descriptions
 from tests.controller.rollbacks import TINY, back, play
 from tests.controller.world import ONE, World
 from tests.planned_faults import PlannedFaults

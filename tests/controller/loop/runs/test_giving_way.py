@@ -16,8 +16,8 @@ import pytest
 from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError, SparkJobError
 from cbp.model.run.intention import RunStatus
-from cbp.model.schedule.run_places import STARVED_SECONDS
-from controller.loop.runs.in_flight import GIVE_UP_SECONDS
+from cbp.model.schedule.parallel_runs import STARVED_SECONDS
+from controller.loop.runs.time_limit import GIVE_UP_SECONDS
 from tests.controller.world import ONE, Deferred, World
 
 SLOW = 120.0
@@ -170,7 +170,7 @@ def test_one_that_ends_between_two_looks_makes_room_too(
             world.controller.cancel(first)
         else:
             world.parts.in_flight._busy["bad0", "sum"].seconds_max = SLOW
-            world.parts.in_flight.keep_time()
+            world.parts.time_limit.keep()
     assert world.engine.cancelled == [first]
     end(runs)
     world.clock.advance(1)

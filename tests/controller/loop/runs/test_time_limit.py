@@ -16,8 +16,8 @@ import pytest
 from cbp import Input, framed
 from cbp.engine.interface.runs import RunPlan
 from cbp.model.run.intention import RunStatus
-from controller.loop.runs.in_flight import GIVE_UP_SECONDS, GIVE_UP_SHARE
 from controller.loop.runs.threads import Threads
+from controller.loop.runs.time_limit import GIVE_UP_SECONDS, GIVE_UP_SHARE
 from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World, until
 
 LIMIT = 60.0

@@ -1,0 +1,161 @@
+"""Replacement: a source takes back the records of an earlier file, and brings others. Pure.
+
+    increment   0        1        2                  5
+                monday   tuesday  wednesday   ...    files: records of the corrected tuesday
+                                                     gone:  records of tuesday that it lacks
+
+A replacement is an increment of its source like any other. Records that both files have are in
+neither part. A stage that reads the source as signed records is given the sums that it needs: all
+its records are in `files` then, with their signs turned for those that are gone. Any other stage
+recomputes the groups of the run, from all of their records that are kept, as if these had come
+in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
+stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
+that it wrote can be replaced. `obstacles` says what of this a stage lacks.
+
+Later stages read the changes of views, as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cbp.model.dataflow.nodes import SourceNode, StageNode
+from cbp.model.dataflow.sinks import SinkNode
+from cbp.model.flow.signed_changes import SIGN, SIGN_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementObstacle:
+    """Why a reader of a source cannot apply the replacement of a file.
+
+    Attributes:
+        reader: Its place in the document, such as `stages.count` or `sinks.archive`.
+        why: The reason, and the declaration that would make it possible.
+    """
+
+    reader: str
+    why: str
+
+
+def is_signed(source: SourceNode, stages: Mapping[str, StageNode]) -> bool:
+    """Return whether a source has signs and all its readers read signed records."""
+    types = (field.type.kind for field in source.schema.fields if field.name == SIGN)
+    return next(types, "") in SIGN_TYPES and all(
+        node.translator.input(name).changes == "signed"
+        for node in stages.values()
+        for name, flow in node.wiring.items()
+        if flow == source.name
+    )
+
+
+def obstacles(
+    source: SourceNode,
+    sources: Collection[str],
+    stages: Mapping[str, StageNode],
+    sinks: Mapping[str, SinkNode] = MappingProxyType({}),
+    altered: Collection[str] = (),
+    *,
+    taken_back: bool = False,
+) -> Iterator[ReplacementObstacle]:
+    """Yield why readers of a source cannot apply the replacement of one of its files.
+
+    Args:
+        altered: Stages whose tables are not computed from all input by their present code: a
+            version began them later, or an operator corrected their state.
+        taken_back: Whether the replacement was taken in while a stage read records without
+            signs. Then its increment takes records back, and all readers recompute groups,
+            including readers of signs.
+    """
+    if source.format == "delta":
+        yield ReplacementObstacle(
+            f"sources.{source.name}",
+            "the source follows a Delta table: correct the records in that table",
+        )
+    if is_signed(source, stages) and not taken_back:
+        return
+    for name, node in stages.items():
+        if source.name not in node.wiring.values():
+            continue
+        adds_up = taken_back and all(one.changes == "signed" for one in node.translator.inputs)
+        if why := _why_not(node, sources, altered, promised=node.any_order or adds_up):
+            yield ReplacementObstacle(f"stages.{name}", why)
+    for name, sink in sinks.items():
+        if sink.flow == source.name:
+            yield ReplacementObstacle(
+                f"sinks.{name}", "the sink publishes the source, and cannot take records back"
+            )
+
+
+def _why_not(
+    node: StageNode, sources: Collection[str], altered: Collection[str], *, promised: bool
+) -> str:
+    """Return why a stage cannot recompute groups, in words; `""` if it can.
+
+    `promised`: whether its answer depends on nothing but the records. That is asked last: a promise
+    helps only where nothing else is in the way.
+    """
+    spec = node.translator
+    if spec.key is None or any(one.route_by is None for one in spec.inputs):
+        return (
+            "it has an input without groups, and cannot take back records that it wrote for "
+            "single records"
+        )
+    for one in spec.inputs:
+        if one.loopback or node.wiring[one.name] not in sources:
+            return (
+                f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose history is not kept"
+            )
+        if one.frame_by is not None:
+            return f"its input {one.name!r} is framed, and closed frames cannot be opened again"
+        if not isinstance(one.route_by, tuple):
+            return (
+                f"its input {one.name!r} is routed by a function. Route this input by columns, "
+                "and use the function in a later stage that reads the changes of a view of this "
+                "stage"
+            )
+    if outputs := [one.name for one in spec.emitted]:
+        return (
+            f"its output {outputs[0]!r} is not a view, so emitted records cannot be taken back: "
+            "declare the output as a `View`"
+        )
+    for state in spec.states:
+        if state.keep:
+            return (
+                f"its state {state.name!r} cannot be recomputed group by group, since it keeps "
+                "records that a call does not emit again: declare it without `keep=True`, and "
+                "emit all records of the group in each call"
+            )
+        if state.grouping == "outer":
+            return (
+                f"its state {state.name!r} cannot be recomputed group by group, since each run "
+                'calls every group: declare it without `grouping="outer"`'
+            )
+    if spec.writes_remote and spec.states:
+        return (
+            "it cannot be recomputed group by group, since calls write state of other groups with "
+            "`.remote`: emit such records to a view, and let a later stage read its changes, "
+            "routed by the other key"
+        )
+    if spec.form == "sql":
+        return "it is written in SQL"
+    if node.sets_aside:
+        return "it sets records aside (`on_error`), and such records are not recomputed"
+    if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
+        return "it reads look-ups, the time or timers, whose values have changed since"
+    if not node.runnable.split_free:
+        return f"its rule {node.runnable.name} may read records twice, or skip some"
+    if node.name in altered:
+        return (
+            "it did not read its input from the first increment on, or an operator corrected its "
+            "state"
+        )
+    if not promised:
+        return (
+            "the document does not say that the order of its records is irrelevant. If that is "
+            "so, as for a count, write `any_order: true` beside its translator and register "
+            "again; the stage keeps its state (`check_any_order` of cbp.testing tests this "
+            "promise)"
+        )
+    return ""

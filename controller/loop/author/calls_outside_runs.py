@@ -1,0 +1,142 @@
+"""Calls of author's code outside of runs, with a time limit, in threads beside the tick.
+
+Each call is a question. A FrameBy (`framing.py`) and a Runnable (`runnables.py`) are asked in
+threads of their own, one question per stage at a time. A question without an answer within its
+time limit is given up: its thread is left alone, since a thread cannot be ended; its answer is
+dropped; and the error names the stage, the function, its line, the limit and what to do.
+
+    ask ---> asked ---> answered                 `wanted` is true until the end
+               |---> dropped                     the answer is no longer needed
+               '---> given up                    `give_up_late`, its stage stops
+
+Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
+an answer calls `wanted` first (tests/controller/loop/author/test_calls_outside_runs.py).
+Absent on purpose: calls of translators in runs (`controller.loop.runs.time_limit`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from cbp.errors import AnswerLateError
+from controller.loop.runs.in_flight import StageId
+
+_T = TypeVar("_T")
+
+
+@dataclass(eq=False)
+class TimedCall:
+    """One call of a stage's author's code.
+
+    Attributes:
+        function, place: The author's function, and its `file.py:12`.
+        seconds_max: Its time limit; 0 means no limit.
+        since: When the present part of the call began; set by `TimedCalls`.
+        begun: When the call began; set by `TimedCalls`.
+    """
+
+    key: StageId
+    function: str
+    place: str
+    seconds_max: float
+    setting: str
+    since: datetime | None = None
+    begun: datetime | None = None
+
+
+class TimedCalls:
+    """The open calls; every method can be called from any thread."""
+
+    def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
+        self._threads, self._clock = threads, clock
+        self._lock = threading.Lock()
+        self._open: dict[StageId, TimedCall] = {}
+        self._stopping = False
+
+    def ask(self, question: TimedCall, answer: Callable[[], _T]) -> Future[_T] | None:
+        """Open a call; return `None` if its stage has an open one, or if the service stops."""
+        with self._lock:
+            if self._stopping or question.key in self._open:
+                return None
+            question.since = question.begun = self._clock()
+            self._open[question.key] = question
+        try:
+            return self._threads.submit(self._answered, question, answer)
+        except RuntimeError:  # no thread can be started: free the stage, so that it is asked again
+            self.drop_one(question)
+            raise
+
+    def wanted(self, question: TimedCall) -> bool:
+        """Return whether a call is still open."""
+        with self._lock:
+            return self._open.get(question.key) is question
+
+    def goes_on(self, question: TimedCall, function: str, place: str) -> None:
+        """Begin the next part of a call; each part has the whole time limit."""
+        with self._lock:
+            question.since, question.function, question.place = self._clock(), function, place
+
+    def busy(self) -> dict[StageId, datetime | None]:
+        """Return the stages with an open call, and when it began."""
+        with self._lock:
+            return {key: question.begun for key, question in self._open.items()}
+
+    def give_up_late(self) -> list[tuple[TimedCall, AnswerLateError]]:
+        """Close the calls beyond their time limit, and return them."""
+        now = self._clock()
+        with self._lock:
+            late = [one for one in self._open.values() if _is_late(one, now)]
+            for question in late:
+                del self._open[question.key]
+        return [(question, _late(question)) for question in late]
+
+    def drop(self, chosen: Callable[[StageId], bool]) -> list[StageId]:
+        """Close the calls of the chosen stages; return the stages that had one."""
+        with self._lock:
+            dropped = [key for key in self._open if chosen(key)]
+            for key in dropped:
+                del self._open[key]
+        return dropped
+
+    def drop_one(self, question: TimedCall) -> None:
+        """Close this call."""
+        with self._lock:
+            if self._open.get(question.key) is question:
+                del self._open[question.key]
+
+    def begin(self) -> None:
+        """Accept calls again after `stop`."""
+        with self._lock:
+            assert not self._open, f"still asked: {self._open.keys()}"
+            self._stopping = False
+
+    def stop(self) -> list[StageId]:
+        """Close all calls and accept no more; return the stages that had one."""
+        self._stopping = True
+        return self.drop(lambda key: True)
+
+    def _answered(self, question: TimedCall, answer: Callable[[], _T]) -> _T:
+        try:
+            return answer()
+        finally:
+            self.drop_one(question)
+
+
+def _is_late(question: TimedCall, now: datetime) -> bool:
+    assert question.since is not None, "an open question was asked"
+    return 0 < question.seconds_max < (now - question.since).total_seconds()
+
+
+def _late(question: TimedCall) -> AnswerLateError:
+    return AnswerLateError(
+        stage=question.key[1],
+        function=question.function,
+        place=question.place,
+        seconds=question.seconds_max,
+        setting=question.setting,
+    )

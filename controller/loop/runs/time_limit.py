@@ -1,0 +1,75 @@
+"""The time limit of a run: what takes longer is cancelled, and given up if it does not end.
+
+    under way --limit--> cancelled: asked to stop --patience--> given up
+
+The limit of a run is `run_seconds_max` of its stage, or else of the service. Work that an operator
+cancels is given up in the same way. Work that is given up frees its stage: nothing waits for its
+thread, which cannot be ended, and its result is not recorded.
+
+Guaranteed: work whose result is being recorded is never given up
+(tests/controller/loop/runs/test_time_limit.py).
+Elsewhere: calls of author's code outside of runs (`controller.loop.author.calls_outside_runs`);
+runs that give way to others before their limit (`cbp.model.schedule.parallel_runs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from controller.loop.runs.in_flight import InFlight, Work
+from controller.loop.runs.isolation import Isolation
+
+GIVE_UP_SECONDS = 30.0
+"""Seconds that a cancelled run may take to end before it is given up."""
+
+GIVE_UP_SHARE, GIVE_UP_SECONDS_MIN = 0.25, 1.0
+"""A late run has this share of its time limit to end: with a limit of 8 s it is 10 s in all."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass
+class TimeLimit:
+    """Keeps the time of the work in flight; used only by the thread that ticks."""
+
+    in_flight: InFlight
+    isolation: Isolation
+    clock: Callable[[], datetime]
+    wake: Callable[[], None]
+
+    def keep(self) -> None:
+        """Cancel work beyond its time limit; give up cancelled work that does not end."""
+        now = self.clock()
+        for work in self.in_flight.all():
+            with structlog.contextvars.bound_contextvars(**work.log_fields):
+                self.isolation.attempt(work.key[0], "timed", partial(self._keep, work, now))
+
+    def _keep(self, work: Work, now: datetime) -> None:
+        if work.give_up is None or work.recording:
+            return
+        if work.cancelled_at is not None:
+            if (now - work.cancelled_at).total_seconds() >= _patience(work):
+                self._give_up(work, partial(work.give_up, work))
+        elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
+            _log.warning("run.late", **work.log_fields)
+            work.late = True
+            self.in_flight.cancel(work.run)
+
+    def _give_up(self, work: Work, on_given_up: Callable[[], None]) -> None:
+        if not self.in_flight.free(work):
+            return
+        # If this fails, the run is still recorded as intended, and is settled as interrupted.
+        self.isolation.attempt(work.key[0], "freed", on_given_up)
+        self.wake()
+
+
+def _patience(work: Work) -> float:
+    """Return how many seconds cancelled work may take to end."""
+    if not work.late:
+        return GIVE_UP_SECONDS
+    return min(GIVE_UP_SECONDS, max(GIVE_UP_SECONDS_MIN, work.seconds_max * GIVE_UP_SHARE))
