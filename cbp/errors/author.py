@@ -182,8 +182,8 @@ class MemoInvalidError(DecisionInvalidError):
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(
-            f"{path} is a {kind}, which is not serialisable: use null, booleans, numbers, "
-            "texts, lists, and mappings with texts as keys",
+            f"JSON cannot store {path} ({kind}): use None, booleans, finite numbers, strings, "
+            "lists, and dicts with strings as keys",
             path=path,
             kind=kind,
         )
@@ -199,8 +199,8 @@ class AlignmentError(DecisionInvalidError):
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
         super().__init__(
-            f"input {input_!r} has framing key {key!r} after {behind}: keys of aligned inputs "
-            "must be all numbers or all texts, and must not decrease",
+            f"input {input_!r} has framing key {key!r} after {behind}. The framing keys of aligned "
+            "inputs must be all numbers or all strings, and must not decrease",
             input=input_,
             framing_key=key,
             before=before,
@@ -215,8 +215,8 @@ class FramingKeyError(DecisionInvalidError):
     def __init__(self, value: object) -> None:
         kind, shown = type(value).__name__, repr(value)[:200]
         super().__init__(
-            f"expected a number, a text, a date or a time as the framing key, but got {shown} of "
-            f"type {kind}",
+            f"expected a number, a string, a date or a time as the framing key, but got {shown} "
+            f"of type {kind}",
             function="frame_by",
             value=shown,
         )
@@ -229,8 +229,8 @@ class FramesScatteredError(DecisionInvalidError):
 
     def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
         super().__init__(
-            f"increment {increment} changes its framing key more than {most} times: frame by a "
-            "coarser key, write records in the order of the key, or write smaller increments",
+            f"the framing key changes more than {most} times within increment {increment}: use a "
+            "coarser framing key, sort the records by this key, or write smaller increments",
             stage=stage,
             function=f"{input_}.frame_by",
             place=place,
@@ -282,7 +282,7 @@ class AnswerLateError(AuthorCodeError):
             function=function,
             place=place,
             cause=f"the function did not answer within {seconds:g} s and was abandoned. Fix the "
-            f"function or raise {setting}, then resume the stage with `cbp resume`",
+            f"function or raise {setting}, then run `cbp resume DATAFLOW {stage}`",
             seconds=seconds,
             setting=setting,
         )
@@ -299,7 +299,7 @@ class CycleUndrainedError(AuthorCodeError):
         super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
         writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
         self.message = (
-            f"{cause}. {writer} is still writing to the cycle. Pause one of its stages with `cbp "
-            "pause`"
+            f"{cause}. {writer} still writes to the cycle. Make this function stop when no result "
+            f"changes; to stop the cycle now, run `cbp pause DATAFLOW {code['stage']}`"
         )
         self.args = (self.message,)

@@ -58,7 +58,7 @@ def text_of(thing: object, write: Callable[[object], str] = str) -> str:
     except BaseException as exc:
         if not is_authors(exc):
             raise
-        return f"<no text: {type(exc).__name__} in the text of {type(thing).__name__}>"
+        return f"<no text: showing {type(thing).__name__} raised {type(exc).__name__}>"
 
 
 def author_line(exc: BaseException, place: str) -> str:
@@ -135,7 +135,7 @@ def _declare(name: str) -> str:
     column = _OF_CHANGES.get(name)
     if column is None:
         return ""
-    return f'; an input with changes="signed" has it if its schema declares `{column}`'
+    return f'; to read {name} of an input with changes="signed", declare `{column}` in its schema'
 
 
 def _names(thing: object) -> tuple[str, ...]:
