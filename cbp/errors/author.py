@@ -295,7 +295,7 @@ class CycleUndrainedError(AuthorCodeError):
 
     def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))
-        cause = f"the cycle {shown} does not drain: {turns} epochs without new input"
+        cause = f"the cycle {shown} does not drain: it ran {turns} epochs without new input"
         super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
         writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
         self.message = (

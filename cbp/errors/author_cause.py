@@ -90,7 +90,8 @@ def author_cause(exc: BaseException, place: str = "", columns: Columns | None = 
     helper, line = _innermost(exc, place)
     if isinstance(exc, SystemExit):
         text = (
-            f"SystemExit: {text_of(exc.code, repr)}: the code of a stage must not end its process"
+            f"SystemExit({text_of(exc.code, repr)}): the code of a stage must not end its process; "
+            "to report a failure, raise another exception"
         )
     elif not said:
         text = f"{type(exc).__name__}{f' in `{line}`' if line else ''}"

@@ -150,8 +150,8 @@ def _check_dataflow(
     for how, parts_of in _ways(inputs).items():
         compare(how, run_accepted(dataflow, one, parts_of=parts_of))
     count = format_count(rounds, "increment")
-    compare(f"{count}, applied one by one", run_accepted(dataflow, split))
-    compare(f"{count}, all waiting at once", run_accepted(dataflow, split, at_once=True))
+    compare(f"{count} applied one by one", run_accepted(dataflow, split))
+    compare(f"{count} queued at once", run_accepted(dataflow, split, at_once=True))
     for order in (list(together), list(together)[::-1]) if len(together) > 1 else ():
         apart = {
             source: [together[source] if source == turn else [] for turn in order]

@@ -109,5 +109,5 @@ def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
         waiting = limits.get(reader.flow, DEFAULT_LIMIT).reached(reader.connector)
         if reader.hungry or not waiting:
             return ""
-        full.append(f"`{reader.name}` has {waiting}")
+        full.append(f"`{reader.name}` has {waiting} in its queue")
     return "waits until readers of its outputs catch up: " + ", ".join(full) if full else ""

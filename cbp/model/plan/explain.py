@@ -409,11 +409,11 @@ def _input(
         columns = ", ".join(f"{how} of {column}" for column, how in spec.combine.columns)
         words.append(f"combined before the shuffle{columns and f' ({columns})'}")
     if broadcast:
-        words.append("a record for ALL or for an address reaches each task as one copy")
+        words.append("each task gets one copy of a record for ALL or for an address")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
-        read = f"read in the run that wrote it, in up to {spec.supersteps:,} supersteps"
+        read = f"read in the run that wrote them, in up to {spec.supersteps:,} supersteps"
         inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
         if inside := "` or `".join(inner):
             read += f", once no message of `{inside}` is left"
@@ -488,11 +488,11 @@ _WORDS: Mapping[Way, str] = {
     "handed_over": "handed over by the task that runs `{by}`, without being read again",
     "behind": "read once `{by}` is complete: by the same task if there was only one, otherwise by "
     "a second job of the run",
-    "in_place": "messages are stored by the bucket of the receiving group, and each task reads its "
-    "own; nothing is shuffled (if a task wrote few, every task reads them)",
+    "in_place": "messages are stored by the bucket of the receiving group, and each task reads "
+    "those of its buckets (or all, if they are few); nothing is shuffled",
     "by_size": "up to {limit}, every task reads all of it and keeps the records of its buckets; "
     "above that, it is shuffled",
-    "shuffled": "Spark brings records of one key together, whatever their number",
+    "shuffled": "Spark shuffles the records by key, whatever their number",
     "every_task": "every task reads all of it and keeps the records of its buckets; nothing is "
     "shuffled",
 }

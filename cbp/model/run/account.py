@@ -179,7 +179,7 @@ def reason(
     listed = partial(_listed, framed=framed, notes=notes)
     said = [f"{rule.name}{at} decided to read {listed(read_indexes) or 'nothing'}"]
     if gone == read_indexes:
-        said[0] += " and to keep nothing for later runs"
+        said[0] += ", and to remove from the queues what it reads"
     else:
         if unread := _without(gone, read_indexes):
             said.append(f"to remove {listed(unread)} unread")

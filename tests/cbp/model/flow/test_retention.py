@@ -110,8 +110,8 @@ def test_the_reasons_are_told() -> None:
         return actual.because, actual.stays
 
     assert told(old, young) == (
-        "is older than the retention's hours",
-        "is within the retention's hours, bytes and increments",
+        "is older than its flow is kept",
+        "is still kept by its hours, bytes and increments",
     )
     assert "more than" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]
