@@ -128,7 +128,7 @@ class StagesStoppedError(OperatingError):
         reasons = "; ".join(f"{name} ({why})" for name, why in stages.items())
         super().__init__(
             f"these stages of {dataflow!r} have queued input, but do not start: {reasons}. "
-            f"`cbp status {dataflow}` shows what to do",
+            f"`cbp status {dataflow}` shows the details",
             dataflow=dataflow,
             stages=dict(stages),
         )

@@ -299,7 +299,7 @@ class CycleUndrainedError(AuthorCodeError):
         super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
         writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
         self.message = (
-            f"{cause}. {writer} still writes to the cycle. Make this function stop when no result "
-            f"changes; to stop the cycle now, run `cbp pause DATAFLOW {code['stage']}`"
+            f"{cause}. {writer} still writes to the cycle: make this function emit nothing once "
+            f"results no longer change. To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`"
         )
         self.args = (self.message,)

@@ -193,8 +193,8 @@ class RunTooLargeError(OperatingError):
         else:
             kind = "in memory"
             more = (
-                "For these bytes, the task needs about eight times as much memory. If the machine "
-                "has that much"
+                "To hold these bytes, the task needs about eight times as much memory. If the "
+                "machine has that much"
             )
         super().__init__(
             f"a run of {stage!r} would hold {holds:,} bytes {kind} {where}, but the limit is "

@@ -155,7 +155,7 @@ def _why_not(
         return f"the stage's rule {node.runnable.name} may read records twice, or skip some"
     if node.name in altered:
         return (
-            "the stage did not read its input from the first increment on, or an operator "
+            "the stage did not begin with the first increment of its input, or an operator "
             "corrected its state"
         )
     if not promised:

@@ -162,8 +162,8 @@ def _flow_mistakes(
             yield Mistake("sink_view_unknown", f"{where}.view", message)
         if sink.to != "delta":
             message = (
-                "only a Delta table can mirror a view; to publish the changes of the view, use "
-                "`flow`"
+                "only a delta sink can mirror a view; to publish the changes of the view, use "
+                "`flow` instead of `view`"
             )
             yield Mistake("sink_view_needs_delta", f"{where}.view", message)
         if sink.begin != "beginning":

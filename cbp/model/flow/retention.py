@@ -73,7 +73,7 @@ _NEVER = sys.maxsize
 _TOO_OLD = "is older than its flow is kept"
 _TOO_MUCH = "exceeds the bytes that its flow keeps"
 _TOO_MANY = "exceeds the number of increments that its flow keeps"
-_WITHIN = "is still kept by its hours, bytes and increments"
+_WITHIN = "is within the hours, bytes and increments that its flow keeps"
 
 
 @dataclass(frozen=True, slots=True)

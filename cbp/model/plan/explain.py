@@ -413,7 +413,10 @@ def _input(
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
-        read = f"read in the run that wrote them, in up to {spec.supersteps:,} supersteps"
+        read = (
+            "messages are read in the run that wrote them, in up to "
+            f"{spec.supersteps:,} supersteps"
+        )
         inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
         if inside := "` or `".join(inner):
             read += f", once no message of `{inside}` is left"
@@ -462,7 +465,7 @@ def _lanes(limits: PhysicalLimits) -> str:
     """Return the lane that a job takes, in words; see `cbp.model.plan.lanes`."""
     bypass = limits.bypass
     if bypass is None:
-        return "every job: `local`, in the service's process"
+        return "every job is `local`: in the service's process, or in one of its worker processes"
     always = "`sql` for a stage in SQL, otherwise `spark`"
     tasks = bypass.tasks_max
     if not tasks or not bypass.seconds_max:

@@ -111,7 +111,7 @@ def test_the_reasons_are_told() -> None:
 
     assert told(old, young) == (
         "is older than its flow is kept",
-        "is still kept by its hours, bytes and increments",
+        "is within the hours, bytes and increments that its flow keeps",
     )
     assert "more than" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]
