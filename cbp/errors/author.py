@@ -48,7 +48,7 @@ class AuthorCodeError(CbpError):
 
 
 class SetAsideFullError(AuthorCodeError):
-    """More records would be set aside than the stage may set aside; it stops."""
+    """A stage would set aside more records than it may, so it stops."""
 
     code = "set_aside_full"
 
@@ -86,19 +86,19 @@ class InputReadTwiceError(AuthorCodeError):
 
 
 class RunContextHiddenError(AuthorCodeError):
-    """A translator read `group.run` in a place where its declaration check cannot see that."""
+    """A translator read `group.run` where the check of its code cannot see that."""
 
     code = "run_context_hidden"
 
 
 class StateKeyForeignError(AuthorCodeError):
-    """State of another key than the group's was emitted without `.remote`."""
+    """A group emitted state of another key without `.remote`."""
 
     code = "state_key_foreign"
 
 
 class StateKeptRemoteError(AuthorCodeError):
-    """A record was emitted with `.remote` for a state whose records are named by a key."""
+    """A record was emitted with `.remote` for a state that is kept (`keep=True`)."""
 
     code = "state_kept_remote"
 
@@ -128,13 +128,13 @@ class OutputKeyTwiceError(AuthorCodeError):
 
 
 class LookupSeveralError(AuthorCodeError):
-    """A group asked for the only record of a look-up, and there are several."""
+    """A look-up for one record found several."""
 
     code = "lookup_several"
 
 
 class ViewRemoteError(AuthorCodeError):
-    """A record of a view was emitted by a record that is a group of its own."""
+    """A record of a view was emitted by another group than its own, or with `.remote`."""
 
     code = "view_remote"
 
@@ -223,7 +223,7 @@ class FramingKeyError(DecisionInvalidError):
 
 
 class FramesScatteredError(DecisionInvalidError):
-    """The framing keys of an increment change so often that its frames are mostly slices."""
+    """The framing key changes too often within an increment; most frames would be slices."""
 
     code = "frames_scattered"
 
@@ -289,7 +289,7 @@ class AnswerLateError(AuthorCodeError):
 
 
 class CycleUndrainedError(AuthorCodeError):
-    """A cycle keeps running without new input; it is reported, and continues."""
+    """A cycle keeps running without new input; the cycle is reported, and continues."""
 
     code = "cycle_undrained"
 

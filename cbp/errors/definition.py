@@ -125,7 +125,7 @@ class ChangeRefusedError(DataflowInvalidError):
 
 
 class CodeNotLoadedError(CbpError):
-    """A worker has loaded different code than the service, and did not call it."""
+    """A worker has loaded other code than the service; the code was not called."""
 
     code = "code_not_loaded"
 

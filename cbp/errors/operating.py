@@ -140,7 +140,7 @@ class EngineStartingError(OperatingError):
 
 
 class AddressSpaceError(OperatingError):
-    """A process can neither map the records that a task has spilled nor hold them in memory."""
+    """A process has too little address space to read the records that a task has spilled."""
 
     code = "address_space_bounded"
     retryable = False
@@ -243,7 +243,7 @@ class RunGaveWayError(OperatingError):
 
 
 class DataflowBusyError(OperatingError):
-    """A dataflow cannot be amended now; nothing was changed."""
+    """A dataflow is busy and cannot be changed now; nothing was changed."""
 
     code = "dataflow_busy"
 
@@ -481,7 +481,7 @@ class DataflowsTooManyError(OperatingError):
 
 
 class FlowUnframedError(OperatingError):
-    """A flow should be closed, but no stage frames it."""
+    """A flow was to be closed, but no stage reads it in frames."""
 
     code = "flow_unframed"
     retryable = False

@@ -109,7 +109,7 @@ class VersionGoneError(OperatingError):
 
 
 class LookupTooLargeError(OperatingError):
-    """A looked-up table that goes to every group as a whole has too many records."""
+    """A table that every group gets as a whole has too many records."""
 
     code = "lookup_too_large"
     retryable = False
@@ -126,7 +126,7 @@ class LookupTooLargeError(OperatingError):
 
 
 class IncrementCollectedError(OperatingError):
-    """The requested increment is older than its flow is kept."""
+    """The requested increment is no longer kept."""
 
     code = "increment_collected"
     retryable = False
@@ -178,7 +178,7 @@ class ForeignWriterError(OperatingError):
 
 
 class FileSystemUnsafeError(OperatingError):
-    """Tables cannot be stored there: two controllers could both write one log entry."""
+    """Tables cannot be stored in this file system: two controllers could write one log entry."""
 
     code = "file_system_unsafe"
     retryable = False
