@@ -302,7 +302,7 @@ def test_random_code_is_found() -> None:
         def translate(self, key: Any, group: Any, out: Any) -> None:
             out.totals(key.k, random.random())
 
-    with pytest.raises(AssertionError, match="once more"):
+    with pytest.raises(AssertionError, match="the same batch again"):
         check_split(Random, [["a"]])
 
 

@@ -140,7 +140,7 @@ AT_CALLS = (
     Mistake(
         "group_iterated",
         "print([row for row in group])",
-        "TypeError: 'group' object is not iterable; iterate over one of its flows, as in "
+        "TypeError: 'group' object is not iterable; iterate over a flow of the group, as in "
         "`for row in group.urls`",
     ),
     Mistake(
@@ -346,8 +346,8 @@ AT_CALLS = (
     Mistake(
         "memory",
         "raise MemoryError",
-        "MemoryError in `raise MemoryError  # here`; the memory of the process that runs the stage "
-        "is used up: loop over group.<flow> without list(...), or keep sums instead of records",
+        "MemoryError in `raise MemoryError  # here`; the process that runs the stage is out of "
+        "memory: loop over group.<flow> without list(...), or keep sums instead of records",
     ),
     Mistake(
         "key_as_value",
@@ -365,8 +365,8 @@ AT_CALLS = (
         "column_of_a_flow",
         "print(group.urls.url)",
         "AttributeError: 'flow' object has no attribute 'url'; a flow of a group is an iterator "
-        "of records, and only a record has columns: write for row in group.urls, or rows = "
-        "list(group.urls)",
+        "of records, and only a record has columns: write `for row in group.urls`, or `rows = "
+        "list(group.urls)`",
     ),
     Mistake(
         "appended",

@@ -186,7 +186,8 @@ def test_alignment_says_who_is_late() -> None:
     """In words: who must reach which key, and who is there."""
     hour = "2026-11-21 10:00"
     decision = Align()({"a": queue(hour), "b": queue()}, None)
-    assert decision.waits_for == f"waits for `b` to reach {hour}; `a` is there"
+    wanted = f"an increment on `b` with framing key {hour} or a later one"
+    assert decision.waits_for == f"waits for {wanted}; `a` has one"
     assert Align()({"a": queue(), "b": queue()}, None).waits_for.endswith("increment on a, b")
 
 

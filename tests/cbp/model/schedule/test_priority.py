@@ -143,7 +143,7 @@ def test_whoever_waits_behind_a_higher_priority_says_so() -> None:
     running = replace(high, running=True)
     assert reason(low, running) == f"{behind}`b` (high)"
     assert reason(low, replace(running, dataflow="other")).endswith(
-        "stages with a higher one: `other.b` (high)"
+        "a higher priority have slots: `other.b` (high)"
     )
     assert reason(high, replace(low, running=True)) == "waits for a free slot (1 in all)"
     assert reason(low, replace(low, stage="c", running=True)) == "waits for a free slot (1 in all)"

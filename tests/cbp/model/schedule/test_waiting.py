@@ -101,7 +101,7 @@ def test_back_pressure_and_who_is_behind_it() -> None:
     between = stage("m", Connector("o"), wiring={"o": "w.more"})
     actual = wait(stage("z", Connector("m"), wiring={"m": "m.out"}), between, stopped, reader)
     assert (actual.kind, actual.behind) == ("input", "w")
-    assert actual.words.endswith("; before it, `w`: 3 failures")
+    assert actual.words.endswith("; upstream stage `w`: 3 failures")
 
 
 @pytest.mark.parametrize("places", [1, 2])
