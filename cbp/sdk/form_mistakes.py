@@ -402,7 +402,5 @@ def _unsupported(
             yield spec.name, code, message
     for state in states:
         if state.expire_ms:
-            message = (
-                "records cannot expire between supersteps: remove expire, or use supersteps=1"
-            )
+            message = "records cannot expire between supersteps: remove expire, or use supersteps=1"
             yield state.name, code, message

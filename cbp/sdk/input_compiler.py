@@ -142,9 +142,7 @@ def _merge_problem(schema: Schema, columns: Mapping[str, str], key: Sequence[str
                 "as millionths, or compute the sum in translate with math.fsum"
             )
         if kind not in (_SUMMED if how == "sum" else _ORDERED):
-            return (
-                f"{name!r} is {schema[name].type}, which has no {how!r}; give combine a function"
-            )
+            return f"{name!r} is {schema[name].type}, which has no {how!r}; give combine a function"
     nested = next((one for one in schema.fields if one.type.arguments), None)
     if nested is not None:
         return (

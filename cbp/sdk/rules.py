@@ -38,7 +38,7 @@ def _rule(value: Any, where: str) -> Rule:
         value = {value: {}}
     if not isinstance(value, Mapping) or len(value) != 1:
         message = (
-            "expected one rule, such as run_any or {count_window: {size: 3}}, got " f"{value!r}"
+            f"expected one rule, such as run_any or {{count_window: {{size: 3}}}}, got {value!r}"
         )
         _fail("runnable_invalid", where, message)
     ((name, arguments),) = value.items()

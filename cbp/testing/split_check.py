@@ -188,9 +188,7 @@ def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
         "the same batch combined as a whole": whole,
     }
     if any(input_.combine for input_ in inputs):
-        ways |= {
-            f"the same batch combined in parts ({n})": partial(_parts, dice) for n in range(3)
-        }
+        ways |= {f"the same batch combined in parts ({n})": partial(_parts, dice) for n in range(3)}
     return ways
 
 

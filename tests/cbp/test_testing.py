@@ -126,8 +126,8 @@ def test_check_split_returns_the_batch(epochs: list[list[str]]) -> None:
 @pytest.mark.parametrize(
     ("translator", "epochs", "says"),
     [
-        (Forgetful, [["a"], ["a"], ["a"]], "3 epochs one by one give different results: state counts"),
-        (Relay, [["a"], ["a"]], "2 epochs one by one give different results: state sums"),
+        (Forgetful, [["a"], ["a"], ["a"]], "3 epochs one by one give .*: state counts"),
+        (Relay, [["a"], ["a"]], "2 epochs one by one give .*: state sums"),
     ],
 )
 def test_check_split_says_how_and_where_a_split_differs(

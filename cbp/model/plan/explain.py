@@ -414,8 +414,7 @@ def _input(
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
         read = (
-            "messages are read in the run that wrote them, in up to "
-            f"{spec.supersteps:,} supersteps"
+            f"messages are read in the run that wrote them, in up to {spec.supersteps:,} supersteps"
         )
         inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
         if inside := "` or `".join(inner):

@@ -208,9 +208,7 @@ def ways(figures: Mapping[str, float]) -> list[str]:
             said.append(f"{steps}, in which tasks did {format_count(alone, 'microstep')}")
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
-        said.append(
-            f"{many}, of which an earlier, interrupted attempt did the first {before:,}"
-        )
+        said.append(f"{many}, of which an earlier, interrupted attempt did the first {before:,}")
     if "notes_before" in figures:
         said.append("continued from what an earlier, interrupted attempt had saved")
     if figures.get(RECALLED):

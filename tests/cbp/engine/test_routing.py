@@ -340,7 +340,7 @@ def test_a_wrong_destination_names_stage_function_line_and_value(
     codes = {
         "All": "route_flow_unknown",
         "Multicast": "destination_invalid",
-        "a text or": "destination_invalid",
+        "a string or": "destination_invalid",
         "AttributeError": "author_code_failed",
     }
     known = (code for begin, code in codes.items() if cause.startswith(begin))

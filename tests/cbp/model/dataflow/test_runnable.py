@@ -405,7 +405,7 @@ def test_a_phase_without_work_is_skipped() -> None:
 )
 def test_senseless_arguments_are_refused(make: Any) -> None:
     """A rule that could never run, or would run on nothing, cannot be made."""
-    with pytest.raises(ValueError, match="at least|must not be greater"):
+    with pytest.raises(ValueError, match=r"at least|must not be greater"):
         make()
 
 

@@ -258,9 +258,8 @@ def test_framing_begins_and_ends_only_where_nothing_waits(way: str) -> None:
     before, after = flows if way == "framed now" else reversed(flows)
     plain = queue("a", 8)
     open_frame = Connector("words", (), Framing(open=increment("a", 8)))
-    full, empty = (
-        (plain, queue("a")) if way == "framed now" else (open_frame, Connector("words", (), Framing()))
-    )
+    closed = Connector("words", (), Framing())
+    full, empty = (plain, queue("a")) if way == "framed now" else (open_frame, closed)
     actual = succession(before, after, position_of(before, one=full), KEEP)
     assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
     assert f"is {way}, but 1 increment or frame waits" in actual.refused[0].message
