@@ -175,8 +175,8 @@ class GatherArrow(TranslateRun):
             least, most = np.iinfo(type_).min, np.iinfo(type_).max
             if not (least <= self.nothing <= most and self.nothing == int(self.nothing)):
                 message = (
-                    f"nothing is {self.nothing}, but the values are whole numbers: give one from "
-                    f"{least} to {most}"
+                    f"the attribute nothing is {self.nothing}, but the values are whole numbers: "
+                    f"give a whole number from {least} to {most}"
                 )
                 raise ValueError(message)
         return np.full(many, self.nothing, type_)
@@ -195,7 +195,10 @@ def _sums(brought: Array, starts: Int64s) -> Array:
             return sums
         about = np.abs(np.add.reduceat(brought.astype(np.float64), starts))
         if float(about.max(initial=0)) >= 1 << bits:
-            message = f"a sum of what edges bring has more than {bits} bits; give floats"
+            message = (
+                f"the sum of the values that edges bring to a node has more than {bits} bits; use "
+                "a floating-point type for the value"
+            )
             raise OverflowError(message)
     return sums
 

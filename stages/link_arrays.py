@@ -55,8 +55,8 @@ _WHOLE_SHARE = 16
 """From one edge for this many records of links on, reading all costs less than looking up."""
 
 WAYS = (
-    f"by what changed: reads what it comes to, by key; from one edge for {_WHOLE_SHARE} records of "
-    "links on, all links at once"
+    "by what changed: looks up by key only what changes reach, or reads all links at once if at "
+    f"least one edge came for {_WHOLE_SHARE} records of links"
 )
 """What decides how a run reads links; see `TranslateRun.ways`."""
 
@@ -417,7 +417,7 @@ class LinkTable:
         mine, *others = (records[name].to_numpy() > 0 for name in self._counts)
         theirs = others[0] if others else np.zeros(len(mine), np.bool_)
         changed = self._changed
-        assert changed is not None, "edges are applied first"
+        assert changed is not None, "changed edges were applied before"
         self._is_dirty = np.concatenate(
             [self._is_dirty, np.zeros(len(self._nodes) - len(self._is_dirty), np.bool_)]
         )

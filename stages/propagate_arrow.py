@@ -77,7 +77,7 @@ class PropagateArrow(TranslateRun):
     """
 
     largest = False
-    ways = f"{WAYS}, and then anew by components where all linked nodes have one value"
+    ways = f"{WAYS}; then, if all linked nodes have the same value, anew by components"
 
     def __init__(
         self,
@@ -89,7 +89,10 @@ class PropagateArrow(TranslateRun):
         changes: bool = True,
     ) -> None:
         if edge and not changes:
-            message = f"{edge!r}; edges with columns need changes=True: wire them to a view"
+            message = (
+                f"got {edge!r}, but edges have further columns only with changes=True: wire them "
+                "to a view"
+            )
             where = f"{type(self).__name__}.edge"
             raise DefinitionError(Mistake("parameter_invalid", where, message))
         name, _, type_ = value.strip().partition(" ")
@@ -341,8 +344,8 @@ class _Spread:
         if len(better):
             at = better[0]
             message = (
-                f"along() makes {values[at]} of {before[at]}, which is better: around a cycle, "
-                "values would get better forever"
+                f"along() returned {values[at]} for {before[at]}, which is a better value; around "
+                "a cycle, values would then get better forever"
             )
             raise ValueError(message)
 

@@ -101,7 +101,10 @@ class ResidualsArrow(TranslateRun):
         pushed, swept: Largest error of a score after pushes and after sweeps, in units.
     """
 
-    ways = f"{WAYS}, as once one of {_SWEEP_SHARE} nodes would push; then over all links, by sweeps"
+    ways = (
+        f"{WAYS}; then, or once at least one of {_SWEEP_SHARE} nodes would push, over all links, "
+        "by sweeps"
+    )
 
     def __init__(
         self,
@@ -114,7 +117,7 @@ class ResidualsArrow(TranslateRun):
             self._refuse("damping", damping, "a number between 0 and 1")
         least = ERROR_MIN * max(1.0, 0.15 / (1 - damping))
         if not error >= least:
-            self._refuse("error", error, f"a number from {least} on")
+            self._refuse("error", error, f"a number of at least {least}")
         self.damping, most = damping, int(error * (1 - damping) * ONE)
         self.pushed, self.swept = most // 2, most - most // 2
         self.key = f"node {node}"
@@ -152,7 +155,8 @@ class ResidualsArrow(TranslateRun):
 
     def _refuse(self, name: str, value: object, expected: str) -> None:
         where = f"{type(self).__name__}.{name}"
-        raise DefinitionError(Mistake("parameter_invalid", where, f"{value!r}; give {expected}"))
+        message = f"got {value!r}; expected {expected}"
+        raise DefinitionError(Mistake("parameter_invalid", where, message))
 
 
 class _Run:
@@ -385,8 +389,9 @@ class _Run:
 
     def _unending(self, rounds: int) -> ArithmeticError:
         message = (
-            f"residuals are above the threshold after {rounds} rounds: share() gives more than "
-            f"the damping {self._author.damping} of a score, or the error is too small"
+            f"residuals are still above the threshold after {rounds} rounds. Either share() gives "
+            f"away more than the part {self._author.damping} (damping) of a score, or error is too "
+            "small"
         )
         return ArithmeticError(message)
 
@@ -422,4 +427,4 @@ def _whole(shares: Any) -> Floats:
 
 
 def _too_large() -> OverflowError:
-    return OverflowError(f"a score is above {SCORE_MAX}")
+    return OverflowError(f"a score is greater than {SCORE_MAX}, the largest score that can be kept")

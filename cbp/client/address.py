@@ -48,8 +48,8 @@ def read_token_file(file: Path) -> str | None:
         raise _wrong_token("token_file_open", message)
     if not text:
         message = (
-            f"{file} is empty; remove the file, and the service creates a new token at its next "
-            "start"
+            f"{file} is empty: remove the file and restart the service, which then creates a new "
+            "token"
         )
         raise _wrong_token("token_file_invalid", message)
     return text
@@ -71,7 +71,7 @@ def file_values(name: str | None) -> dict[str, Any]:
         # Without the text of the line, which may hold a password.
         mark = error.problem_mark
         where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        message = f"{error.problem or 'is not YAML'}{where}"
+        message = f"{error.problem or 'not valid YAML'}{where}"
         raise _wrong_settings(path, message) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise _wrong_settings(path, str(error)) from error
@@ -195,7 +195,7 @@ def trusted_authorities(*, ca: Path | None, tls_cert: Path | None) -> ssl.SSLCon
         try:
             context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError) as error:
-            message = f"{path} has no certificates as PEM: {error.strerror or error}"
+            message = f"{path} contains no PEM certificate: {error.strerror or error}"
             raise DefinitionError(Mistake("ca_invalid", "ca", message)) from error
     # The service's own certificate may be trusted by itself, no matter what signed it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -181,7 +181,7 @@ class DataflowCalls(Calls):
         """
         named = file or (content.name if isinstance(content, Path) else "")
         if not named:
-            message = "bytes need a name: drop(..., file='monday.jsonl')"
+            message = "give a file name for these bytes, as in drop(..., file='monday.jsonl')"
             raise ValueError(message)
         return self._posted(
             Claim,
@@ -304,7 +304,7 @@ class DataflowCalls(Calls):
         decided = self.decide(
             name, source, claim, "readmit", mended=mended, reason=reason, by=by, rebuild=rebuild
         ).readmitted
-        assert decided is not None, "it is admitted"
+        assert decided is not None, "the answer has the new claim"
         return decided
 
     def discard(

@@ -29,8 +29,8 @@ class ServiceUnreachableError(OperatingError):
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
-            f"the service does not answer at {url} ({why}). Start it with: cbp serve. If it runs "
-            "on another port, set CBP_PORT",
+            f"the service does not answer at {url} ({why}). Start the service with `cbp serve`. "
+            "If it runs on another port, set CBP_PORT",
             url=url,
             cause=why,
         )
@@ -111,8 +111,9 @@ class TokenMissingError(OperatingError):
 
     def __init__(self, file: Path) -> None:
         super().__init__(
-            f"no token: {file} does not exist. The service creates it when it first starts "
-            "(cbp serve); if the token is elsewhere, set CBP_ROOT or CBP_TOKEN_FILE",
+            f"there is no token to send: {file} does not exist. The service creates this file "
+            "when it first starts (`cbp serve`). If the token is in another file, set CBP_ROOT or "
+            "CBP_TOKEN_FILE",
             token_file=str(file),
         )
 
@@ -124,9 +125,10 @@ class StagesStoppedError(OperatingError):
     retryable = False
 
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
-        reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
+        reasons = "; ".join(f"{name} ({why})" for name, why in stages.items())
         super().__init__(
-            f"stages of {dataflow!r} have queued input, but do not start: {reasons}",
+            f"these stages of {dataflow!r} have queued input, but do not start: {reasons}. "
+            f"`cbp status {dataflow}` shows the details",
             dataflow=dataflow,
             stages=dict(stages),
         )
@@ -140,8 +142,8 @@ class WaitEndedError(OperatingError):
     def __init__(self, dataflow: str, seconds: float, left: Mapping[str, str]) -> None:
         work = "; ".join(f"{name} {what}" for name, what in left.items())
         super().__init__(
-            f"{dataflow!r} is not done after {seconds:g} s: {work}. The service continues; wait "
-            "again",
+            f"{dataflow!r} still has work to do after {seconds:g} s: {work}. The service "
+            "continues; to see the end, wait again",
             dataflow=dataflow,
             seconds=seconds,
             left=dict(left),

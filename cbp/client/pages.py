@@ -77,13 +77,13 @@ class Rows(Pages[dict[str, Any]]):
         """Return the first rows as a table, for notebooks."""
         rows = list(islice(self, SHOWN + 1))
         if not rows:
-            return "<p>no record</p>"
+            return "<p>no records</p>"
         head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
         body = "".join(
             f"<tr>{''.join(f'<td>{escape(str(value))}</td>' for value in row.values())}</tr>"
             for row in rows[:SHOWN]
         )
-        more = "<p>and more</p>" if len(rows) > SHOWN else ""
+        more = "<p>there are more records</p>" if len(rows) > SHOWN else ""
         return f"<table><tr>{head}</tr>{body}</table>{more}"
 
 

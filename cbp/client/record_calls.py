@@ -91,7 +91,7 @@ class RecordCalls(Calls):
             RequestRefusedError: If a column is missing, unknown, or of another type.
         """
         if not key:
-            message = "a look-up needs a key: look_up('clicks', 'count.counts', url='/')"
+            message = "look_up needs a key, as in look_up('clicks', 'count.counts', url='/')"
             raise ValueError(message)
         of, state = stage_and_name(table)
         query = key_parameters(key) + _moment(at, epoch, stage, prefix="_")

@@ -280,7 +280,7 @@ def _reachable(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.TimeoutException as error:
-        raise ServiceUnreachableError(url, "no answer in time") from error
+        raise ServiceUnreachableError(url, "the request timed out") from error
     except httpx.TransportError as error:
         raise ServiceUnreachableError(url, str(error) or type(error).__name__) from error
 
@@ -305,7 +305,11 @@ def _document(response: httpx.Response) -> dict[str, Any]:
     if isinstance(document, dict):
         return document
     # Something other than this service answers at its address.
-    return {"message": f"status {response.status_code} without a problem document"}
+    message = (
+        f"HTTP status {response.status_code}, and the answer is not from this service, but perhaps "
+        "from a proxy: check the service's address"
+    )
+    return {"message": message}
 
 
 def _leader_of(response: httpx.Response) -> str:

@@ -23,7 +23,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         TypeError,
         r"(unsupported operand|not supported between).*NoneType",
-        "a column that is not declared NOT NULL can be None: leave such records out, as in "
+        "a column without NOT NULL can be None: skip records in which it is None, as in "
         "`if row.n is not None`, or declare the column NOT NULL",
     ),
     (
@@ -34,36 +34,37 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         Inexact,
         r"",
-        "the result needs more than the 38 digits of a DECIMAL, or was rounded: if rounding is "
-        "intended, round explicitly, as in `with decimal.localcontext(traps=[]): value = "
-        "round(value, 2)`",
+        "the result has more than the 38 digits that a DECIMAL can hold, and rounding must be "
+        "explicit: write `with decimal.localcontext(traps=[]): value = round(value, 2)`",
     ),
     (
         TypeError,
         r"offset-naive and offset-aware",
-        "a TIMESTAMP is a time in UTC, but the other time has no zone: give that time a zone, as "
-        "in value.replace(tzinfo=UTC). For the current time use group.run.time",
+        "a TIMESTAMP is a time in UTC, but the other time has no time zone: add one, as in "
+        "value.replace(tzinfo=UTC). For the current time use group.run.time",
     ),
     (
         TypeError,
         r"^unhashable type: '(list|dict|set|Row)'",
-        "a key of a dict or a set cannot be a list, a dict or a set: write tuple(value)",
+        "a list, a dict or a set cannot be the key of a dict or an element of a set: write "
+        "tuple(value)",
     ),
     (
         TypeError,
         r"^tuple indices must be integers or slices, not str",
-        "a record and a key have their columns as attributes: write row.url, not row['url']",
+        "the columns of a record or a key are attributes: write row.url, not row['url']",
     ),
     (
         TypeError,
         r"^(object of type 'flow' has no len|'flow' object is not (subscriptable|reversible))",
-        "a flow of a group is an iterator: keep its records, as in rows = list(group.urls)",
+        "a flow of a group is an iterator: put its records into a list, as in rows = "
+        "list(group.urls)",
     ),
     (
         AttributeError,
         r"^'flow' object has no attribute",
-        "a flow of a group is an iterator of records, and only a record has columns: write for "
-        "row in group.urls, or rows = list(group.urls)",
+        "a flow of a group is an iterator of records, and only a record has columns: write `for "
+        "row in group.urls`, or `rows = list(group.urls)`",
     ),
     (
         AttributeError,
@@ -73,13 +74,13 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         AttributeError,
         r"^'NoneType' object has no attribute",
-        "a column that is not declared NOT NULL can be None: leave such records out, as in "
+        "a column without NOT NULL can be None: skip records in which it is None, as in "
         "`if row.n is not None`, or declare the column NOT NULL",
     ),
     (
         TypeError,
         r"^'group' object is not (iterable|subscriptable)|^object of type 'group' has no len",
-        "iterate over one of its flows, as in `for row in group.urls`",
+        "iterate over a flow of the group, as in `for row in group.urls`",
     ),
     (
         TypeError,
@@ -123,8 +124,8 @@ def advice(exc: BaseException, text: str, columns: Columns) -> str:
         return _absolute(exc.filename)
     if isinstance(exc, MemoryError):
         return (
-            "the memory of the process that runs the stage is used up: loop over group.<flow> "
-            "without list(...), or keep sums instead of records"
+            "the process that runs the stage is out of memory: loop over group.<flow> without "
+            "list(...), or keep sums instead of records"
         )
     if isinstance(exc, TypeError) and (emitted := _EMITTED.match(text)):
         return _call(emitted[1], text, columns)
@@ -154,7 +155,7 @@ def _call(name: str, text: str, columns: Columns) -> str:
     lacking = re.findall(r"'([^']+)'", missing[1]) if missing else []
     if lacking and lacking == [*names[1:]]:
         return (
-            f"write out.{name}({given}); a dict is emitted by out.{name}(**values), a record or a "
-            f"tuple by out.{name}(*values)"
+            f"write out.{name}({given}); to emit a dict, write out.{name}(**values); to emit a "
+            f"record or a tuple, out.{name}(*values)"
         )
     return f"write out.{name}({given})"

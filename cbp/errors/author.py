@@ -48,7 +48,7 @@ class AuthorCodeError(CbpError):
 
 
 class SetAsideFullError(AuthorCodeError):
-    """More records would be set aside than the stage may set aside; it stops."""
+    """A stage would set aside more records than it may, so it stops."""
 
     code = "set_aside_full"
 
@@ -86,19 +86,19 @@ class InputReadTwiceError(AuthorCodeError):
 
 
 class RunContextHiddenError(AuthorCodeError):
-    """A translator read `group.run` in a place where its declaration check cannot see that."""
+    """A translator read `group.run` where the check of its code cannot see that."""
 
     code = "run_context_hidden"
 
 
 class StateKeyForeignError(AuthorCodeError):
-    """State of another key than the group's was emitted without `.remote`."""
+    """A group emitted state of another key without `.remote`."""
 
     code = "state_key_foreign"
 
 
 class StateKeptRemoteError(AuthorCodeError):
-    """A record was emitted with `.remote` for a state whose records are named by a key."""
+    """A record was emitted with `.remote` for a state that is kept (`keep=True`)."""
 
     code = "state_kept_remote"
 
@@ -128,13 +128,13 @@ class OutputKeyTwiceError(AuthorCodeError):
 
 
 class LookupSeveralError(AuthorCodeError):
-    """A group asked for the only record of a look-up, and there are several."""
+    """A look-up for one record found several."""
 
     code = "lookup_several"
 
 
 class ViewRemoteError(AuthorCodeError):
-    """A record of a view was emitted by a record that is a group of its own."""
+    """A record of a view was emitted by another group than its own, or with `.remote`."""
 
     code = "view_remote"
 
@@ -182,8 +182,8 @@ class MemoInvalidError(DecisionInvalidError):
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(
-            f"{path} is a {kind}, which is not serialisable: use null, booleans, numbers, "
-            "texts, lists, and mappings with texts as keys",
+            f"JSON cannot store {path} ({kind}): use None, booleans, finite numbers, strings, "
+            "lists, and dicts with strings as keys",
             path=path,
             kind=kind,
         )
@@ -199,8 +199,8 @@ class AlignmentError(DecisionInvalidError):
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
         super().__init__(
-            f"input {input_!r} has framing key {key!r} after {behind}: keys of aligned inputs "
-            "must be all numbers or all texts, and must not decrease",
+            f"input {input_!r} has framing key {key!r} after {behind}. The framing keys of aligned "
+            "inputs must be all numbers or all strings, and must not decrease",
             input=input_,
             framing_key=key,
             before=before,
@@ -215,22 +215,22 @@ class FramingKeyError(DecisionInvalidError):
     def __init__(self, value: object) -> None:
         kind, shown = type(value).__name__, repr(value)[:200]
         super().__init__(
-            f"expected a number, a text, a date or a time as the framing key, but got {shown} of "
-            f"type {kind}",
+            f"expected a number, a string, a date or a time as the framing key, but got {shown} "
+            f"of type {kind}",
             function="frame_by",
             value=shown,
         )
 
 
 class FramesScatteredError(DecisionInvalidError):
-    """The framing keys of an increment change so often that its frames are mostly slices."""
+    """The framing key changes too often within an increment; most frames would be slices."""
 
     code = "frames_scattered"
 
     def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
         super().__init__(
-            f"increment {increment} changes its framing key more than {most} times: frame by a "
-            "coarser key, write records in the order of the key, or write smaller increments",
+            f"the framing key changes more than {most} times within increment {increment}: use a "
+            "coarser framing key, sort the records by this key, or write smaller increments",
             stage=stage,
             function=f"{input_}.frame_by",
             place=place,
@@ -282,24 +282,24 @@ class AnswerLateError(AuthorCodeError):
             function=function,
             place=place,
             cause=f"the function did not answer within {seconds:g} s and was abandoned. Fix the "
-            f"function or raise {setting}, then resume the stage with `cbp resume`",
+            f"function or raise {setting}, then run `cbp resume DATAFLOW {stage}`",
             seconds=seconds,
             setting=setting,
         )
 
 
 class CycleUndrainedError(AuthorCodeError):
-    """A cycle keeps running without new input; it is reported, and continues."""
+    """A cycle keeps running without new input; the cycle is reported, and continues."""
 
     code = "cycle_undrained"
 
     def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))
-        cause = f"the cycle {shown} does not drain: {turns} epochs without new input"
+        cause = f"the cycle {shown} does not drain: it ran {turns} epochs without new input"
         super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
         writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
         self.message = (
-            f"{cause}. {writer} is still writing to the cycle. Pause one of its stages with `cbp "
-            "pause`"
+            f"{cause}. {writer} still writes to the cycle: make this function emit nothing once "
+            f"results no longer change. To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`"
         )
         self.args = (self.message,)

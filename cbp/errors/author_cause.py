@@ -58,7 +58,7 @@ def text_of(thing: object, write: Callable[[object], str] = str) -> str:
     except BaseException as exc:
         if not is_authors(exc):
             raise
-        return f"<no text: {type(exc).__name__} in the text of {type(thing).__name__}>"
+        return f"<no text: showing {type(thing).__name__} raised {type(exc).__name__}>"
 
 
 def author_line(exc: BaseException, place: str) -> str:
@@ -90,7 +90,8 @@ def author_cause(exc: BaseException, place: str = "", columns: Columns | None = 
     helper, line = _innermost(exc, place)
     if isinstance(exc, SystemExit):
         text = (
-            f"SystemExit: {text_of(exc.code, repr)}: the code of a stage must not end its process"
+            f"SystemExit({text_of(exc.code, repr)}): the code of a stage must not end its process; "
+            "to report a failure, raise another exception"
         )
     elif not said:
         text = f"{type(exc).__name__}{f' in `{line}`' if line else ''}"
@@ -135,7 +136,7 @@ def _declare(name: str) -> str:
     column = _OF_CHANGES.get(name)
     if column is None:
         return ""
-    return f'; an input with changes="signed" has it if its schema declares `{column}`'
+    return f'; to read {name} of an input with changes="signed", declare `{column}` in its schema'
 
 
 def _names(thing: object) -> tuple[str, ...]:

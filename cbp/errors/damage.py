@@ -38,6 +38,7 @@ _PARTS = frozenset(
     ]
 )
 _LOGS = ("/_delta_log/",)
+_NO_FILE = "the file does not exist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +67,29 @@ class Place:
         backup = "restore the file from a backup"
         again = f"{backup}, or recompute the state from retained input with `cbp backfill {stage}`"
         back = (
-            f"{backup}, or go back to before the file was written with `cbp rollback {dataflow}`: "
-            "runs then write it again"
+            f"{backup}, or roll back to a point before the file was written with `cbp rollback "
+            f"{dataflow} --to POINT`: runs then write the file again"
         )
-        anew = f"{backup}, or delete {dataflow} and start it again from its sources"
+        anew = (
+            f"{backup}, or delete the dataflow with `cbp delete {dataflow} --purge`, register it "
+            "again, and drop its files again"
+        )
         steps = {
             "state": again,
             "record": again,
             "output": back,
             "set aside": back,
-            "source": f"{backup}, or take the increment back with `cbp rollback {dataflow} "
-            "--drop-later` and drop the original file again, which is in the folder `finished`",
+            "source": f"{backup}, or undo the increment with `cbp rollback {dataflow} --to POINT "
+            "--drop-later`, and drop the original files again, which are in the folder `finished`",
             "table log": anew,
             "description": anew,
             "generation": anew,
             "source log": anew,
-            "source objects": f"{backup}, or remove the folder `_objects`: claims still identify "
-            "the source's objects, so none is counted twice",
+            "source objects": f"{backup}, or remove the folder `_objects`: the service still knows "
+            "the source's objects by their claims, and applies none of them twice",
             "priorities": (
-                f"{backup}, or remove the file and set the priorities again with `cbp priority "
-                f"{dataflow}`"
+                f"{backup}, or remove the file and set each priority again with `cbp priority "
+                f"{dataflow} STAGE PRIORITY`"
             ),
             "position": (
                 f"{backup}, or remove the file: the service then uses an older position or the "
@@ -93,7 +97,7 @@ class Place:
             ),
         }
         step = steps.get(self.kind, backup)
-        return f"{step}. `cbp doctor` finds further damage"
+        return f"{step}. To look for more damage, run `cbp doctor`"
 
 
 def place_of(path: str) -> Place:
@@ -171,10 +175,11 @@ class FileLostError(FileDamagedError):
 
     code = "file_lost"
 
-    def __init__(self, path: str, why: str = "it is not there") -> None:
+    def __init__(self, path: str, why: str = _NO_FILE) -> None:
+        because = "" if why == _NO_FILE else f": {why}"
         InvariantError.__init__(
             self,
-            f"{path} is missing, but still needed: {why}. {_next(path)}",
+            f"{path} is missing, but still needed{because}. {_next(path)}",
             **_details(path, why),
         )
 
@@ -185,9 +190,10 @@ class IncrementDamagedError(FileDamagedError):
     code = "increment_damaged"
 
     def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
+        has = f"but has {found}" if isinstance(found, int) else f"but cannot be read: {found}"
         InvariantError.__init__(
             self,
-            f"increment {increment}: expected {format_count(expected, 'record')}, found {found}. "
+            f"increment {increment} should have {format_count(expected, 'record')}, {has}. "
             f"{_next(increment)}",
             **_details(increment, str(found)),
             increment=increment,

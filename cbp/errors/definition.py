@@ -125,7 +125,7 @@ class ChangeRefusedError(DataflowInvalidError):
 
 
 class CodeNotLoadedError(CbpError):
-    """A worker has loaded different code than the service, and did not call it."""
+    """A worker has loaded other code than the service; the code was not called."""
 
     code = "code_not_loaded"
 
@@ -133,9 +133,9 @@ class CodeNotLoadedError(CbpError):
         self, module: str, name: str, sent: str, loaded: str, difference: str = ""
     ) -> None:
         super().__init__(
-            f"a worker has loaded a different {module}.{name} than the service "
-            f"({difference or 'its code'}): its file was changed after the service started, or "
-            "differs on the worker's machine; restore the file, or restart the service and "
+            f"a worker and the service have loaded different code of {module}.{name} "
+            f"({difference or 'its code'}). Either the file was changed after the service started, "
+            "or it differs on the worker's machine. Restore the file, or restart the service and "
             "register the document again",
             module=module,
             name=name,
@@ -154,7 +154,7 @@ class CodeDriftedError(DataflowInvalidError):
         self.message = (
             f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
             "Register the document again (`cbp register FILE --plan` shows the effects), or "
-            "restore the old code: save the file's old text again, or reinstall the old package "
-            "and restart the service"
+            "restore the old code: undo the change of the file, or reinstall the old package and "
+            "restart the service"
         )
         self.args = (self.message,)

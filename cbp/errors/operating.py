@@ -35,7 +35,7 @@ class LogConflictError(OperatingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path} was written by another controller. This controller no longer leads: it stops",
+            f"another controller wrote {path}. So this controller no longer leads, and stops",
             path=path,
         )
 
@@ -89,9 +89,10 @@ class WorkerEndedError(OperatingError):
 
     def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
         reason = f" ({cause})" if cause else ""
+        ran = f"stage{'s' if len(stages) > 1 else ''} {', '.join(stages)}"
         super().__init__(
-            f"run {run} failed: a Python worker ended without an answer{reason}. It was running "
-            f"stage {', '.join(stages)}. Either the code of the stage ended the process "
+            f"run {run} failed: the Python worker that ran {ran} ended without an "
+            f"answer{reason}. Either the code of a stage ended the process "
             "(os._exit, or a crash in C), or the machine killed the process, for example because "
             "memory ran out: see the system log",
             run=run,
@@ -107,8 +108,8 @@ class SparkLostError(OperatingError):
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"Spark is lost: {text}. The service retries runs until Spark answers. If the process "
-            "of Spark has ended, restart the service",
+            f"Spark no longer answers: {text}. The service retries runs until Spark answers again. "
+            "If Spark's process has ended, restart the service",
             cause=text,
         )
 
@@ -120,8 +121,9 @@ class SparkUnstartedError(OperatingError):
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"Spark could not be started: {text}. Spark needs Java 17 or newer (JAVA_HOME), and "
-            "for its first start network access to download Delta's jars. `cbp doctor` checks both",
+            f"Spark could not be started: {text}. Spark needs Java 17 or newer (JAVA_HOME). To "
+            "download Delta's jars, its first start also needs network access. `cbp doctor` checks "
+            "both",
             cause=text,
         )
 
@@ -132,19 +134,21 @@ class EngineStartingError(OperatingError):
     code = "engine_starting"
 
     def __init__(self, waits_for: str) -> None:
-        super().__init__(f"the service waits for {waits_for}", waits_for=waits_for)
+        super().__init__(
+            f"the service is not ready, since it waits for {waits_for}", waits_for=waits_for
+        )
 
 
 class AddressSpaceError(OperatingError):
-    """A process can neither map the records that a task has spilled nor hold them in memory."""
+    """A process has too little address space to read the records that a task has spilled."""
 
     code = "address_space_bounded"
     retryable = False
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"a task spilled {size} bytes of an input to disk, but the address space of its "
-            "process is too small to map or hold them. Raise spark.executor.pyspark.memory, or "
+            f"a task spilled {size:,} bytes of an input to disk, but the address space of its "
+            "process is too small to read them back. Raise spark.executor.pyspark.memory, or "
             "remove that setting and limit executors by spark.executor.memoryOverhead",
             bytes=size,
             setting="spark.executor.pyspark.memory",
@@ -175,13 +179,13 @@ class RunTooLargeError(OperatingError):
         on_disk: bool = False,
     ) -> None:
         if superstep is None:
-            where = "for one call with all its input and output"
-            instead = "use a stage that reads by groups"
+            where = "for a single call with all input and output"
+            instead = "use a stage that is called group by group"
         else:
             where = f"for the messages and changes up to superstep {superstep:,} of its loop"
             instead = (
-                "give its loopbacks supersteps=1: each superstep is then an epoch, and only the "
-                "messages of one superstep wait, in files"
+                "declare its loopbacks with supersteps=1: each superstep is then an epoch, and its "
+                "messages are stored in files"
             )
         if on_disk:
             kind = "in temporary files"
@@ -189,13 +193,13 @@ class RunTooLargeError(OperatingError):
         else:
             kind = "in memory"
             more = (
-                "The task needs about eight times as much memory as it holds. If the machine has "
-                "that much"
+                "To hold these bytes, the task needs about eight times as much memory. If the "
+                "machine has that much"
             )
         super().__init__(
             f"a run of {stage!r} would hold {holds:,} bytes {kind} {where}, but the limit is "
-            f"{most:,} bytes. {more}, raise CBP_WHOLE_RUN_BYTES_MAX. Otherwise bring the input in "
-            f"smaller files, or {instead}",
+            f"{most:,} bytes. {more}, raise CBP_WHOLE_RUN_BYTES_MAX. Otherwise split the input "
+            f"into smaller files, or {instead}",
             stage=stage,
             bytes=holds,
             bytes_max=most,
@@ -227,9 +231,9 @@ class RunGaveWayError(OperatingError):
     def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
         super().__init__(
             f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for "
-            "a slot, so it was cancelled. Its epoch runs again beside the others, with at most "
-            "half of the engine's slots; nothing is lost. If the run hangs, fix the translator. "
-            "If the run has much to do, use smaller increments or more slots, or raise "
+            "a slot, so the run was cancelled. Nothing is lost: its epoch runs again with at most "
+            "half of the engine's slots, beside other dataflows. If the run hangs, fix the "
+            "translator. If the run has much to do, use smaller increments or more slots, or raise "
             "CBP_SLOW_RUN_SECONDS",
             run=run,
             stage=stage,
@@ -239,7 +243,7 @@ class RunGaveWayError(OperatingError):
 
 
 class DataflowBusyError(OperatingError):
-    """A dataflow cannot be amended now; nothing was changed."""
+    """A dataflow is busy and cannot be changed now; nothing was changed."""
 
     code = "dataflow_busy"
 
@@ -256,9 +260,9 @@ class CorrectionUnfinishedError(OperatingError):
 
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(
-            f"the correction of {dataflow}.{stage} was recorded, but could not be completed now; "
-            "`cbp status` shows why. The service completes the correction automatically: do not "
-            "send it again. The list of corrections shows it once it is complete",
+            f"the correction of {dataflow}.{stage} was recorded, but could not be completed now. "
+            "Do not send it again: the service completes it. `cbp status` shows why this takes "
+            f"longer, and `cbp edit {dataflow} --list` shows the correction once it is complete",
             dataflow=dataflow,
             stage=stage,
         )
@@ -272,8 +276,9 @@ class DataflowFailedError(OperatingError):
     def __init__(self, dataflow: str, *, doing: str, cause: str, place: str) -> None:
         super().__init__(
             f"{dataflow!r} could not be {doing}: {cause} (at {place}). Other dataflows are not "
-            "affected, and the service retries this one. The log has the traceback. `cbp doctor` "
-            "looks for damaged files. `cbp resume` retries at once",
+            "affected, and the service retries this one; to retry at once, run `cbp resume "
+            f"{dataflow}`. The service's log has the traceback. `cbp doctor` looks for damaged "
+            "files",
             dataflow=dataflow,
             doing=doing,
             cause=cause,
@@ -305,15 +310,15 @@ class ReplaceRefusedError(OperatingError):
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
     ) -> None:
         rebuild = (
-            ". Or repeat the command with --then-rebuild (REST: rebuild=true): the file is "
-            "accepted, and stages that cannot apply it wait until new tables have been built and "
+            ". Or repeat the command with --then-rebuild (REST: rebuild=true): the service then "
+            "accepts the file, and stages that cannot apply it wait until new tables are built and "
             "swapped in"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         super().__init__(
-            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, "
-            f"remove the file with `cbp rollback {dataflow} ... --without FILE`, and then drop "
-            f"the corrected file{rebuild if offered else ''}",
+            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, remove "
+            f"the file with `cbp rollback {dataflow} --to POINT --without FILE`, and then drop the "
+            f"corrected file{rebuild if offered else ''}",
             dataflow=dataflow,
             source=source,
             why=why,
@@ -329,9 +334,9 @@ class ReplacementUnfollowedError(OperatingError):
 
     def __init__(self, dataflow: str, stage: str, why: str) -> None:
         super().__init__(
-            f"stage {stage!r} cannot apply a file that was replaced or retracted: {why}. The "
-            "stage keeps its tables as they were, and newer input waits, until you rebuild all "
-            f"tables from the present files: cbp rebuild {dataflow}",
+            f"stage {stage!r} cannot apply a file that was replaced or retracted: {why}. Its "
+            "tables stay as they are, and newer input waits, until you rebuild all tables from the "
+            f"current files with `cbp rebuild {dataflow}`",
             dataflow=dataflow,
             stage=stage,
             why=why,
@@ -345,13 +350,15 @@ class RecordsAbsentError(OperatingError):
     retryable = False
 
     def __init__(self, stage: str, input_: str, records: int, increments: Sequence[int]) -> None:
-        named = ", ".join(map(str, increments))
+        numbers = ", ".join(map(str, increments))
+        one = len(increments) == 1
+        removing = f"increment {numbers} removes" if one else f"increments {numbers} remove"
         super().__init__(
-            f"stage {stage!r}, input {input_!r}: increment {named} takes back "
+            f"stage {stage!r}, input {input_!r}: {removing} "
             f"{format_count(records, 'record')} that no earlier increment has. A roll-back "
             "dropped the earlier increments, or they are no longer kept. Nothing was changed. "
-            "Roll back to before the replacement with `cbp rollback ... --without FILE`, or "
-            "rebuild the stage",
+            "Undo the replacement with `cbp rollback DATAFLOW --to POINT --without FILE`, or "
+            f"rebuild the stage with `cbp backfill DATAFLOW {stage}`",
             stage=stage,
             input=input_,
             records=records,
@@ -369,7 +376,8 @@ class RebuildIncompleteError(OperatingError):
         causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
         super().__init__(
             f"{format_count(len(failed), 'dataflow')} could not be restored: {causes}. "
-            "Fix the cause, then run `cbp recover --rebuild` again",
+            f"Fix {'the cause' if len(failed) == 1 else 'the causes'}, then run `cbp recover "
+            "--rebuild` again",
             rebuilt=list(rebuilt),
             failed={name: error.as_dict() for name, error in failed.items()},
         )
@@ -384,8 +392,7 @@ class TimeLimitError(OperatingError):
     def __init__(self, what: str, seconds: float, *, code: str) -> None:
         super().__init__(
             f"{what} did not end within {seconds:g} s and was abandoned: {code} hangs, or needs "
-            "more time. Fix the code, or raise CBP_RUN_SECONDS_MAX; then resume the stage with "
-            "`cbp resume`",
+            "more time. Fix the code, or raise CBP_RUN_SECONDS_MAX; then run `cbp resume DATAFLOW`",
             what=what,
             seconds=seconds,
             code=code,
@@ -402,7 +409,8 @@ class SparkSettingError(OperatingError):
         super().__init__(
             f"Spark runs with {setting}={found}, but the engine needs {expected}: with another "
             "value, a retried Spark stage could lose or duplicate records. Remove the setting "
-            "from Spark's options, and start no other session before that of the service",
+            "from Spark's options, and do not start a Spark session before the service starts its "
+            "own",
             setting=setting,
             found=found,
             expected=expected,
@@ -473,19 +481,19 @@ class DataflowsTooManyError(OperatingError):
 
 
 class FlowUnframedError(OperatingError):
-    """A flow should be closed, but no stage frames it."""
+    """A flow was to be closed, but no stage reads it in frames."""
 
     code = "flow_unframed"
     retryable = False
 
     def __init__(self, flow: str, framed: Sequence[str]) -> None:
         super().__init__(
-            f"no stage frames the flow {flow!r}, so there is nothing to close; framed flows: "
-            f"{', '.join(framed) or 'none'}",
+            f"no stage reads the flow {flow!r} in frames, so there is no frame to close; flows "
+            f"that are read in frames: {', '.join(framed) or 'none'}",
             flow=flow,
             framed=list(framed),
         )
 
 
 def _standing(epoch: int | None) -> str:
-    return "does not lead" if epoch is None else f"no longer leads (its epoch was {epoch})"
+    return "does not lead" if epoch is None else f"no longer leads (its lease had epoch {epoch})"

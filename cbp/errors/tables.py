@@ -21,8 +21,8 @@ class TableForeignError(OperatingError):
 
     def __init__(self, path: str, content: str) -> None:
         super().__init__(
-            f"{path} holds {content}, not a table of this service; "
-            "move it away or choose another folder",
+            f"expected a table of this service in {path}, but found {content}; move that folder "
+            "away, or choose another one",
             path=path,
             found=content,
         )
@@ -39,9 +39,9 @@ class PlacementDiffersError(TableForeignError):
     def __init__(self, path: str, *, setting: str, found: str | None, expected: str) -> None:
         OperatingError.__init__(
             self,
-            f"{path} was made with {setting}={found}, but the stage expects {setting}={expected}. "
-            f"Set {setting} of the stage back to {found}, or start the dataflow again in another "
-            "folder",
+            f"{path} was written with {setting}={found}, but the stage expects "
+            f"{setting}={expected}. Set {setting} of the stage back to {found}, or move the "
+            "dataflow's folder away, register the dataflow again, and drop its files again",
             path=path,
             setting=setting,
             found=found,
@@ -57,8 +57,8 @@ class TableReleasedError(TableForeignError):
     def __init__(self, path: str) -> None:
         OperatingError.__init__(
             self,
-            f"{path} was released, so the service no longer writes to the table. `cbp repair "
-            "TABLE` takes the table back",
+            f"the table {path} was released to other programs, so the service no longer writes to "
+            f"it. To undo the release, run `cbp repair {path}`",
             path=path,
         )
 
@@ -72,7 +72,8 @@ class RepairImpossibleError(OperatingError):
     def __init__(self, path: str, why: str, next_step: str = "") -> None:
         step = (
             next_step
-            or "move the dataflow's folder away and start the dataflow again from its sources"
+            or "move the dataflow's folder away, register the dataflow again, and drop its files "
+            "again"
         )
         super().__init__(f"{path} cannot be repaired: {why}; {step}", path=path, why=why)
 
@@ -85,7 +86,8 @@ class TableFeatureError(OperatingError):
 
     def __init__(self, path: str, features: Sequence[str], *, next_step: str) -> None:
         super().__init__(
-            f"{path} uses {', '.join(features)}, which this engine refuses to write; {next_step}",
+            f"{path} uses features of Delta that the service does not write "
+            f"({', '.join(features)}); {next_step}",
             path=path,
             features=list(features),
         )
@@ -100,22 +102,22 @@ class VersionGoneError(OperatingError):
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
             f"version {version} of {path} is no longer kept. Read a newer version, or start again "
-            "at the first page. `keep_hours` sets how long versions are kept",
+            "at the first page. CBP_KEEP_HOURS sets how long versions are kept",
             path=path,
             version=version,
         )
 
 
 class LookupTooLargeError(OperatingError):
-    """A looked-up table that goes to every group as a whole has too many records."""
+    """A table that every group gets as a whole has too many records."""
 
     code = "lookup_too_large"
     retryable = False
 
     def __init__(self, stage: str, lookup: str, records: int, most: int) -> None:
         super().__init__(
-            f"stage {stage!r}: every group gets all records of {lookup!r} (by=()), which has "
-            f"{records} records, but the limit is {most}. Look the records up by their key instead",
+            f"stage {stage!r}: with by=() every group gets all records of {lookup!r}, but there "
+            f"are {records:,}, and the limit is {most:,}. Look the records up by their key instead",
             stage=stage,
             lookup=lookup,
             records=records,
@@ -124,16 +126,16 @@ class LookupTooLargeError(OperatingError):
 
 
 class IncrementCollectedError(OperatingError):
-    """The requested increment is older than its flow is kept."""
+    """The requested increment is no longer kept."""
 
     code = "increment_collected"
     retryable = False
 
     def __init__(self, flow: str, index: int, oldest: int) -> None:
         super().__init__(
-            f"increment {index} of {flow!r} was removed. Either it was older than `keep` and "
-            "every reader had read it, or its stage was rebuilt. The oldest readable increment is "
-            f"{oldest}: read without a cursor to start there",
+            f"increment {index} of {flow!r} was removed: its retention (`keep`) was over and every "
+            "reader had read it, or its stage was rebuilt. The oldest increment that is left is "
+            f"{oldest}; to start there, read without a cursor",
             flow=flow,
             index=index,
             oldest=oldest,
@@ -148,8 +150,9 @@ class VersionUnreadableError(OperatingError):
 
     def __init__(self, path: str, version: int, why: str) -> None:
         super().__init__(
-            f"version {version} of {path} cannot be shown, because its stage was changed after it "
-            f"was written: {why}. Open that version with a Delta reader: `cbp snapshot` prints how",
+            f"version {version} of {path} cannot be shown, because the stage was changed after "
+            f"this version was written: {why}. Open the version with a Delta reader; `cbp "
+            "snapshot` prints how",
             path=path,
             version=version,
             why=why,
@@ -164,8 +167,9 @@ class ForeignWriterError(OperatingError):
 
     def __init__(self, path: str, *, version: int, operation: str, engine: str) -> None:
         super().__init__(
-            f"{path}: version {version} was written by {engine} ({operation}), not by CBP, "
-            "so the stage stops. Undo that write with `cbp repair TABLE`, then resume the dataflow",
+            f"{path}: version {version} was written by {engine} ({operation}), not by CBP, so the "
+            f"stage stops. Undo that write with `cbp repair {path}`, then run `cbp resume "
+            "DATAFLOW`",
             path=path,
             version=version,
             operation=operation,
@@ -174,11 +178,13 @@ class ForeignWriterError(OperatingError):
 
 
 class FileSystemUnsafeError(OperatingError):
-    """Tables cannot be stored there: two controllers could both write one log entry."""
+    """Tables cannot be stored in this file system: two controllers could write one log entry."""
 
     code = "file_system_unsafe"
     retryable = False
 
     def __init__(self, uri: str, scheme: str, why: str, how: str) -> None:
         uri = mask_credentials(uri)
-        super().__init__(f"{uri}: {why}; {how}", uri=uri, scheme=scheme, why=why)
+        super().__init__(
+            f"tables cannot be stored in {uri}: {why}; {how}", uri=uri, scheme=scheme, why=why
+        )

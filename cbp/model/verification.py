@@ -299,22 +299,22 @@ def comparisons(
                 if why:
                     pass
                 elif messages:
-                    why = "messages depend on how input is split, but their results do not"
+                    why = "messages depend on how input is split; only their results are compared"
                 elif first and (built or split == "at_once" or stage not in settled):
                     why = (
-                        f"increments before {first} were removed (keep), and their contents depend "
-                        "on the start times of runs, or on the split"
+                        f"increments before {first} were removed (keep), and which records they "
+                        "had depends on the start times of runs or on the split"
                     )
                 elif output.history and built:
                     why = "records from before the last swap have no epochs"
                 elif output.history and split == "at_once":
                     why = "a history has different epochs if all input is read in one batch"
                 elif output.history and stage not in settled:
-                    why = "its epochs depend on the start times of runs"
+                    why = "the epochs of a history depend on the start times of runs"
                 elif kind == "records" and stage not in free and split == "at_once":
                     why = (
                         "the output follows the changes of a view, and one batch has fewer "
-                        "changes; declare a key"
+                        "changes; declare a key, so that only its last record per key counts"
                     )
                 elif kind == "records" and stage not in free and stage not in settled:
                     why = (

@@ -98,7 +98,8 @@ class DataflowBuilder:
         where they are. With `nested`, files in folders below the drop folder are taken in, too.
         """
         if name in self._sources:
-            self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
+            message = "two sources have this name; rename one"
+            self._mistakes.append(Mistake("name_twice", f"sources.{name}", message))
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
             self._sources[name] = SourceNode(
@@ -236,7 +237,8 @@ class DataflowBuilder:
             paused: Whether it begins paused.
         """
         if name in self._sinks:
-            self._mistakes.append(Mistake("name_twice", f"sinks.{name}", "is declared twice"))
+            message = "two sinks have this name; rename one"
+            self._mistakes.append(Mistake("name_twice", f"sinks.{name}", message))
         flow = flow.name if isinstance(flow, Flow) else flow
         view = view.name if isinstance(view, Flow) else view
         self._sinks[name] = SinkNode(name, to, flow, view, path, url, secret, begin, paused)
@@ -259,7 +261,7 @@ class DataflowBuilder:
             stage, _, output = flow.partition(".")
             wishes.setdefault(stage, {})[output] = wish
             if stage not in self._stages:
-                message = f"there is no stage {stage!r}"
+                message = f"there is no stage {stage!r}; name an output as 'stage.output'"
                 self._mistakes.append(Mistake("keep_output_unknown", f"keep.{flow}", message))
         stages = {
             name: replace(node, keep=MappingProxyType(wishes.get(name, {})))

@@ -76,11 +76,14 @@ def latest_by_mistakes(
         if column in key:
             yield (
                 "latest_by_invalid",
-                f"{column!r} is part of the key, so all records of a key have the same value; "
-                "name another column",
+                f"latest_by names {column!r}, which is part of the key, so all records of a key "
+                "have the same value; name another column",
             )
         elif schema[column].type.arguments:
-            message = f"{column!r} is {schema[column].type}, whose values have no order"
+            message = (
+                f"latest_by names {column!r}, which is {schema[column].type}, and such values have "
+                "no order; name another column"
+            )
             yield "latest_by_invalid", message
 
 
@@ -109,11 +112,11 @@ def shared_key_mistakes(
                 f"({key}), so two groups may emit the same key in one epoch"
             )
         elif steps > 1:
-            why = "its groups are called several times in an epoch (supersteps)"
+            why = "with supersteps, a group can emit the same key several times in an epoch"
         else:
             continue
         message = (
-            f"{why}, and the result would depend on the order of their records. Choose one record "
+            f"{why}, and the result would depend on the order of these records. Choose one record "
             "with latest_by=..., such as a time or a version, or declare a View, or remove the key"
         )
         yield output.name, "output_key_shared", message
@@ -155,7 +158,7 @@ class Compiler:
         """
         for name in _RESERVED:
             if isinstance(getattr(stage, name, None), Declaration):
-                message = f"the name {name!r} is reserved in every translator; use another"
+                message = f"the name {name!r} is reserved in every translator; use another name"
                 class_ = type(stage)
                 where = f"{class_.__name__}.{name}"
                 raise DefinitionError(Mistake("name_invalid", where, message, place_of(class_)))
@@ -249,7 +252,10 @@ class Compiler:
                     self._fail(code, name, message)
                 spec = lookup_spec(name, declared, schema)
                 if spec.wake and (changes := changes_input(spec).name) in declarations:
-                    message = f"this is the name of the changes of {name!r} (wake=True)"
+                    message = (
+                        f"this name is taken by the changes of look-up {name!r} (wake=True); use "
+                        "another name"
+                    )
                     self._fail("name_invalid", changes, message)
                 specs.append(spec)
         return tuple(specs)
@@ -280,7 +286,7 @@ class Compiler:
             return RunnableSpec(RunAll() if waits else RunAny())
         if isinstance(rule, type) or not callable(rule):
             message = (
-                f"{rule!r} is not a rule; use one such as RunAny(), or define "
+                f"{rule!r} is not a rule; give an instance such as RunAny(), or define "
                 "runnable(self, connectors, memo) -> Decision"
             )
             self._note("runnable_invalid", "runnable", message)
@@ -297,7 +303,7 @@ class Compiler:
             self._fail(
                 "translate_missing",
                 "translate",
-                "define translate: the one of the base class does nothing",
+                "the translator has no translate of its own; define that method",
             )
         kinds = (
             inspect.isgeneratorfunction,
@@ -308,7 +314,8 @@ class Compiler:
             self._fail(
                 "translate_kind",
                 "translate",
-                "must be a plain function: emit with out.<output>(...), not with yield or await",
+                "translate must be a plain function, without yield and await; emit records with "
+                "out.<output>(...)",
             )
         form = "record" if self._record_wise else self._form
         if message := parameters_mistake(self._stage, form):
@@ -320,9 +327,9 @@ class Compiler:
         function = inspect.unwrap(type(self._stage).translate)
         for name in unemitted_states(function, replaced):
             message = (
-                "is read but never emitted, so it is always empty. A group keeps only state "
-                f"records that it emits again: write out.{name}(...), or declare keep=True to "
-                "keep all records"
+                "this state is read but never emitted, so it is always empty. A group keeps only "
+                f"state records that it emits again: write out.{name}(...), or declare keep=True "
+                "to keep all records"
             )
             self._note("state_unemitted", name, message)
 
@@ -341,15 +348,15 @@ class Compiler:
             reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
             if not is_name(name) or name in reserved or keyword.iskeyword(name):
                 message = (
-                    "use a-z, 0-9 and '_', beginning with a letter, and not a keyword of Python; "
-                    f"{', '.join(reserved)} are reserved"
+                    "this name is not allowed: use a-z, 0-9 and '_', begin with a letter, and use "
+                    f"no keyword of Python and no reserved name ({', '.join(reserved)})"
                 )
                 self._note("name_invalid", name, message)
                 continue
             schema: object = declared.schema
             if not isinstance(schema, str):
                 shown = shortened(text_of(schema, repr), _SHOWN)
-                message = f"the schema is DDL text, such as 'url STRING', got {shown}"
+                message = f"the schema must be DDL text, such as 'url STRING', got {shown}"
                 self._note("schema_invalid", name, message)
                 continue
             declarations[name] = declared
@@ -412,8 +419,9 @@ class Compiler:
         for spec in inputs if kept_state else ():
             if spec.route_by is None or spec.has_several:
                 message = (
-                    f"the state {kept_state!r} is kept (keep=True), so each record of an input "
-                    "must have exactly one group: give route_by columns or by(...), not route(...)"
+                    f"the state {kept_state!r} is kept (keep=True), so each record of this input "
+                    "must belong to one group: declare route_by with columns or by(...), not "
+                    "route(...)"
                 )
                 self._note("keep_unsupported", spec.name, message)
 
@@ -427,8 +435,8 @@ class Compiler:
             self._fail(
                 "route_by_missing",
                 next(spec.name for spec in inputs if spec.route_by is None),
-                "this form works on whole groups, so every input needs route_by. If each record "
-                "is a group of its own, derive from Translate or TranslateRecords",
+                "this form of translator works on groups, so every input needs route_by. To handle "
+                "each record by itself, derive from Translate or TranslateRecords",
             )
         if not grouped:
             self._check_without_groups(declarations)
@@ -440,11 +448,16 @@ class Compiler:
         elif isinstance(first.route_by, tuple):
             key = first.schema.select(first.route_by)
         else:
-            self._fail("key_missing", "key", 'declare `key = "..."` when route_by is computed')
+            message = (
+                "route_by is computed, so it does not name the key's columns: declare them, as in "
+                '`key = "site STRING"`'
+            )
+            self._fail("key_missing", "key", message)
         for column in key.fields:
             if not column.type.can_be_key:
                 message = (
-                    f"{column.type} cannot be a key; use a type such as STRING, BIGINT or TIMESTAMP"
+                    f"a column of the key cannot be {column.type}; use a type such as STRING, "
+                    "BIGINT or TIMESTAMP"
                 )
                 self._note("key_type", column.name, message)
         for spec in grouped:
@@ -457,14 +470,14 @@ class Compiler:
         for name, declared in declarations.items():
             if isinstance(declared, State):
                 message = (
-                    "no input has route_by, so no group can have this state: give an input "
-                    "route_by with the columns by which its records are grouped"
+                    "a state belongs to groups, but no input has route_by: declare route_by with "
+                    "the columns by which records are grouped"
                 )
                 self._note("route_by_missing", name, message)
         if self._stage.key is not None:
             message = (
                 f"key is {self._stage.key!r}, but no input has route_by, which gives the values "
-                "of the key"
+                "of the key: declare route_by, or remove key"
             )
             self._note("route_by_missing", "key", message)
 

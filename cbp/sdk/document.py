@@ -244,7 +244,8 @@ class _Reader:
         if isinstance(schema, str):
             parsed = self._noted(lambda: Schema.parse(schema, where=f"{where}.schema"))
         else:
-            self._note("schema_invalid", f"{where}.schema", f"expected DDL text, got {schema!r}")
+            message = f"expected DDL text, such as 'url STRING', got {schema!r}"
+            self._note("schema_invalid", f"{where}.schema", message)
         options = self._options(f"{where}.options", node.get("options", {}))
         source = SourceNode(
             name,
@@ -302,7 +303,7 @@ class _Reader:
     def _location(self, where: str, value: Any) -> str:
         if isinstance(value, str):
             return value
-        expected = f"expected text such as s3://bucket/orders/, got {type(value).__name__}"
+        expected = f"expected a string such as s3://bucket/orders/, got {type(value).__name__}"
         self._note("location_invalid", where, expected)
         return ""
 
@@ -315,7 +316,7 @@ class _Reader:
             elif isinstance(given, str):
                 options[name] = given
             else:
-                message = f"expected text, got {given!r}; write it in quotes"
+                message = f"expected a string, got {given!r}; write it in quotes"
                 self._note("option_invalid", f"{where}.{name}", message)
         return options
 
@@ -342,11 +343,11 @@ class _Reader:
             self._note("keep_invalid", f"{where}.hours", expected)
             hours = None
         if most is not None and not (type(most) is int and 0 <= most <= _BYTES_MAX):
-            expected = f"expected bytes up to {_BYTES_MAX}, 0 means any number; got {most!r}"
+            expected = f"expected bytes from 0 (no limit) to {_BYTES_MAX}, got {most!r}"
             self._note("keep_invalid", f"{where}.bytes", expected)
             most = None
         if count is not None and not (type(count) is int and 0 <= count <= _BYTES_MAX):
-            expected = f"expected a number of increments, 0 means any number; got {count!r}"
+            expected = f"expected increments from 0 (no limit) to {_BYTES_MAX}, got {count!r}"
             self._note("keep_invalid", f"{where}.increments", expected)
             count = None
         return RetentionWish(None if hours is None else hours * 3600.0, most, count)
@@ -357,7 +358,7 @@ class _Reader:
             expected = f"expected 'snapshot', got {given['until']!r}"
             self._note("keep_invalid", f"{where}.until", expected)
         if len(given) > 1:
-            expected = "until: snapshot is given, so hours, bytes and increments cannot be"
+            expected = "remove hours, bytes and increments, which do not go with `until: snapshot`"
             self._note("keep_invalid", where, expected)
         return _UNTIL_SNAPSHOT
 
@@ -378,13 +379,12 @@ class _Reader:
                 self._note(
                     "flow_unknown",
                     f"{where}.inputs.{input_}",
-                    f"expected a flow's name, got {flow!r}",
+                    f"expected the name of a flow, got {flow!r}",
                 )
                 wiring = {i: f for i, f in wiring.items() if isinstance(f, str)}
         if not isinstance(reference, str):
-            self._note(
-                "translator_unknown", f"{where}.translator", f"expected a name, got {reference!r}"
-            )
+            message = f"expected the name of a translator, got {reference!r}"
+            self._note("translator_unknown", f"{where}.translator", message)
             return None
         try:
             spec = self._resolve(reference, parameters).spec()
@@ -456,7 +456,7 @@ class _Reader:
         if value is None:
             return None
         if not _is_number(value) or not 0 <= value <= SECONDS_MAX:
-            expected = f"expected seconds from 0 to {SECONDS_MAX}, 0 means never; got {value!r}"
+            expected = f"expected seconds from 0 (never) to {SECONDS_MAX}, got {value!r}"
             self._note("seconds_invalid", where, expected)
             return None
         return float(value)
@@ -477,9 +477,10 @@ class _Reader:
             return {}
         for key in value:
             if not isinstance(key, str):
-                self._note("document_invalid", where, f"expected a name, got {key!r}")
+                message = f"expected a string as the name of an entry, got {key!r}"
+                self._note("document_invalid", where, message)
             elif allowed is not None and key not in allowed:
-                message = f"is not a field; use one of {', '.join(sorted(allowed))}"
+                message = f"there is no such field; use one of {', '.join(sorted(allowed))}"
                 self._note("field_unknown", f"{where}.{key}", message)
         return {key: item for key, item in value.items() if isinstance(key, str)}
 
@@ -493,8 +494,9 @@ def _is_number(value: Any) -> bool:
 
 def _twice(path: str) -> Mistake:
     if path.count(".") == 3 and path.split(".")[2] == "inputs":
-        return Mistake("input_twice", path, "is wired twice; an input can read only one flow")
-    return Mistake("name_twice", path, "is declared twice; rename one of them")
+        message = "this input is wired twice, but an input can read only one flow"
+        return Mistake("input_twice", path, message)
+    return Mistake("name_twice", path, "this name is declared twice; rename one of them")
 
 
 def _mistakes_of_unread(
@@ -516,7 +518,10 @@ def _mistakes_of_unread(
             writer = flow.partition(".")[0] if isinstance(flow, str) else ""
             if isinstance(flow, str) and writer not in {*sources, *stages}:
                 known = listed(sorted({*sources, *stages}))
-                message = f"reads {flow!r}, but there is no source or stage {writer!r}: {known}"
+                message = (
+                    f"this input reads {flow!r}, but there is no source or stage {writer!r}; use "
+                    f"one of {known}"
+                )
                 yield Mistake("flow_unknown", f"stages.{name}.inputs.{input_}", message)
 
 
@@ -556,7 +561,8 @@ def read_sink(name: str, given: Mapping[str, Any]) -> tuple[SinkNode | None, lis
 def _value_mistakes(name: str, given: Mapping[str, Any]) -> Iterator[Mistake]:
     for field, value in given.items():
         if field in _TEXTS and not isinstance(value, str):
-            yield Mistake("sink_invalid", f"sinks.{name}.{field}", f"expected text, got {value!r}")
+            message = f"expected a string, got {value!r}"
+            yield Mistake("sink_invalid", f"sinks.{name}.{field}", message)
     if not isinstance(given.get("paused", False), bool):
         message = f"expected true or false, got {given['paused']!r}"
         yield Mistake("sink_invalid", f"sinks.{name}.paused", message)

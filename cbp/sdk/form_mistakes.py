@@ -23,18 +23,21 @@ def record_wise_mistakes(
 ) -> Iterator[FormMistake]:
     """Yield a mistake for each declaration that a record-wise translator cannot have."""
     if any(isinstance(declared, Loopback) for declared in declarations.values()):
-        yield "", "record_wise_shape", "cannot send messages; derive from Translate"
+        message = "TranslateRecords cannot have a Loopback; derive from Translate"
+        yield "", "record_wise_shape", message
     if len(inputs) != 1 or inputs[0].route_by is not None:
         yield (
             "",
             "record_wise_shape",
             (
-                "needs exactly one Input, without route_by. For several inputs derive from "
-                "Translate, where each record of an input without route_by also forms its own group"
+                "TranslateRecords needs exactly one Input, without route_by. For several inputs "
+                "derive from Translate, which also handles each record of an input without "
+                "route_by by itself"
             ),
         )
     if any(isinstance(declared, State) for declared in declarations.values()):
-        yield "", "record_wise_shape", "cannot keep state; derive from Translate instead"
+        message = "TranslateRecords cannot have a State; derive from Translate"
+        yield "", "record_wise_shape", message
     why = "single records have neither groups nor a loop; derive from Translate"
     yield from _no_aggregates(declarations, "record_wise_shape", why)
 
@@ -46,8 +49,8 @@ def run_mistakes(
     for spec in inputs:
         if spec.loopback or spec.has_several or spec.in_sql or spec.combine is not None:
             message = (
-                "an input of TranslateRun must be routed by columns (route_by), and cannot be a "
-                "Loopback or have combine: the call itself loops until no work is left"
+                "an input of TranslateRun needs route_by with columns, and cannot be a Loopback or "
+                "have combine. Instead of sending messages, loop inside translate"
             )
             yield spec.name, "run_shape", message
     for name, declared in declarations.items():
@@ -68,7 +71,7 @@ def run_mistakes(
                 "keep=True and a key, without expire, and declare no Timers"
             )
             yield name, "run_shape", message
-    why = "the call of TranslateRun sees all records: compute the number there, and end your loop"
+    why = "TranslateRun has no such loop: compute the number in translate, which sees all records"
     yield from _no_aggregates(declarations, "run_shape", why)
 
 
@@ -91,8 +94,11 @@ def sql_mistakes(
     has_state = any(isinstance(declared, State) for declared in declarations.values())
     if has_state and isinstance(declarations.get("keys"), Input | State):
         # Without state no groups are looked up, so an input of this name hides nothing.
-        message = "in SQL with state the name 'keys' is reserved: it would hide the groups' keys"
-        yield "keys", "name_invalid", f"{message}; use another"
+        message = (
+            "in a stage in SQL with state, the name 'keys' is reserved for the table of the "
+            "groups' keys; use another name"
+        )
+        yield "keys", "name_invalid", message
     for spec in inputs:
         in_python = isinstance(spec.route_by, Computed) or spec.combine is not None
         if spec.loopback or spec.order_by is not None or in_python:
@@ -100,12 +106,12 @@ def sql_mistakes(
                 spec.name,
                 "sql_shape",
                 (
-                    "an input of this form must be routed by columns, and cannot be a Loopback or "
-                    "have order_by or combine. Compute the key one stage earlier, or derive from "
-                    "Translate"
+                    "an input of a stage in SQL must be routed by columns, and cannot be a "
+                    "Loopback or have order_by or combine. Compute the key in an earlier stage, or "
+                    "derive from Translate"
                 ),
             )
-    why = "a stage in SQL has none: compute the number in a query, or derive from Translate"
+    why = "a stage in SQL has no loop: compute the number in a query, or derive from Translate"
     yield from _no_aggregates(declarations, "sql_shape", why)
     for name, declared in declarations.items():
         if isinstance(declared, State) and declared.order_by is not None:
@@ -118,10 +124,12 @@ def sql_mistakes(
         name for name, declared in declarations.items() if not isinstance(declared, Input | Lookup)
     }
     if queries is None:
-        yield "queries", "translate_missing", "define queries, or translate"
+        message = "the translator has neither queries nor translate; define one of them"
+        yield "queries", "translate_missing", message
     for name in emitted if queries else ():
         if name not in (queries or ()):
-            yield name, "query_missing", f"give queries[{name!r}], a SELECT"
+            message = f"there is no query for {name!r}; add a SELECT as queries[{name!r}]"
+            yield name, "query_missing", message
     read = {one for one, d in declarations.items() if isinstance(d, Input | Lookup)}
     kept = {one for one, d in declarations.items() if isinstance(d, State) and d.keep}
     for name in queries or ():
@@ -131,7 +139,8 @@ def sql_mistakes(
             yield (
                 "queries",
                 "query_name",
-                f"{name!r} is the name of an input, or not a valid name; rename the query",
+                f"a query cannot have the name {name!r}, which is the name of an input or not a "
+                "valid name; rename the query",
             )
 
 
@@ -152,7 +161,7 @@ def parameters_mistake(stage: Any, form: str) -> str:
         inspect.signature(stage.translate).bind(*names)
     except TypeError:
         given = inspect.signature(type(stage).translate)
-        return f"write def translate(self, {', '.join(names)}); got translate{given}"
+        return f"expected translate(self, {', '.join(names)}), got translate{given}"
     return ""
 
 
@@ -217,21 +226,21 @@ def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[tuple[str, str, st
             given = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
             others = ", ".join(other for other in loopbacks if other != name)
             message = (
-                f"inside is {given}, which names no Loopback of this translator: give one "
-                f"as a text ({others or 'there is no other one'}), or remove inside"
+                f"inside is {given}; give the name of another Loopback of this translator as a "
+                f"string ({others or 'there is none'}), or remove inside"
             )
             yield name, "inside_unknown", message
         elif loops.is_cyclic(name):
             chain = " inside ".join([name, *loops.around(name)])
             message = (
-                f"a loop cannot be inside itself, and this is {chain}: remove inside from the "
-                "outermost of these loops"
+                f"a loop cannot be inside itself ({chain}): remove inside from the outermost of "
+                "these loops"
             )
             yield name, "inside_cycle", message
         elif loopbacks[name].supersteps == 1:
             message = (
-                "loops are nested within one run, but each message of this one comes back in a "
-                "later epoch: give all loopbacks supersteps, such as supersteps=1000; or remove "
+                "loops can be nested only within one run, but a later epoch reads the messages of "
+                "this Loopback: give all loopbacks supersteps, such as supersteps=1000, or remove "
                 "inside"
             )
             yield name, "inside_without_supersteps", message
@@ -255,12 +264,15 @@ def aggregate_mistakes(
             message = f"got ends_below={least!r}; expected a number, or no ends_below"
             yield name, "aggregate_invalid", message
         if declared.ends is not None and declared.ends not in loopbacks:
-            message = f"got ends={declared.ends!r}; expected a Loopback: {', '.join(loopbacks)}"
+            message = (
+                f"got ends={declared.ends!r}; expected the name of a Loopback: "
+                f"{', '.join(loopbacks) or 'there is none'}"
+            )
             yield name, "aggregate_invalid", message
         elif declared.ends is not None and least is None:
             message = (
-                f"ends={declared.ends!r} is the loop that a small number ends: give ends_below, "
-                "too, or remove ends"
+                f"ends={declared.ends!r} has no effect without ends_below, the number below which "
+                "that loop ends: declare ends_below, too, or remove ends"
             )
             yield name, "aggregate_invalid", message
         if not loops:
@@ -309,8 +321,8 @@ def microsteps_mistakes(
             yield name, "microsteps_differ", message
         elif spec.supersteps == 1:
             message = (
-                "microsteps are within one run, but each message of this loopback comes back in "
-                "a later epoch: give supersteps, such as supersteps=1000; or remove microsteps"
+                "microsteps are possible only within one run, but a later epoch reads the messages "
+                "of this Loopback: give supersteps, such as supersteps=1000, or remove microsteps"
             )
             yield name, "microsteps_without_supersteps", message
     yield from _bound_to_supersteps(
@@ -327,40 +339,47 @@ def _bound_to_supersteps(
     writes_remote: bool,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield what has a meaning only if all groups of a loop take each superstep together."""
-    code, instead = "microsteps_unsupported", "; remove that, or microsteps"
+    code = "microsteps_unsupported"
     for name, spec in loopbacks.items():
         if spec.order_by is not None:
-            message = "order_by orders the messages of a call, but with microsteps no order matters"
-            yield name, code, message + instead
+            message = (
+                "with microsteps, messages come in any order, so order_by has no effect: remove "
+                "order_by or microsteps"
+            )
+            yield name, code, message
         if spec.inside:
             message = (
-                f"messages of {spec.inside!r} wait for this loop to be at rest in all tasks, "
-                "which with microsteps none of them knows"
+                f"messages of the outer loop {spec.inside!r} wait until no task has a message of "
+                "this loop, but with microsteps no task knows that: remove inside or microsteps"
             )
-            yield name, code, message + instead
+            yield name, code, message
     for name in aggregates:
-        message = "an Aggregate is over all groups of a superstep, and microsteps have no such step"
-        yield name, code, message + instead
+        message = (
+            "an Aggregate is a number over all groups of a superstep, but with microsteps groups "
+            "do not wait for each other: remove the Aggregate or microsteps"
+        )
+        yield name, code, message
     for output in outputs:
         if not output.view and output.name not in loopbacks:
             message = (
-                "how many records an Output gets depends on the number of calls, and with "
-                "microsteps that depends on the number of tasks: declare a View of the result"
+                "an Output gets a record for each call that emits one, but with microsteps the "
+                "number of calls depends on the number of tasks: declare a View of the result, or "
+                "remove microsteps"
             )
-            yield output.name, code, f"{message}, or remove microsteps"
+            yield output.name, code, message
     for state in states:
         if state.grouping == "outer":
             message = (
-                "grouping='outer' calls every group in each superstep, and microsteps call only "
-                "groups with messages"
+                "grouping='outer' calls every group in each superstep, but microsteps call only "
+                "groups with messages: remove grouping='outer' or microsteps"
             )
-            yield state.name, code, message + instead
+            yield state.name, code, message
     if writes_remote and states:
         message = (
-            "the code names .remote, and with microsteps a group changes records of its own key "
-            "only: send the other group a message"
+            "the code uses .remote, but with microsteps a group can change only records of its own "
+            "key: send the other group a message, or remove microsteps"
         )
-        yield "", code, f"{message}, or remove microsteps"
+        yield "", code, message
 
 
 def _unsupported(
@@ -370,17 +389,18 @@ def _unsupported(
     for spec in inputs:
         if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
             message = (
-                "with supersteps, a message has exactly one receiver, which Python computes: give "
-                "route_by columns or by(...), not route(...) or by_sql(...), or use supersteps=1"
+                "with supersteps, a message has one receiver, which Python computes: declare "
+                "route_by with columns or by(...), not route(...) or by_sql(...), or use "
+                "supersteps=1"
             )
             yield spec.name, code, message
         elif spec.route_by is None:
             message = (
-                "records of an input without route_by have no group, so no message can reach them "
-                "in the same run: give route_by, or use supersteps=1"
+                "records of an input without route_by have no group to which the same run could "
+                "send messages: declare route_by, or use supersteps=1"
             )
             yield spec.name, code, message
     for state in states:
         if state.expire_ms:
-            message = "records expire by epochs (expire=...), not by supersteps: use supersteps=1"
+            message = "records cannot expire between supersteps: remove expire, or use supersteps=1"
             yield state.name, code, message

@@ -50,7 +50,9 @@ def _idle(options: OptionReader, name: str, declared: Input) -> float:
     seconds = declared.close_idle_seconds
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not number or not 0 <= seconds <= SECONDS_MAX:
-        message = f"close_idle_seconds is {seconds!r}; give 1 to {SECONDS_MAX}, or 0 for never"
+        message = (
+            f"close_idle_seconds is {seconds!r}; give a number from 0 (never) to {SECONDS_MAX}"
+        )
         options.fail("close_idle_invalid", name, message)
     if seconds and declared.frame_by is None:
         message = (
@@ -72,7 +74,10 @@ def _frame_by(options: OptionReader, name: str, declared: Input, schema: Schema)
         message = f"{given!r} is not a column; name one of {has}, or use framed(function)"
         options.fail("frame_by_invalid", name, message)
     if schema[given].type.kind not in _FRAMING_KINDS:
-        message = f"column {given!r} is {schema[given].type}; use framed(function)"
+        message = (
+            f"column {given!r} is {schema[given].type}, which cannot be a framing key; use "
+            "framed(function)"
+        )
         options.fail("frame_by_invalid", name, message)
     return FrameBy(attrgetter(given), column=given, place=options.place)
 
@@ -84,13 +89,16 @@ def _combine(
         return None
     route, combine = declared.route_by, declared.combine
     if not callable(combine) and not isinstance(cast(object, combine), Mapping):
-        message = "combine takes a function: records -> records; or columns, as {'n': 'sum'}"
+        message = (
+            "combine takes a function from records to records, or a dict of columns, such as "
+            "{'n': 'sum'}"
+        )
         options.fail("combine_invalid", name, message)
     if route is None or (isinstance(route, Computed) and route.many):
         options.fail(
             "combine_invalid",
             name,
-            "a combined record belongs to exactly one group: route by columns or by(...)",
+            "a combined record must belong to one group: route by columns or by(...)",
         )
     if isinstance(route, Computed) and route.sql:
         options.fail(
@@ -105,7 +113,10 @@ def _combine(
     if callable(combine):
         return CombineSpec(combine, place_of(combine))
     if not isinstance(route, str):
-        message = "columns are merged without Python: give route_by columns; or combine a function"
+        message = (
+            "to combine by columns, route_by must name columns, too: change route_by, or give "
+            "combine a function"
+        )
         options.fail("combine_invalid", name, message)
     key = options.columns(name, "route_by", route, schema)
     if problem := _merge_problem(schema, combine, key if isinstance(key, tuple) else ()):
@@ -116,25 +127,28 @@ def _combine(
 def _merge_problem(schema: Schema, columns: Mapping[str, str], key: Sequence[str]) -> str:
     """Return why records cannot be merged by these columns; empty if they can."""
     if not columns:
-        return "no column is named; say what to keep of each, as {'n': 'sum'}"
+        return "no column is named; name each column and how to merge it, as in {'n': 'sum'}"
     for name, how in columns.items():
         if name not in schema:
             return f"there is no column {name!r}; use {', '.join(schema.names)}"
         if how not in ("sum", "min", "max"):
-            return f"{how!r} is not known; use 'sum', 'min' or 'max'"
+            return f"there is no {how!r}; use 'sum', 'min' or 'max'"
         if name in key:
-            return f"{name!r} is part of the key, in which merged records are equal; leave it out"
+            return f"{name!r} is part of the key, which merged records have in common; leave it out"
         kind = schema[name].type.kind
         if how == "sum" and kind in _FLOATS:
             return (
-                f"a sum of {kind} depends on the order in which numbers come; send whole numbers "
-                "(BIGINT), such as millionths, or leave it to translate (math.fsum)"
+                f"a sum of {kind} values depends on their order; use whole numbers (BIGINT), such "
+                "as millionths, or compute the sum in translate with math.fsum"
             )
         if kind not in (_SUMMED if how == "sum" else _ORDERED):
-            return f"{name!r} is {schema[name].type}, which has no {how!r}; use a function"
+            return f"{name!r} is {schema[name].type}, which has no {how!r}; give combine a function"
     nested = next((one for one in schema.fields if one.type.arguments), None)
     if nested is not None:
-        return f"{nested.name!r} is {nested.type}, which is not compared here; use a function"
+        return (
+            f"{nested.name!r} is {nested.type}, and records with such a column cannot be merged by "
+            "columns; give combine a function"
+        )
     return ""
 
 
@@ -142,5 +156,5 @@ def _order(
     options: OptionReader, name: str, value: str | Computed | None, schema: Schema
 ) -> tuple[str, ...] | Computed | None:
     if isinstance(value, Computed) and value.many:
-        options.fail("order_by_invalid", name, "route(...) gives no order; use by(...)")
+        options.fail("order_by_invalid", name, "order_by cannot be a route(...); use by(...)")
     return options.columns(name, "order_by", value, schema)

@@ -81,7 +81,8 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
         key: The stage's key; `None` if it has no groups.
     """
     if key is None:
-        yield "route_by_missing", "only groups look up records: give the stage's inputs route_by"
+        message = "only groups can look up records: declare route_by at every input of the stage"
+        yield "route_by_missing", message
         return
     by, columns = _columns(declared.by), _columns(declared.key)
     if not by and declared.by != ():
@@ -99,12 +100,14 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
     if not by and (columns or declared.wake):
         yield "lookup_by_invalid", "with by=() every group gets all records: remove key= and wake="
     elif columns and not set(by) <= set(columns):
-        yield "lookup_key_invalid", f"key={declared.key!r} lacks a column of by={declared.by!r}"
+        message = f"key={declared.key!r} must have all columns of by={declared.by!r}"
+        yield "lookup_key_invalid", message
     elif by and (types := [schema[c].type for c in by]) != [f.type for f in key.fields]:
         came = ", ".join(map(str, types))
         yield (
             "lookup_key_mismatch",
-            f"is looked up by columns of types ({came}), but the key of the stage is ({key})",
+            f"the columns of by={declared.by!r} have the types ({came}), but the stage's key is "
+            f"({key})",
         )
 
 

@@ -43,7 +43,7 @@ class OptionReader:
             self.fail(f"{option}_invalid", name, _takes(option, value, schema))
         columns = tuple(part.strip() for part in value.split(","))
         if option == "route_by" and len(set(columns)) < len(columns):
-            message = f"route_by={value!r} names a column twice; give one for each key column"
+            message = f"route_by={value!r} names a column twice; name each column once"
             self.fail("route_by_invalid", name, message)
         for column in columns:
             if column not in schema:
@@ -81,10 +81,10 @@ class OptionReader:
                 self.fail(
                     "not_compared_invalid",
                     name,
-                    f"{column!r} is part of the key; name other columns",
+                    f"not_compared names {column!r}, which is part of the key; name other columns",
                 )
         if not 0 <= declared.tolerance < 1:
-            message = f"tolerance={declared.tolerance!r}; give a number from 0 to below 1"
+            message = f"tolerance={declared.tolerance!r}; give a number of at least 0 and below 1"
             self.fail("tolerance_invalid", name, message)
         if declared.tolerance and not any(
             column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields
@@ -121,10 +121,10 @@ def _takes(option: str, value: object, schema: Schema) -> str:
     computed = f"({given})" if len(names) > 1 else given
     columns = f"{option}={', '.join(names)!r}"
     if len(names) > 1:
-        columns = f"all columns in one text, {columns}"
+        columns = f"all columns in one string, {columns}"
     return (
-        f"{option} takes {columns}, or a value that a function computes, {option}=by(lambda "
-        f"record: {computed}, {key!r}); got {text_of(value, repr)[:100]}"
+        f"write {columns}, or let a function compute the value, {option}=by(lambda record: "
+        f"{computed}, {key!r}); got {option}={text_of(value, repr)[:100]}"
     )
 
 

@@ -37,7 +37,10 @@ def _rule(value: Any, where: str) -> Rule:
     if isinstance(value, str):
         value = {value: {}}
     if not isinstance(value, Mapping) or len(value) != 1:
-        _fail("runnable_invalid", where, f"expected one rule with its arguments, got {value!r}")
+        message = (
+            f"expected one rule, such as run_any or {{count_window: {{size: 3}}}}, got {value!r}"
+        )
+        _fail("runnable_invalid", where, message)
     ((name, arguments),) = value.items()
     if name not in RULES:
         near = difflib.get_close_matches(str(name), RULES, n=1)
@@ -45,7 +48,8 @@ def _rule(value: Any, where: str) -> Rule:
         _fail("runnable_unknown", where, f"there is no rule {name!r}; {hint}")
     takes = ", ".join(map(str, inspect.signature(RULES[name]).parameters.values()))
     if not isinstance(arguments, Mapping):
-        _fail("runnable_invalid", where, f"{name} takes ({takes}) by name, got {arguments!r}")
+        message = f"expected a mapping of the arguments of {name} ({takes}), got {arguments!r}"
+        _fail("runnable_invalid", where, message)
     given = {
         key: _rule(argument, f"{where}.{name}.{key}") if key == _NESTED else argument
         for key, argument in arguments.items()

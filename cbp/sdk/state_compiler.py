@@ -34,7 +34,7 @@ class StateCompiler:
         schema = self._options.schema(name, declared.schema)
         route = self._state_route(name, declared, schema)
         if declared.grouping not in get_args(Grouping):
-            message = f"{declared.grouping!r}; use 'inner' or 'outer'"
+            message = f"grouping={declared.grouping!r}; use 'inner' or 'outer'"
             self._options.fail("grouping_unknown", name, message)
         second = self._second_key(name, declared, schema, route)
         tolerance, not_compared = self._options.closeness(name, declared, schema, (*route, *second))
@@ -144,8 +144,9 @@ class StateCompiler:
                 self._options.fail(
                     "state_key_missing",
                     name,
-                    f"state needs the key column '{column.name} {column.type}'; it has '{schema}'; "
-                    "add it, or name the columns that hold the key: route_by='...'",
+                    f"the state needs the key column '{column.name} {column.type}', but has "
+                    f"'{schema}': add that column, or name the columns that hold the key with "
+                    "route_by='...'",
                 )
         return key.names
 
@@ -190,7 +191,7 @@ def view_mistakes(
         yield "view_key_incomplete", message
     for column in key:
         if not schema[column].type.can_be_key:
-            message = f"column {column!r} is {schema[column].type}, which no key can have"
+            message = f"column {column!r} is {schema[column].type}, which cannot be a key"
             yield (
                 "view_key_type",
                 f"{message}; name columns of a type such as STRING, BIGINT or TIMESTAMP",
@@ -201,7 +202,10 @@ def _bag_mistakes(schema: Schema) -> Iterator[CodedMessage]:
     """Yield the columns by which the records of a bag cannot be distinguished and ordered."""
     for column in schema.fields:
         if not column.type.can_be_key:
-            message = f"column {column.name!r} is {column.type}, which cannot order a bag's records"
+            message = (
+                f"without key= the view is a bag, whose records are ordered by all columns, but "
+                f"column {column.name!r} is {column.type}, which has no order"
+            )
             yield (
                 "view_bag_type",
                 f"{message}; declare a key (key='...'), or split the column into columns of "
@@ -233,15 +237,17 @@ def age_mistake(given: object) -> str | None:
     match = _AGE.fullmatch(given) if isinstance(given, str) else None
     if match is None or not 0 < _seconds(match) <= SECONDS_MAX:
         units = ", ".join(f"{unit}s" for unit in _SECONDS)
-        message = f"expire={given!r} is not an age; expected a whole number and one of {units}"
-        return f"{message}, such as '30 days', at most ten years"
+        return (
+            f"expire={given!r} is not an age; expected a whole number and a unit ({units}), such "
+            "as '30 days', at most ten years"
+        )
     return None
 
 
 def age_ms(given: str) -> int:
     """Return a checked age in milliseconds."""
     match = _AGE.fullmatch(given)
-    assert match is not None, "checked before"
+    assert match is not None, "age_mistake found a mistake"
     return 1000 * _seconds(match)
 
 
@@ -271,9 +277,10 @@ def expiry_mistakes(
             yield state.name, "expire_unsupported", f"{message}, or leave out expire"
         if state.name + EXPIRY_SUFFIX in names:
             message = (
-                f"{state.name + EXPIRY_SUFFIX!r} is the name of the state that holds its timers"
+                f"the name {state.name + EXPIRY_SUFFIX!r} is taken by the hidden timers of this "
+                "state; rename your declaration of that name"
             )
-            yield state.name, "name_invalid", f"{message}; rename your declaration"
+            yield state.name, "name_invalid", message
 
 
 def _seconds(match: re.Match[str]) -> int:

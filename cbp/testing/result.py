@@ -120,14 +120,14 @@ class Result:
             close = closeness(state_spec, key.names)
             mine, its = (state_view(_of(of.state, name), close) for of in (self, other))
             if difference := view_difference(mine, its, close):
-                return f"state {name}: {difference}"
+                return f"state {name}, {difference}"
         for name, spec in self._specs.items():
             if name in without:
                 continue
             close = closeness(spec, spec.key)
             mine, its = (output_view(spec, _of(of.outputs, name), close) for of in (self, other))
             if difference := view_difference(mine, its, close):
-                return f"output {name}: {difference}"
+                return f"output {name}, {difference}"
         return ""
 
 

@@ -69,7 +69,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     for how, parts_of in _ways(spec.inputs).items():
         again = run_epochs(translator, [{**everything, **tables}], parts_of=parts_of)
         if problem := batch.difference(again):
-            message = f"{spec.name}: one batch against {how}: {problem}"
+            message = f"{spec.name}: one batch and {how} give different results: {problem}"
             raise AssertionError(message)
     count = format_count(len(epochs), "epoch")
     splits: dict[str, tuple[Sequence[Any], bool, Tables]] = {
@@ -84,7 +84,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     for how, (parts, at_once, first) in splits.items():
         split = run_epochs(translator, parts, at_once=at_once, lookups=first)
         if problem := batch.difference(split):
-            message = f"{spec.name}: one batch against {how}: {problem}"
+            message = f"{spec.name}: one batch and {how} give different results: {problem}"
             raise AssertionError(message)
     return batch
 
@@ -119,8 +119,9 @@ def check_any_order(checked: Author, epochs: Any) -> Result:
         for parts in ([records], alone):
             if problem := batch.difference(run_epochs(checked, parts)):
                 message = (
-                    f"{spec.name}: the result depends on the order of its records: one batch in "
-                    f"the given order, and {how} in {format_count(len(parts), 'epoch')}: {problem}"
+                    f"{spec.name}: the result depends on the order of the records. One batch in "
+                    f"the given order, and the records {how} in "
+                    f"{format_count(len(parts), 'epoch')}, give different results: {problem}"
                 )
                 raise AssertionError(message)
     return batch
@@ -142,15 +143,15 @@ def _check_dataflow(
 
     def compare(how: str, again: Result) -> None:
         if problem := batch.difference(again, without=without):
-            message = f"{dataflow.name}: one batch against {how}: {problem}"
+            message = f"{dataflow.name}: one batch and {how} give different results: {problem}"
             raise AssertionError(message)
 
     inputs = [spec for node in dataflow.stages.values() for spec in node.translator.inputs]
     for how, parts_of in _ways(inputs).items():
         compare(how, run_accepted(dataflow, one, parts_of=parts_of))
     count = format_count(rounds, "increment")
-    compare(f"{count}, applied one by one", run_accepted(dataflow, split))
-    compare(f"{count}, all waiting at once", run_accepted(dataflow, split, at_once=True))
+    compare(f"{count} applied one by one", run_accepted(dataflow, split))
+    compare(f"{count} queued at once", run_accepted(dataflow, split, at_once=True))
     for order in (list(together), list(together)[::-1]) if len(together) > 1 else ():
         apart = {
             source: [together[source] if source == turn else [] for turn in order]
@@ -173,7 +174,7 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
     }
     tables = list(comparisons(dataflow, "at_once", behind(dataflow, timed)))
     if all(one.left_out for one in tables):
-        reasons = "; ".join(dict.fromkeys(one.left_out for one in tables)) or "it has no tables"
+        reasons = "; ".join(dict.fromkeys(one.left_out for one in tables)) or "there are no tables"
         message = f"no table of {dataflow.name!r} can be compared under two splits: {reasons}"
         raise ValueError(message)
     return {f"{one.stage}.{one.name}" for one in tables if one.left_out}
@@ -182,9 +183,12 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
 def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
     """Return the ways in which a batch is combined again, by name."""
     dice = random.Random(7)
-    ways: dict[str, _Parts] = {"the same once more": _apart, "combined as a whole": whole}
+    ways: dict[str, _Parts] = {
+        "the same batch again": _apart,
+        "the same batch combined as a whole": whole,
+    }
     if any(input_.combine for input_ in inputs):
-        ways |= {f"combined in parts ({n})": partial(_parts, dice) for n in range(3)}
+        ways |= {f"the same batch combined in parts ({n})": partial(_parts, dice) for n in range(3)}
     return ways
 
 

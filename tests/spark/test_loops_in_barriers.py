@@ -193,7 +193,7 @@ def test_a_loop_has_as_many_tasks_as_there_are_slots(
         driver = driver_of(one, dataflow, tmp_path / name, log_ms=100_000)
         assert_same(dataflow, driver, [{"links": PATH}])
         assert driver.figures[0]["tasks"] == tasks, name
-        assert "not in the 8 that it was worth: slots were not free" in ways(driver.figures[0])[0]
+        assert "instead of the 8 that its size calls for" in ways(driver.figures[0])[0]
     warnings = [one.getMessage() for one in caplog.records if "must run together" in one.message]
     assert [("has 4 instead of 8" in text, "has 1 instead of 8" in text) for text in warnings] == [
         (True, False),

@@ -278,7 +278,7 @@ def test_an_edge_that_makes_values_better_is_refused(value: str) -> None:
 
     weight = 1.0 if value == "TINYINT" else -1.0
     stage = Nearer(f"cost {value}", edge="weight DOUBLE", directed=True)
-    with pytest.raises(AuthorCodeError, match=r"along\(\) makes -?\d+(\.0)? of 100"):
+    with pytest.raises(AuthorCodeError, match=r"along\(\) returned -?\d+(\.0)? for 100"):
         run_dataflow(spread(stage), {"edges": [[(0, 1, weight), (1, 0, weight)]]})
 
 

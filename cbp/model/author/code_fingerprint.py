@@ -167,7 +167,10 @@ class Code:
             return
         if self.interpreter != now.interpreter:
             was, is_ = (f"Python {one.interpreter}" for one in (self, now))
-            yield f"its code: compiled by another interpreter ({was} -> {is_}), so not comparable"
+            yield (
+                f"its code: compiled by another interpreter ({was} -> {is_}), so it cannot be "
+                "compared"
+            )
             return
         others = sorted(
             name

@@ -222,7 +222,7 @@ _SIGNALS = sorted(signal.valid_signals() & set(signal.Signals))
 _handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 _variables: dict[bytes, bytes] = getattr(os.environ, "_data")  # noqa: B009
 
-_RANDOM = "the state of random"
+_RANDOM = "the state of the module random"
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "os.environ": _variables.copy,
     "the working directory": _folder,
@@ -232,7 +232,7 @@ _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "sys.path": lambda: tuple(sys.path),
     "the recursion limit": sys.getrecursionlimit,
     "the maximum number of digits of an int": sys.get_int_max_str_digits,
-    "the filters of warnings": lambda: tuple(warnings.filters),
+    "the filters of the module warnings": lambda: tuple(warnings.filters),
     "the decimal context": lambda: digits_text(decimal.getcontext()),
     "the default decimal context": lambda: digits_text(decimal.DefaultContext),
     _RANDOM: random.getstate,

@@ -52,9 +52,9 @@ class Once:
         given = self._given
         if given is None:
             message = (
-                f"the flow {self._flow!r} is read a second time, but a flow can be read only "
-                f"once. Keep its records, as in rows = list(group.{self._flow}), or continue with "
-                f"one iterator, rows = iter(group.{self._flow})"
+                f"the flow {self._flow!r} was read a second time, but a flow can be read only "
+                f"once. Put its records into a list, rows = list(group.{self._flow}), or use one "
+                f"iterator for all reads, rows = iter(group.{self._flow})"
             )
             raise AuthorMisuse(InputReadTwiceError, message)
         self._given = None
@@ -75,16 +75,16 @@ class Once:
     def __bool__(self) -> bool:
         """Refuse a truth test, which would always be true."""
         message = (
-            f"the flow {self._flow!r} is an iterator, and its truth value does not show whether "
-            f"it has records; read the records: rows = list(group.{self._flow})"
+            f"the flow {self._flow!r} is an iterator, so `if` and `bool` cannot show whether it "
+            f"has records; test a list of them instead: rows = list(group.{self._flow})"
         )
         raise TypeError(message)
 
     def __eq__(self, other: object) -> bool:
         """Refuse a comparison, which would never be true."""
         message = (
-            f"the flow {self._flow!r} is an iterator and cannot be compared; compare its records: "
-            f"rows = list(group.{self._flow})"
+            f"the flow {self._flow!r} is an iterator, which cannot be compared; compare a list of "
+            f"its records instead: rows = list(group.{self._flow})"
         )
         raise TypeError(message)
 

@@ -98,8 +98,8 @@ class StateWatch:
             stage=self._stage,
             function=self._name,
             place=place,
-            cause=f"{name} was changed after __init__, but such values are lost with their task "
-            "and differ between machines. Keep the value in a State (in a Runnable or "
+            cause=f"{name} was changed after __init__. Such a change is lost when the task ends, "
+            "and other machines do not see it. Keep the value in a State (in a Runnable or "
             "framed(...): in its memo), or compute it in __init__ or in a cached_property",
             attribute=name,
         )

@@ -58,7 +58,9 @@ def emitting_many(
             for row in some:
                 if not isinstance(row, tuple):
                     shown = text_of(row, repr)[:_SHOWN_CHARACTERS]
-                    message = f"out.{flow}.many takes tuples with a value per column; got {shown}"
+                    message = (
+                        f"out.{flow}.many takes tuples with one value for each column; got {shown}"
+                    )
                     raise TypeError(message)
                 emit(*row)
 
@@ -71,7 +73,7 @@ def refuse_returned(value: object) -> None:
     if value is not None:
         shown = text_of(value, repr)[:_SHOWN_CHARACTERS]
         message = (
-            f"translate returned {shown}, and returned records are lost: emit each record with "
+            f"translate returned {shown}, but returned values are lost: emit each record with "
             "out.<output>(...)"
         )
         raise AuthorMisuse(RecordsReturnedError, message)
@@ -81,7 +83,7 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
     """Refuse local state of a key other than the key of the emitting group."""
     if emitted != called:
         message = (
-            f"state {state!r}: the group {called!r} emitted a record of the key {emitted!r}, but "
+            f"state {state!r}: the group {called!r} emitted a record with the key {emitted!r}, but "
             "a group can replace only its own state. To append a record to the state of another "
             f"key, write out.{state}.remote(...)"
         )
@@ -91,9 +93,9 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 def refuse_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a kept state, to which only its own group puts records."""
     message = (
-        f"state {state!r} is kept (keep=True), so only the group of a key can put and delete "
-        f"records of that key. Send that group a message (Loopback), and call out.{state}(...) in "
-        "its call"
+        f"out.{state}.remote(...) is not possible: the state is kept (keep=True), so only the "
+        "group of a key can put and delete records of that key. Send that group a message "
+        f"(Loopback), and call out.{state}(...) when the group is called"
     )
     raise AuthorMisuse(StateKeptRemoteError, message)
 
@@ -101,9 +103,9 @@ def refuse_remote(state: str, *_: object, **__: object) -> None:
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a state that expires: its group would have no age."""
     message = (
-        f"state {state!r} expires, so only the group of a key can write records of that key and "
-        f"set their age. Send that group a message (Loopback), and call out.{state}(...) in its "
-        "call"
+        f"out.{state}.remote(...) is not possible: the state expires, so only the group of a key "
+        "can write records of that key and set their age. Send that group a message (Loopback), "
+        f"and call out.{state}(...) when the group is called"
     )
     raise AuthorMisuse(StateExpiresRemoteError, message)
 
@@ -111,8 +113,8 @@ def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
 def refuse_view_row(view: str, *_: object, **__: object) -> None:
     """Refuse a record of a view that the group of its key did not emit."""
     message = (
-        f"view {view!r}: only the group of a key can emit the record of that key, and without "
-        ".remote. Send that group a message (Loopback), and emit the record in its call"
+        f"view {view!r}: only the group of a key can emit the record of that key, and not with "
+        ".remote. Send that group a message (Loopback), and emit the record when it is called"
     )
     raise AuthorMisuse(ViewRemoteError, message)
 
@@ -120,8 +122,8 @@ def refuse_view_row(view: str, *_: object, **__: object) -> None:
 def refuse_twice(view: str, key: object) -> NoReturn:
     """Refuse the second record of one key of a view, or of a kept state in SQL."""
     message = (
-        f"{view!r}: a group emitted two records of the key {key!r}. Emit only one of them, or "
-        "declare a key that distinguishes them"
+        f"a group emitted two records with the key {key!r} to {view!r}. Emit only one of them, or "
+        "declare a key in which they differ"
     )
     raise AuthorMisuse(ViewKeyTwiceError, message)
 
@@ -133,12 +135,12 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
         emitted: The group's key in the record.
         called: The key of the group that emitted it; `None` if unknown.
     """
-    by = "" if called is None else f" by the group {called!r}"
+    by = "a group" if called is None else f"the group {called!r}"
     message = (
-        f"output {output!r}: a record of the key {emitted!r} was emitted{by}, so two groups might "
-        "emit the same key in one epoch. Emit the record in a call of its own group (send that "
-        "group a Loopback message), or declare latest_by=... to choose which record of a key "
-        "counts"
+        f"output {output!r}: {by} emitted a record with the key {emitted!r}, which is not its own, "
+        "so two groups might emit the same key in one epoch. Let the group of this key emit the "
+        "record (send it a message by a Loopback), or declare latest_by=... to choose which record "
+        "of a key counts"
     )
     raise AuthorMisuse(OutputKeyForeignError, message)
 
@@ -150,8 +152,9 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
         key: Values of the key columns, in order.
     """
     message = (
-        f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit "
-        "only one of them, declare a key that distinguishes them, or declare latest_by=..."
+        f"output {output!r}: a group emitted two records with the key {key!r} in one epoch; emit "
+        "only one of them, declare a key in which they differ, or declare latest_by=... to choose "
+        "one"
     )
     raise AuthorMisuse(OutputKeyTwiceError, message)
 
@@ -159,8 +162,8 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
 def nothing_is_kept(name: str) -> AuthorMisuse:
     """Return the error for an attribute that an author set on `out`."""
     message = (
-        f"out.{name} was set, but other calls see that value only if they run in the same task. "
-        "Keep the value in a local variable, or in a State"
+        f"out.{name} was set, but only calls in the same task would see this value. Keep the value "
+        "in a local variable, or in a State"
     )
     return AuthorMisuse(AuthorStateError, message)
 

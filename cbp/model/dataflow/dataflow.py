@@ -77,7 +77,8 @@ class PublishPolicy:
         if not 1 <= self.epochs <= EPOCHS_MAX:
             yield (
                 "epochs",
-                f"got {self.epochs} epochs; expected 1 (publish every epoch) to {EPOCHS_MAX}",
+                f"got {self.epochs} epochs; expected a number from 1 (publish every epoch) to "
+                f"{EPOCHS_MAX}",
             )
         if not 0 < self.seconds <= SECONDS_MAX:
             yield (
@@ -238,7 +239,8 @@ def too_many(sources: Sized, stages: Sized) -> Iterator[Mistake]:
     for kind, nodes, most in (("sources", sources, SOURCES_MAX), ("stages", stages, STAGES_MAX)):
         if len(nodes) > most:
             message = (
-                f"the dataflow has {len(nodes)} {kind}; the limit is {most}. Split the dataflow"
+                f"the dataflow has {len(nodes)} {kind}, but the limit is {most}: split the "
+                "dataflow into several"
             )
             yield Mistake(f"{kind}_too_many", kind, message)
 
@@ -259,8 +261,8 @@ def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> I
             yield Mistake(
                 "name_invalid",
                 where,
-                f"{name!r} is not a valid name: use a-z, 0-9 and '_', beginning with a letter, "
-                "at most 63 characters",
+                f"{name!r} is not a valid name: a name has only a-z, 0-9 and '_', begins with a "
+                "letter, and has at most 63 characters",
             )
     for name in stages:
         if name in sources:
@@ -281,9 +283,10 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
     flows = dataflow.flows()
     if len(flows) > FLOWS_MAX:
         message = (
-            f"the dataflow has {len(flows)} flows of sources and outputs; the limit is {FLOWS_MAX}"
+            f"the dataflow has {len(flows)} sources and outputs, but the limit is {FLOWS_MAX}: "
+            "split the dataflow into several"
         )
-        yield Mistake("flows_too_many", "stages", f"{message}: split the dataflow")
+        yield Mistake("flows_too_many", "stages", message)
     changes, tables, sources = dataflow.changes(), dataflow.tables(), dataflow.sources
     for stage in dataflow.stages.values():
         wrong = [*lookup_mistakes(stage.name, stage.translator, stage.lookups, tables)]

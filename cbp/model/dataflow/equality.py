@@ -103,13 +103,13 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
 
 
 def in_words(spec: OutputSpec | StateSpec) -> str:
-    """Return the declared closeness as a text, `within 1e-09, without round`.
+    """Return the declared closeness as a text, `within 1e-09, ignoring round`.
 
     `""` means exactly.
     """
     said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
     if spec.not_compared:
-        said.append(f"without {', '.join(spec.not_compared)}")
+        said.append(f"ignoring {', '.join(spec.not_compared)}")
     return ", ".join(said)
 
 
@@ -220,7 +220,7 @@ def _consolidated_view(
     view: Counter[Hashable] = Counter()
     for name, total in sums.items():
         same, numbers = close.parts(records[name])
-        named = same if total > 0 else ("went too often", same)
+        named = same if total > 0 else ("deleted too often", same)
         view[(named, numbers) if close.tolerance else named] += abs(total)
     return view
 
@@ -242,7 +242,8 @@ def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
     first = next(differing, None)
     if first is None and left == right:
         return ""
-    return f"{first!r}: {left.get(first, 'nothing')!r} against {right.get(first, 'nothing')!r}"
+    one, other = (repr(view[first]) if first in view else "nothing" for view in (left, right))
+    return f"{first!r}: {one} against {other}"
 
 
 def _differing(

@@ -53,7 +53,7 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
     if source.format not in FORMATS:
         allowed = ", ".join(FORMATS)
         yield Mistake(
-            "format_unknown", f"{where}.format", f"{source.format!r}; use one of {allowed}"
+            "format_unknown", f"{where}.format", f"got {source.format!r}; use one of {allowed}"
         )
     else:
         try:
@@ -64,10 +64,10 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
             yield from column_mistakes(source, options) if columns else ()
     yield from _location_mistakes(source)
     if source.duplicates not in DUPLICATES:
-        message = f"{source.duplicates!r}; use one of {', '.join(DUPLICATES)}"
+        message = f"got {source.duplicates!r}; use one of {', '.join(DUPLICATES)}"
         yield Mistake("duplicates_invalid", f"{where}.duplicates", message)
     if source.same_name not in SAME_NAME:
-        message = f"{source.same_name!r}; use one of {', '.join(SAME_NAME)}"
+        message = f"got {source.same_name!r}; use one of {', '.join(SAME_NAME)}"
         yield Mistake("same_name_invalid", f"{where}.same_name", message)
     try:
         parse_endings(source.unfinished)
@@ -89,7 +89,7 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
 def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
     where = f"sources.{source.name}.location"
     if source.location and source.format == "delta":
-        message = "`options: {table: ...}` names a Delta table; remove `location`"
+        message = "`options: {table: ...}` already names the Delta table; remove `location`"
         yield Mistake("location_invalid", where, message)
     elif source.location:
         try:
@@ -119,7 +119,10 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
         yield Mistake("keep_output_unknown", f"{where}.keep.{name}", message, spec.place)
     framed = [input_.name for input_ in spec.framed]
     for name in stage.idle.keys() - set(framed):
-        message = f"{spec.name} does not frame {name!r}; it frames {', '.join(framed) or 'nothing'}"
+        message = (
+            f"{spec.name} has no input {name!r} with frame_by; inputs with frame_by: "
+            f"{', '.join(framed) or 'none'}"
+        )
         yield Mistake(
             "idle_input_unframed", f"{where}.close_idle_seconds.{name}", message, spec.place
         )
@@ -128,7 +131,7 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
         yield Mistake(
             "input_unwired",
             f"{where}.inputs.{name}",
-            f"{spec.name} reads {name!r}, but nothing is wired to it",
+            f"input {name!r} of {spec.name} is not wired: name the flow that it reads",
             spec.place,
         )
     for name, flow in stage.wiring.items():
@@ -142,7 +145,7 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
             yield Mistake(
                 "loopback_wired",
                 at,
-                f"{spec.name}.{name} is a loopback, which is wired automatically; remove it here",
+                f"{spec.name}.{name} is a Loopback, which is wired automatically; remove this line",
                 spec.place,
             )
         elif flow not in flows:
@@ -212,13 +215,14 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     moving = [name for name in inputs if name not in rule.tables]
     if not moving:
         return (
-            f"every input is a static table ({_quoted(rule.tables)}), and a new increment of a "
-            "static table starts no run: remove an input from the tables, or use another rule"
+            f"every input is a static table ({_quoted(rule.tables)}), whose increments start no "
+            "run, so the stage would never run. Remove an input from the tables, or use another "
+            "rule"
         )
     if both := [name for name in getattr(rule.rule, "named", ()) if name in rule.tables]:
         return (
-            f"{_quoted(both)} is a static table, but the inner rule names it, too. The inner rule "
-            f"can name only the other inputs: {_quoted(moving)}"
+            f"the inner rule must not name static tables ({_quoted(both)}): it can name only the "
+            f"other inputs, {_quoted(moving)}"
         )
     return unfit_rule(rule.rule, moving)
 
@@ -276,52 +280,59 @@ def _mistake(
 ) -> tuple[str, str] | None:
     """Return the code and the message of the first mistake; `None` if there is none."""
     if table is None:
-        return "input_unwired", f"{spec.name} looks up {lookup.name!r}: wire a view or a state"
+        message = (
+            f"look-up {lookup.name!r} of {spec.name} is not wired: name the view or state that it "
+            "reads"
+        )
+        return "input_unwired", message
     if table not in tables:
         message = (
-            f"a look-up reads a view or a state of a stage, but {table!r} is neither; there are: "
-            f"{listed(sorted(tables)) or 'none'}. For a static table, wire a source to a stage "
-            "that keeps it, such as `latest`"
+            f"a look-up reads a view or a state of a stage, but {table!r} is neither; views and "
+            f"states: {listed(sorted(tables)) or 'none'}. To look up a static table, wire its "
+            "source to a stage that keeps its records, such as `latest`, and read that stage's "
+            "state"
         )
         return "lookup_table_unknown", message
     writer, state = tables[table]
-    route = writer.key_of(state)
-    if lookup.by and (difference := _key_difference(spec, lookup, writer, state)):
-        return (
-            "lookup_key_mismatch",
-            f"{difference}, but the records of {table!r} are keyed by ({route})",
-        )
+    if lookup.by and (difference := _key_difference(spec, lookup, table, writer, state)):
+        return "lookup_key_mismatch", difference
     if wrong := _schema_mismatch(state.schema, lookup.schema):
         return "schema_mismatch", f"table {table!r} does not fit {spec.name}.{lookup.name}: {wrong}"
     if lookup.wake and not state.changes:
         message = (
-            f"wake=True calls groups when records change, but {table!r} has no changes: declare "
-            "it as a View"
+            f"wake=True calls groups when records of the table change, but {table!r} has no flow "
+            "of its changes: declare it as a View"
         )
         return "lookup_wake_needs_view", message
     return None
 
 
 def _key_difference(
-    spec: TranslatorSpec, lookup: LookupSpec, writer: TranslatorSpec, state: StateSpec
+    spec: TranslatorSpec, lookup: LookupSpec, table: str, writer: TranslatorSpec, state: StateSpec
 ) -> str:
     """Return the difference between the keys, in words; `""` if they are the same."""
     assert spec.key is not None, "a stage with look-ups has groups"
     route = writer.key_of(state)
     types, own = ([column.type for column in key.fields] for key in (route, spec.key))
     if types != own:
-        return f"the groups of {spec.name} have the key ({spec.key})"
+        return (
+            f"the groups of {spec.name} have the key ({spec.key}), but the records of {table!r} "
+            f"are grouped by ({route})"
+        )
     if route.names != lookup.by:
         return (
-            f"by={', '.join(lookup.by)!r} must name the columns of the table's key, in the order "
-            "of the key"
+            f"by={', '.join(lookup.by)!r}, but the records of {table!r} are grouped by "
+            f"({', '.join(route.names)}): name these columns in this order"
         )
     key = (*route.names, *state.second_key)
     if lookup.key and (state.bag or not (state.keep or state.changes)):
-        return f"key={', '.join(lookup.key)!r}, but the table's records have no key: remove key="
+        return (
+            f"key={', '.join(lookup.key)!r}, but no key identifies the records of {table!r}: "
+            "remove key="
+        )
     if lookup.key and lookup.records.second_key != state.second_key:
         return (
-            f"key={', '.join(lookup.key)!r}, but the table's records have the key "
+            f"key={', '.join(lookup.key)!r}, but the records of {table!r} have the key "
             f"({', '.join(key)})"
         )
     return ""
@@ -365,8 +376,9 @@ def never_run(
         yield Mistake(
             "cycle_never_runs",
             f"stages.{name}.runnable",
-            f"this stage never runs: its rule {runnable.name} waits for {', '.join(inner)}, which "
-            f"only a run of this stage can bring (the cycle {' -> '.join((*path, name))}); {hint}",
+            f"this stage can never run: its rule {runnable.name} waits for records of "
+            f"{', '.join(inner)}, which come only after a run of this stage (the cycle "
+            f"{' -> '.join((*path, name))}); {hint}",
             runnable.place,
         )
 
@@ -456,8 +468,8 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
         if len(rest) != 1 or rest[0].type.kind != "STRING":
             listed = ", ".join(f"{field.name} {field.type}" for field in rest) or "none"
             message = (
-                "text needs exactly one STRING column for the line, besides the columns of the "
-                f"options file_name and line_number; got {listed}"
+                "the format text needs exactly one STRING column for the line, in addition to "
+                f"columns that the options file_name and line_number name; got {listed}"
             )
             yield Mistake("format_type", f"{where}.schema", message)
         return
@@ -488,10 +500,16 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
     if options.sign == options.change_type or all(
         field.name in names for field in source.schema.fields
     ):
-        message = "the schema needs a column of the table, besides the columns that options name"
+        message = (
+            "the schema needs a column of the table, in addition to the columns that the options "
+            "sign and change_type name"
+        )
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:
-        message = "a version of a table never waits for later versions; remove `seconds`"
+        message = (
+            "each version of a table is read without waiting for later ones, so `seconds` has no "
+            "effect: remove it"
+        )
         yield Mistake("batch_invalid", f"sources.{source.name}.batch.seconds", message)
 
 
@@ -516,7 +534,10 @@ def _named_mistakes(source: SourceNode, options: LineOptions) -> Iterator[Mistak
     }
     yield from _option_mistakes(source, named)
     if options.file_name and options.file_name == options.line_number:
-        message = f"file_name and line_number name the same column {options.file_name!r}"
+        message = (
+            f"file_name and line_number name the same column {options.file_name!r}; name two "
+            "different columns"
+        )
         yield Mistake("option_invalid", where, message)
 
 
@@ -527,4 +548,6 @@ def _access_log_problem(column: Field, *, combined: bool) -> str:
     if column.name in COMBINED_ONLY and not combined:
         return "the common layout does not have this column; use options: {layout: combined}"
     allowed = ACCESS_LOG[column.name]
-    return "" if column.type.kind in allowed else f"is {column.type}; use {' or '.join(allowed)}"
+    if column.type.kind in allowed:
+        return ""
+    return f"got the type {column.type}; use {' or '.join(allowed)}"

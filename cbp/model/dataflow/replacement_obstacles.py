@@ -84,7 +84,8 @@ def obstacles(
     for name, sink in sinks.items():
         if sink.flow == source.name:
             yield ReplacementObstacle(
-                f"sinks.{name}", "the sink publishes the source, and cannot take records back"
+                f"sinks.{name}",
+                "the sink publishes this source, and published records cannot be taken back",
             )
 
 
@@ -99,63 +100,69 @@ def _why_not(
     spec = node.translator
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
         return (
-            "it has an input without groups, and cannot take back records that it wrote for "
-            "single records"
+            "the stage has an input without groups, and what it wrote for single records cannot "
+            "be taken back"
         )
     for one in spec.inputs:
         if one.loopback or node.wiring[one.name] not in sources:
             return (
-                f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose history is not kept"
+                f"input {one.name!r} of the stage reads {node.wiring[one.name]!r}, whose history "
+                "is not kept"
             )
         if one.frame_by is not None:
-            return f"its input {one.name!r} is framed, and closed frames cannot be opened again"
+            return (
+                f"input {one.name!r} of the stage is framed, and closed frames cannot be reopened"
+            )
         if not isinstance(one.route_by, tuple):
             return (
-                f"its input {one.name!r} is routed by a function. Route this input by columns, "
-                "and use the function in a later stage that reads the changes of a view of this "
-                "stage"
+                f"input {one.name!r} of the stage is routed by a function. Route this input by "
+                "columns, and use the function in a later stage, which reads the changes of a view "
+                "of this stage"
             )
     if outputs := [one.name for one in spec.emitted]:
         return (
-            f"its output {outputs[0]!r} is not a view, so emitted records cannot be taken back: "
-            "declare the output as a `View`"
+            f"output {outputs[0]!r} of the stage is not a view, so emitted records cannot be taken "
+            "back: declare the output as a `View`"
         )
     for state in spec.states:
         if state.keep:
             return (
-                f"its state {state.name!r} cannot be recomputed group by group, since it keeps "
-                "records that a call does not emit again: declare it without `keep=True`, and "
-                "emit all records of the group in each call"
+                f"state {state.name!r} of the stage cannot be recomputed group by group, since it "
+                "keeps records that a call does not emit again: declare the state without "
+                "`keep=True`, and emit all records of the group in each call"
             )
         if state.grouping == "outer":
             return (
-                f"its state {state.name!r} cannot be recomputed group by group, since each run "
-                'calls every group: declare it without `grouping="outer"`'
+                f"state {state.name!r} of the stage cannot be recomputed group by group, since "
+                'each run calls every group: declare the state without `grouping="outer"`'
             )
     if spec.writes_remote and spec.states:
         return (
-            "it cannot be recomputed group by group, since calls write state of other groups with "
-            "`.remote`: emit such records to a view, and let a later stage read its changes, "
-            "routed by the other key"
+            "the stage cannot be recomputed group by group, since its calls write state of other "
+            "groups with `.remote`: emit such records to a view, and let a later stage read the "
+            "changes of the view, routed by the other key"
         )
     if spec.form == "sql":
-        return "it is written in SQL"
+        return "the stage is written in SQL, which is not recomputed group by group"
     if node.sets_aside:
-        return "it sets records aside (`on_error`), and such records are not recomputed"
+        return "the stage sets records aside (`on_error`), and such records are not recomputed"
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
-        return "it reads look-ups, the time or timers, whose values have changed since"
+        return (
+            "the stage reads look-ups, the time of the run or timers, whose values have changed "
+            "since"
+        )
     if not node.runnable.split_free:
-        return f"its rule {node.runnable.name} may read records twice, or skip some"
+        return f"the stage's rule {node.runnable.name} may read records twice, or skip some"
     if node.name in altered:
         return (
-            "it did not read its input from the first increment on, or an operator corrected its "
-            "state"
+            "the stage did not begin with the first increment of its input, or an operator "
+            "corrected its state"
         )
     if not promised:
         return (
-            "the document does not say that the order of its records is irrelevant. If that is "
-            "so, as for a count, write `any_order: true` beside its translator and register "
-            "again; the stage keeps its state (`check_any_order` of cbp.testing tests this "
-            "promise)"
+            "the document does not say that the stage gives the same result for any order of its "
+            "records. If it does, as a count does, write `any_order: true` next to the stage's "
+            "translator and register the document again, which keeps the state "
+            "(`check_any_order` of cbp.testing tests this)"
         )
     return ""

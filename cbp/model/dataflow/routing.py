@@ -150,8 +150,8 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
             addresses.append(checked_address(each.address))
             if not messages:
                 message = (
-                    f"{each}: only a record of a Loopback can be sent to an address, since "
-                    "bindings belong to the epoch that wrote the record"
+                    f"{each}: only a record of a Loopback can be sent to an address, since an "
+                    "address is bound in the epoch that wrote the record"
                 )
                 raise Misdirected(message)
         elif isinstance(each, All):
@@ -170,8 +170,8 @@ def one_key(given: Any) -> Any:
     """
     if isinstance(given, list | set | frozenset | All | Multicast):
         message = (
-            f"by(...) gives one key, got {given!r}; "
-            "for several keys, ALL or Multicast declare route_by=route(...)"
+            f"the function of by(...) must return one key, but returned {given!r}; to return "
+            "several keys, ALL or Multicast, declare route_by=route(...)"
         )
         raise KeyMismatch(message)
     return given
@@ -195,7 +195,7 @@ def checked_address(address: Any) -> str | int:
         TypeError: It is neither text nor integer.
     """
     if isinstance(address, bool) or not isinstance(address, str | int):
-        message = f"a multicast address is a text or an integer, got {address!r}"
+        message = f"a multicast address must be a string or an integer, got {address!r}"
         raise AddressMismatch(message)
     return address
 
@@ -208,7 +208,7 @@ def _check_flows(destination: All, flows: Collection[str]) -> None:
             raise FlowUnknown(message)
         if name not in flows:
             message = (
-                f"All names the flow {name!r}, which is not a flow here; use one of "
+                f"All(...) names {name!r}, which is no input or state of this stage; use one of "
                 f"{', '.join(flows)}"
             )
             raise FlowUnknown(message)

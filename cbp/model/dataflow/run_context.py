@@ -74,7 +74,10 @@ class RunContext:
         """
         labels = self.frames(input_)
         if len(labels) > 1:
-            message = f"the run reads {len(labels)} frames of {input_!r}; use group.run.frames"
+            message = (
+                f"group.run.frame: the run reads {len(labels)} frames of {input_!r}; use "
+                f"group.run.frames({input_!r})"
+            )
             raise ValueError(message)
         return labels[0] if labels else None
 
@@ -105,9 +108,9 @@ def context_of(
 def hidden() -> AuthorMisuse:
     """Return the error for a `run` that the author's code did not get."""
     message = (
-        "group.run (groups.run) is available only if a method of the translator's class reads it: "
-        "read the run in such a method and pass the values on. In SQL the run is a table: SELECT "
-        "... FROM run"
+        "group.run (groups.run) can be read only in methods of the translator's class: read it "
+        "there, and pass the values to other functions. In SQL, the run is a table: SELECT ... "
+        "FROM run"
     )
     return AuthorMisuse(RunContextHiddenError, message)
 

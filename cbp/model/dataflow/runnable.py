@@ -16,7 +16,7 @@ Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import accumulate, islice, pairwise, takewhile
 from typing import Any, ClassVar, Protocol
@@ -154,7 +154,7 @@ class StaticTable:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", _names(self.tables))
-        _at_least(1, tables=len(self.tables))
+        _not_empty(tables=self.tables)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -169,7 +169,8 @@ class StaticTable:
         if not decision.runnable:
             return decision
         if missing := [name for name, table in tables.items() if not table.queue]:
-            return Decision(memo=memo, waits_for=f"waits for the table {_quoted(missing)}")
+            tables = f"table{'s' if len(missing) > 1 else ''} {_quoted(missing)}"
+            return Decision(memo=memo, waits_for=f"waits for the static {tables}")
         read, remove = dict(decision.read), dict(decision.remove)
         for name, table in tables.items():
             read[name] = _indexes(table.waiting)
@@ -219,8 +220,7 @@ class Align:
             return Decision(memo=memo, waits_for=_waits(missing))
         smallest = _smallest(heads)
         if missing and not _all_closed(aligned):
-            words = f"waits for {_quoted(missing)} to reach {smallest}; {_are_there(heads)}"
-            return Decision(memo=memo, waits_for=words)
+            return Decision(memo=memo, waits_for=_waits_for_key(smallest, missing, heads))
         reads = {n: aligned[n].unread[:1] for n, key in heads.items() if key == smallest}
         return _consume(reads, smallest)
 
@@ -247,7 +247,9 @@ class CountWindow:
         object.__setattr__(self, "inputs", _names(self.inputs))
         _at_least(1, size=self.size)
         _at_least(0, slide=self.slide)
-        _at_least(self.slide, size=self.size)
+        if self.slide > self.size:
+            message = f"slide is {self.slide}, but must not be greater than size ({self.size})"
+            raise ValueError(message)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -312,7 +314,7 @@ class KeyWindow:
         labels = {n: tuple(map(self._label, c.unread)) for n, c in windowed.items()}
         heads = {n: keys[0] for n, keys in labels.items() if keys}
         if not heads:
-            return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(labels)}")
+            return Decision(memo=memo, waits_for=_waits_for_window(labels))
         if len(windowed) == 1:  # no other input to align with: any order
             return self._read(windowed, memo)
         for name, keys in labels.items():
@@ -321,8 +323,7 @@ class KeyWindow:
         first = [name for name, label in heads.items() if label == smallest]
         if (missing := _empty(windowed)) and not _all_closed(windowed):
             key = windowed[first[0]].framing_keys[0]
-            words = f"waits for {_quoted(missing)} to reach {key}; {_are_there(heads)}"
-            return Decision(memo=memo, waits_for=words)
+            return Decision(memo=memo, waits_for=_waits_for_key(key, missing, heads))
         decision = self._read({name: windowed[name] for name in first}, memo)
         return replace(decision, memo=smallest) if decision.runnable else decision
 
@@ -330,7 +331,7 @@ class KeyWindow:
         """Read the oldest window of these inputs, once all of them are complete."""
         windows = {name: self._oldest(c) for name, c in inputs.items()}
         if open_ := [name for name, window in windows.items() if not window]:
-            return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(open_)}")
+            return Decision(memo=memo, waits_for=_waits_for_window(open_))
         return _consume(windows, memo)
 
     def _oldest(self, connector: Connector) -> tuple[Increment, ...]:
@@ -372,7 +373,7 @@ class Phase:
     def __post_init__(self) -> None:
         object.__setattr__(self, "reads", _names(self.reads))
         object.__setattr__(self, "drop", _names(self.drop))
-        _at_least(1, reads=len(self.reads))
+        _not_empty(reads=self.reads)
         _at_least(0, batch=self.batch)
 
 
@@ -398,7 +399,7 @@ class Phases:
     def __post_init__(self) -> None:
         made = tuple(map(_phase, self.phases))
         object.__setattr__(self, "phases", made)
-        _at_least(1, phases=len(made))
+        _not_empty(phases=made)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -522,9 +523,16 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _are_there(names: Iterable[str]) -> str:
-    listed = list(names)
-    return f"{_quoted(listed)} {'is' if len(listed) == 1 else 'are'} there"
+def _waits_for_key(key: FramingKey, missing: Iterable[str], others: Collection[str]) -> str:
+    have = "has one" if len(others) == 1 else "have one"
+    return (
+        f"waits for an increment on {_quoted(missing)} with framing key {key} or a later one; "
+        f"{_quoted(others)} {have}"
+    )
+
+
+def _waits_for_window(names: Iterable[str]) -> str:
+    return f"waits for an increment of a later window on {_quoted(names)}"
 
 
 def _check_ascending(connector: Connector, keys: Sequence[FramingKey], last: Any) -> None:
@@ -564,5 +572,12 @@ def _phase(value: Any) -> Phase:
 def _at_least(least: int, **value: int) -> None:
     ((name, given),) = value.items()
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        message = f"{name} is {given!r}; it must be a whole number, at least {least}"
+        message = f"{name} is {given!r}, but must be a whole number of at least {least}"
+        raise ValueError(message)
+
+
+def _not_empty(**value: Sized) -> None:
+    ((name, given),) = value.items()
+    if not given:
+        message = f"{name} is empty; give at least one"
         raise ValueError(message)

@@ -63,12 +63,13 @@ def read_on_error(on_error: object, most: object) -> int | None:
         ValueError: The settings are not valid. The message says what is allowed.
     """
     if on_error not in ON_ERROR:
-        message = f"{on_error!r}; use one of {', '.join(ON_ERROR)}"
+        message = f"got {on_error!r}; use one of {', '.join(ON_ERROR)}"
         raise ValueError(message)
     if on_error == "stop":
         if most is not None:
             message = (
-                "set_aside_max has an effect only with on_error: set_aside; write both, or neither"
+                "set_aside_max has an effect only with `on_error: set_aside`: add that line, or "
+                "remove set_aside_max"
             )
             raise ValueError(message)
         return None
@@ -93,16 +94,17 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
         "a record can have several destinations, and might be set aside for only some of them": any(
             one.has_several for one in spec.inputs
         ),
-        "the stage loops within a run, which does not call groups one by one": spec.supersteps > 1
-        or spec.has_one_task,
+        "the stage loops within a run, so its groups are not called one by one": (
+            spec.supersteps > 1 or spec.has_one_task
+        ),
         "a combiner merges several records into one, so they cannot be set aside one by one": any(
             one.combine is not None for one in spec.inputs
         ),
-        "grouping='outer' calls every group in every epoch": any(
+        "grouping='outer' calls every group in every epoch, so no group can be left out": any(
             one.grouping == "outer" for one in spec.states
         ),
     }
     for why, holds in reasons.items():
         if holds:
-            message = f"set_aside is not possible here: {why}. Remove on_error"
+            message = f"this stage cannot set records aside: {why}. Remove on_error"
             yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)

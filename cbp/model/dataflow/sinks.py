@@ -73,14 +73,15 @@ def sink_mistakes(
         yield Mistake(
             "sinks_too_many",
             "sinks",
-            f"the dataflow has {len(sinks)} sinks; the limit is {SINKS_MAX}",
+            f"the dataflow has {len(sinks)} sinks, but the limit is {SINKS_MAX}: remove some",
         )
     paths: dict[str, str] = {}
     for sink in sinks.values():
         where = f"sinks.{sink.name}"
         if not is_name(sink.name):
             message = (
-                f"{sink.name!r} is not a valid name: use a-z, 0-9 and '_', beginning with a letter"
+                f"{sink.name!r} is not a valid name: a name has only a-z, 0-9 and '_', begins with "
+                "a letter, and has at most 63 characters"
             )
             yield Mistake("name_invalid", where, message)
         yield from _target_mistakes(sink, where)
@@ -90,36 +91,37 @@ def sink_mistakes(
             yield Mistake(
                 "sink_path_twice",
                 f"{where}.path",
-                f"the sink {other!r} has the same path; choose another",
+                f"the sink {other!r} has the same path; choose another path",
             )
         paths.setdefault(sink.path.rstrip("/"), sink.name)
 
 
 def _target_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
     if sink.to not in SINK_TARGETS:
-        message = f"{sink.to!r}; use one of {', '.join(SINK_TARGETS)}"
+        message = f"got {sink.to!r}; use one of {', '.join(SINK_TARGETS)}"
         yield Mistake("sink_to_unknown", f"{where}.to", message)
         return
     if sink.begin not in BEGINNINGS:
-        message = f"{sink.begin!r}; use one of {', '.join(BEGINNINGS)}"
+        message = f"got {sink.begin!r}; use one of {', '.join(BEGINNINGS)}"
         yield Mistake("sink_begin_unknown", f"{where}.begin", message)
     needed, other = ("url", "path") if sink.to == "webhook" else ("path", "url")
     if getattr(sink, other):
         yield Mistake(
             "sink_field_unfit",
             f"{where}.{other}",
-            f"a {sink.to} sink has no such field; give `{needed}` instead",
+            f"a {sink.to} sink has no field `{other}`; give `{needed}` instead",
         )
     elif sink.to != "webhook" and sink.secret:
         yield Mistake(
             "sink_field_unfit", f"{where}.secret", "only a webhook can be signed; remove `secret`"
         )
     elif not getattr(sink, needed):
-        yield Mistake("sink_field_missing", f"{where}.{needed}", f"{sink.to} needs a {needed}")
+        message = f"a {sink.to} sink needs the field `{needed}`"
+        yield Mistake("sink_field_missing", f"{where}.{needed}", message)
     elif sink.to == "webhook":
         yield from _url_mistakes(sink, where)
     elif "\0" in sink.path or ".." in sink.path.split("/"):
-        message = f"{sink.path!r}; a path has no `..`"
+        message = f"got {sink.path!r}; a path must not contain `..` or a null character"
         yield Mistake("sink_path_invalid", f"{where}.path", message)
 
 
@@ -131,9 +133,13 @@ def _url_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
     except ValueError:
         valid, secret = False, False
     if not valid or any(c.isspace() or not c.isprintable() for c in sink.url):
-        yield Mistake("sink_url_invalid", f"{where}.url", "is not an http or https address")
+        message = "expected the address of an http or https service"
+        yield Mistake("sink_url_invalid", f"{where}.url", message)
     elif secret:
-        message = "contains a user or a password; remove them and sign with `secret` instead"
+        message = (
+            "the address contains a user or a password; remove them, and let `secret` sign the "
+            "requests instead"
+        )
         yield Mistake("sink_url_invalid", f"{where}.url", message)
     if sink.secret and not is_name(sink.secret):
         message = "expected the name of a secret (a-z, 0-9, '_'), not the secret itself"
@@ -156,15 +162,15 @@ def _flow_mistakes(
             yield Mistake("sink_view_unknown", f"{where}.view", message)
         if sink.to != "delta":
             message = (
-                "only a Delta table can mirror a view; to publish the changes of the view, use "
-                "`flow`"
+                "only a delta sink can mirror a view; to publish the changes of the view, use "
+                "`flow` instead of `view`"
             )
             yield Mistake("sink_view_needs_delta", f"{where}.view", message)
         if sink.begin != "beginning":
             message = "a mirror always shows the current view; remove `begin`"
             yield Mistake("sink_field_unfit", f"{where}.begin", message)
     elif sink.flow not in flows:
-        message = f"there is no flow {sink.flow!r}: {listed(sorted(flows))}"
+        message = f"there is no flow {sink.flow!r}; use one of {listed(sorted(flows))}"
         yield Mistake("flow_unknown", f"{where}.flow", message)
     elif sink.flow in messages:
         message = (

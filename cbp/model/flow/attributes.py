@@ -65,7 +65,7 @@ def by_attribute(flow: str, columns: Sequence[str], given: dict[str, Any]) -> di
         name = attribute(column)
         if name != column and column in given:
             if name in given:
-                message = f"out.{flow}() got the column {column!r} twice, also as {name!r}"
+                message = f"out.{flow}() got one column twice, as {column!r} and as {name!r}"
                 raise TypeError(message)
             given[name] = given.pop(column)
     return given

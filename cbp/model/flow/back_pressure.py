@@ -45,7 +45,7 @@ class FlowLimit:
     def __post_init__(self) -> None:
         for name, value in self.to_json().items():
             if type(value) is not int or value < 1:
-                message = f"{name} is {value!r}; a limit is a whole number, at least 1"
+                message = f"{name} is {value!r}, but a limit must be a whole number of at least 1"
                 raise ValueError(message)
 
     def to_json(self) -> dict[str, int]:
@@ -58,9 +58,8 @@ class FlowLimit:
         waiting = _waiting(connector)
         for name, limit in self.to_json().items():
             if waiting[name] >= limit:
-                return (
-                    f"{format_count(waiting[name], name.removesuffix('s'), name)} (limit {limit})"
-                )
+                amount = format_count(waiting[name], name.removesuffix("s"), name)
+                return f"{amount} (limit {limit:,})"
         return ""
 
     def share(self, connector: Connector) -> float:
@@ -110,5 +109,5 @@ def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
         waiting = limits.get(reader.flow, DEFAULT_LIMIT).reached(reader.connector)
         if reader.hungry or not waiting:
             return ""
-        full.append(f"`{reader.name}` holds {waiting}")
-    return "waits until its readers have read more: " + ", ".join(full) if full else ""
+        full.append(f"`{reader.name}` has {waiting} in its queue")
+    return "waits until readers of its outputs catch up: " + ", ".join(full) if full else ""

@@ -108,7 +108,7 @@ class Connector:
         for queued in self.queue:
             if queued.increment.index == index:
                 return queued.increment
-        msg = f"input {self.input!r} does not hold increment {index}"
+        msg = f"increment {index} is not queued at input {self.input!r}"
         raise InvariantError(msg)
 
     def after(self, read: tuple[int, ...], remove: tuple[int, ...]) -> Connector:

@@ -175,7 +175,7 @@ class Framing:
                 continue
             if open_ is not None:
                 done.append(open_)
-            assert segment.key is not None, "such a segment was taken before"
+            assert segment.key is not None, "a segment without a key was handled above"
             files, refused = (*refused, *segment.files), ()
             open_ = Increment(increment.flow, number, segment.key, files)
             number += 1

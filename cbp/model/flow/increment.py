@@ -50,7 +50,10 @@ class DataFile:
         if self.refused is not None:
             object.__setattr__(self, "refused", tuple(self.refused))
         if self.records < 0 or self.bytes < 0 or not 0 <= self.start <= self.stop <= self.records:
-            msg = f"file {self.path} of {self.records} rows cannot hold {self.start}:{self.stop}"
+            msg = (
+                f"file {self.path} has {self.records} records, so a slice of it cannot go from "
+                f"{self.start} to {self.stop}"
+            )
             raise InvariantError(msg)
 
     @property

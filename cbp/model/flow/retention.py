@@ -70,10 +70,10 @@ NO_WISH = RetentionWish()
 FOREVER, AT_ONCE = FlowRetention(math.inf), FlowRetention(0.0)
 _NEVER = sys.maxsize
 
-_TOO_OLD = "is older than the retention's hours"
-_TOO_MUCH = "is more than the retention's bytes"
-_TOO_MANY = "is more than the retention's increments"
-_WITHIN = "is within the retention's hours, bytes and increments"
+_TOO_OLD = "is older than its flow is kept"
+_TOO_MUCH = "exceeds the bytes that its flow keeps"
+_TOO_MANY = "exceeds the number of increments that its flow keeps"
+_WITHIN = "is within the hours, bytes and increments that its flow keeps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def expire(
 
 def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
     if waits:
-        return "waits in a queue, or waited in one at a position to which a roll-back can return"
+        return "waits in a queue, or would wait in one after a roll-back"
     if one.index >= first_replayed:
-        return "would be read again by a roll-back to the oldest position, or if a swap is undone"
+        return "would be read again after a roll-back to the oldest position, or an undone swap"
     return "" if old else _WITHIN

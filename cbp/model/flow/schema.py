@@ -73,8 +73,8 @@ _OF_ONE_COLUMN = ("type_unknown", "column_reserved")
 """Codes of mistakes after which the next column can be read."""
 
 _NAMES = (
-    "a name has letters of a-z and A-Z, digits and '_', begins with a letter, and has no quotes; "
-    "rename the column where its files are written, or in the stage before"
+    "a name has only letters (a-z, A-Z), digits and '_', begins with a letter, and has no quotes; "
+    "rename the column in the program that writes the files, or in the stage that emits the records"
 )
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
 
@@ -231,8 +231,8 @@ class _Parser:
         for name in names:
             if attribute(name) != name and attribute(name) in names:
                 message = (
-                    f"columns {name!r} and {attribute(name)!r} would be the same attribute in "
-                    "Python"
+                    f"columns {name!r} and {attribute(name)!r} would both be the attribute "
+                    f"{attribute(name)!r} of a record"
                 )
                 self._fail("column_twice", message, "rename one")
 
@@ -248,7 +248,7 @@ class _Parser:
         if self._peek().upper() == "NOT":
             self._next()
             if self._next().upper() != "NULL":
-                self._fail("schema_invalid", f"column {name!r}: expected NOT NULL")
+                self._fail("schema_invalid", f"column {name!r}: expected NULL after NOT")
             nullable = False
         return Field(name, type_, nullable)
 
@@ -310,7 +310,9 @@ class _Parser:
             self._expect(")")
         if not (1 <= precision <= _PRECISION_MAX and 0 <= scale <= precision):
             self._fail(
-                "type_unknown", f"column {column!r}: DECIMAL({precision},{scale}) is out of range"
+                "type_unknown",
+                f"column {column!r}: DECIMAL({precision},{scale}) is out of range; the precision "
+                f"is 1 to {_PRECISION_MAX}, and the scale 0 to the precision",
             )
         return DataType("DECIMAL", precision=precision, scale=scale)
 
@@ -337,7 +339,7 @@ class _Parser:
     def _word(self, what: str) -> str:
         token = self._next()
         if not token or not (token[0].isalpha() or token[0] == "_"):
-            message = f"expected {what}, got {token or 'the end'!r}"
+            message = f"expected {what}, got {_shown(token)}"
             self._fail("schema_invalid", message, "write it as in 'url STRING, n BIGINT'")
         return token
 
@@ -364,9 +366,13 @@ class _Parser:
     def _expect(self, token: str) -> None:
         got = self._next()
         if got != token:
-            self._fail("schema_invalid", f"expected {token!r}, got {got or 'the end'!r}")
+            self._fail("schema_invalid", f"expected {token!r}, got {_shown(got)}")
 
     def _fail(self, code: str, message: str, advice: str = "") -> NoReturn:
         text = f"{shortened(message, _SHOWN)} in {shortened(self._text, _SHOWN)!r}"
         text += advice and f"; {advice}"
         raise DefinitionError(Mistake(code, self._where, text))
+
+
+def _shown(token: str) -> str:
+    return repr(token) if token else "the end of the text"

@@ -268,22 +268,22 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
         whole = [_end(aggregate) for aggregate in spec.aggregates if not aggregate.loop]
         ends = ["no message is left", *filter(None, whole)]
         words.append(
-            f"as a loop of up to {spec.supersteps:,} supersteps a run, until {' or '.join(ends)}; "
-            "the next run reads messages that are left"
+            f"as a loop of up to {spec.supersteps:,} supersteps per run, until "
+            f"{' or '.join(ends)}; if messages are left, the next run reads them"
         )
         words += _nesting(spec)
         several = _tasks_max(node, limits) > 1
         if several and any(one.microsteps for one in spec.loopbacks):
             words.append(
-                "a task continues with the messages for its own groups until it has none "
-                "(microsteps), and then exchanges messages: that is a superstep"
+                "a task handles the messages for its own groups until none is left (microsteps), "
+                "and then exchanges messages with the other tasks, which ends the superstep"
             )
         where = "in one task, which holds in memory its messages and the records that it changes"
         if (tasks := _tasks_max(node, limits)) > 1:
             where = (
-                f"in up to {tasks:,} tasks that exchange messages, one for each "
-                f"{limits.rows_per_loop_task:,} records that it may reach and as far as slots are "
-                "free; a task holds in memory its messages and the records that it changes"
+                f"in up to {tasks:,} tasks that exchange messages: one task for each "
+                f"{limits.rows_per_loop_task:,} records that the loop may reach, if enough slots "
+                "are free; a task holds in memory its messages and the records that it changes"
             )
     if limits.loop_bytes:
         where += f": {limits.loop_bytes:,} bytes at most, and the rest in temporary files"
@@ -297,7 +297,7 @@ def _nesting(spec: TranslatorSpec) -> Iterator[str]:
         if one.inside:
             chain = "` inside `".join([one.name, *spec.loops.around(one.name)])
             if one.name not in spec.loops.around_others:
-                yield f"`{chain}`, where messages wait until no message of an inner loop is left"
+                yield f"`{chain}`: messages of an outer loop wait until the inner one has none left"
     for aggregate in spec.aggregates:
         if aggregate.loop and (end := _end(aggregate)):
             yield f"the loop of `{aggregate.loop}` also ends when {end}"
@@ -328,7 +328,7 @@ def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
     words = ["read by the keys of the inputs" if spec.by else "every group has all records"]
     words.append("as of the newest epoch that the table shows when a run begins")
     if spec.wake:
-        words.append("and at least of the changes that the run reads: those call groups")
+        words.append("and not older than the changes that the run reads, which call groups")
     if node.translator.supersteps > 1:
         part = "the buckets of its own groups" if spec.by else "the whole table"
         words.append(f"each task of the loop reads {part}, once")
@@ -348,11 +348,11 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
     for state in spec.states:
         scanned = state.grouping == "outer"
         words = (
-            "scanned: every key in it is called in every epoch"
+            "scanned: every group in it is called in every epoch"
             if scanned
             else (
-                "looked up by the keys of the inputs; by index or scan, whichever is cheaper for "
-                "a file"
+                "looked up by the keys of the inputs; in each file by its index or by a scan, "
+                "whichever is cheaper"
             )
         )
         if spec.form == "run":
@@ -361,13 +361,13 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:
             second = ", ".join(state.second_key)
-            words += f"; each ({second}) of a group is one record, which stays until it is deleted"
+            words += f"; a group has one record for each ({second}), which stays until deleted"
         if state.bag:
-            words += "; a group may have equal records, as a bag"
+            words += "; a group may have equal records (a bag)"
         if state.order_by:
-            words += f"; a group reads it by {', '.join(state.order_by)}"
+            words += f"; a group reads it in the order of {', '.join(state.order_by)}"
         if spec.supersteps > 1:
-            words += "; stays with the task of its buckets, from superstep to superstep"
+            words += "; between supersteps, each bucket stays with its task"
         yield StatePlan(state.name, str(state.schema), "scanned" if scanned else "looked_up", words)
 
 
@@ -409,11 +409,13 @@ def _input(
         columns = ", ".join(f"{how} of {column}" for column, how in spec.combine.columns)
         words.append(f"combined before the shuffle{columns and f' ({columns})'}")
     if broadcast:
-        words.append("a record for ALL or for an address reaches each task as one copy")
+        words.append("each task gets one copy of a record for ALL or for an address")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
-        read = f"read in the run that wrote it, in up to {spec.supersteps:,} supersteps"
+        read = (
+            f"messages are read in the run that wrote them, in up to {spec.supersteps:,} supersteps"
+        )
         inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
         if inside := "` or `".join(inner):
             read += f", once no message of `{inside}` is left"
@@ -462,17 +464,17 @@ def _lanes(limits: PhysicalLimits) -> str:
     """Return the lane that a job takes, in words; see `cbp.model.plan.spark_or_worker`."""
     bypass = limits.bypass
     if bypass is None:
-        return "every job: `local`, in the service's process"
+        return "every job is `local`: in the service's process, or in one of its worker processes"
     always = "`sql` for a stage in SQL, otherwise `spark`"
     tasks = bypass.tasks_max
     if not tasks or not bypass.seconds_max:
         return f"every job is a Spark job: {always}"
     return (
         f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident`, without "
-        f"Spark, while the start of a Spark job ({bypass.job_start_seconds:g} s) is more than a "
-        f"tenth of its estimated time: up to some {bypass.records_max('groupwise', tasks):,} "
-        f"small records ({bypass.records_max('arrow', tasks):,} with Arrow); otherwise a Spark "
-        f"job: {always}"
+        f"Spark, if starting a Spark job ({bypass.job_start_seconds:g} s) would take more than a "
+        f"tenth of its estimated time: up to about {bypass.records_max('groupwise', tasks):,} "
+        f"small records ({bypass.records_max('arrow', tasks):,} with Arrow); any other job is a "
+        f"Spark job: {always}"
     )
 
 
@@ -485,14 +487,16 @@ def _limit(limits: PhysicalLimits) -> str:
 
 _WORDS: Mapping[Way, str] = {
     "shares": "each task reads a part of its files; nothing is shuffled",
-    "handed_over": "handed on by the task that runs `{by}`; not read again",
-    "behind": "read when `{by}` is complete: by the same task if there was one only, otherwise in "
+    "handed_over": "handed over by the task that runs `{by}`, without being read again",
+    "behind": "read once `{by}` is complete: by the same task if there was only one, otherwise by "
     "a second job of the run",
-    "in_place": "messages are stored by the bucket of the receiving group, and each task reads its "
-    "own; nothing is shuffled (if a task wrote few, every task reads them)",
-    "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
-    "shuffled": "Spark brings records of one key together, whatever their number",
-    "every_task": "every task reads it and keeps its buckets; nothing is shuffled",
+    "in_place": "messages are stored by the bucket of the receiving group, and each task reads "
+    "those of its buckets (or all, if they are few); nothing is shuffled",
+    "by_size": "up to {limit}, every task reads all of it and keeps the records of its buckets; "
+    "above that, it is shuffled",
+    "shuffled": "Spark shuffles the records by key, whatever their number",
+    "every_task": "every task reads all of it and keeps the records of its buckets; nothing is "
+    "shuffled",
 }
 
 
@@ -511,8 +515,8 @@ def _frame_by(by: FrameBy) -> str:
 
 def _framing(by: FrameBy, close_idle_seconds: float) -> str:
     """Return how an input's frames are made, and when a frame ends, in words."""
-    order = "in the order of its records" if by.memo else "each output increment grouped by it"
-    ends = "a frame ends where another key follows, or when it is closed"
+    order = "in the order of the records" if by.memo else "with each increment grouped by this key"
+    ends = "a frame ends when a record with another key follows, or when the frame is closed"
     if close_idle_seconds:
         ends += f" (automatically after {close_idle_seconds:g} s without a record)"
     return f"cut into frames by {_frame_by(by)}, {order}; {ends}"

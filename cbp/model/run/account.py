@@ -177,16 +177,16 @@ def reason(
         for name, indexes in {**gone, **read_indexes}.items()
     }
     listed = partial(_listed, framed=framed, notes=notes)
-    said = [f"{rule.name}{at} answered: read {listed(read_indexes) or 'nothing'}"]
+    said = [f"{rule.name}{at} decided to read {listed(read_indexes) or 'nothing'}"]
     if gone == read_indexes:
-        said[0] += ", and remove all of it"
+        said[0] += ", and to remove from the queues what it reads"
     else:
         if unread := _without(gone, read_indexes):
-            said.append(f"remove {listed(unread)} without reading it in this run")
+            said.append(f"to remove {listed(unread)} unread")
         if remaining := _without(read_indexes, gone):
-            said.append(f"keep {listed(remaining)} for later runs")
+            said.append(f"to keep {listed(remaining)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
-        said.append(f"{_names(idle)} had no records in this run")
+        said.append(f"nothing was read from {_names(idle)}")
     return "; ".join(said)
 
 
@@ -197,19 +197,20 @@ def ways(figures: Mapping[str, float]) -> list[str]:
         tasks, worth = int(figures.get("tasks", 1)), int(figures.get(LOOP_WORTH, 0))
         if worth:
             had = format_count(tasks, "task")
-            said.append(f"in {had}, not in the {worth:,} that it was worth: slots were not free")
+            said.append(
+                f"in {had} instead of the {worth:,} that its size calls for, since too few slots "
+                "were free"
+            )
         elif tasks > 1:
             said.append(f"in {tasks:,} tasks that exchanged their messages")
         if alone := int(figures.get("microsteps", 0)):
             steps = format_count(int(figures["supersteps"]), "superstep")
-            said.append(f"{steps}, within which tasks did {format_count(alone, 'microstep')}")
+            said.append(f"{steps}, in which tasks did {format_count(alone, 'microstep')}")
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
-        said.append(
-            f"{many}, the first {before:,} of them by an earlier attempt that was interrupted"
-        )
+        said.append(f"{many}, of which an earlier, interrupted attempt did the first {before:,}")
     if "notes_before" in figures:
-        said.append("continued from the notes of an earlier attempt that was interrupted")
+        said.append("continued from what an earlier, interrupted attempt had saved")
     if figures.get(RECALLED):
         said.append("continued from records that the previous run kept in memory")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})

@@ -101,14 +101,15 @@ def check_corrections(
     """
     key = spec.key_of(state)
     if not 0 < len(corrections) <= CORRECTIONS_MAX:
-        raise _invalid(where, f"expected 1 to {CORRECTIONS_MAX} keys, got {len(corrections)}")
+        message = f"expected corrections of 1 to {CORRECTIONS_MAX} keys, got {len(corrections)}"
+        raise _invalid(where, message)
     keys = set(key.names)
     others = [name for name in state.schema.names if name not in keys]
     seen: set[tuple[Any, ...]] = set()
     for number, one in enumerate(corrections):
         place = f"{where}[{number}]"
         if set(one.key) != keys:
-            message = f"the key has the columns ({key}), got ({', '.join(one.key)})"
+            message = f"expected a key with the columns ({key}), got ({', '.join(one.key)})"
             raise _invalid(place, message)
         for record in one.records:
             if unknown := sorted(set(record) - set(others)):
@@ -120,7 +121,7 @@ def check_corrections(
                         place, f"column {name!r} is NOT NULL, but has no value; give a value"
                     )
         if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
-            raise _invalid(place, "names no column to set; give at least one column with its value")
+            raise _invalid(place, "no column is set; give at least one column with its value")
         if state.second_key:
             _require_named(state, one, place)
         values = tuple(one.key[name] for name in key.names)
@@ -130,8 +131,8 @@ def check_corrections(
     if sum(len(one.records) for one in corrections) > CORRECTIONS_MAX:
         raise _invalid(
             where,
-            f"would write more than {CORRECTIONS_MAX} records; split the corrections into several "
-            "requests",
+            f"the corrections would write more than {CORRECTIONS_MAX} records; split them into "
+            "several requests",
         )
 
 
@@ -141,16 +142,17 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
     if correction.kind == "set":
         if named := [name for name in state.second_key if name in correction.records[0]]:
             message = (
-                f"sets {named[0]!r} to one value in all records of the key, but the records "
-                "differ in that column"
+                f"{named[0]!r} would get the same value in all records of the key, but this column "
+                "distinguishes them; give all `records` of the key instead of `set`"
             )
-            raise _invalid(place, f"{message}; give the key's records instead")
+            raise _invalid(place, message)
         return
     second = [
         identity([record.get(name) for name in state.second_key]) for record in correction.records
     ]
     if len(set(second)) < len(second):
-        raise _invalid(place, f"two of its records have the same {columns}; give only one of them")
+        message = f"two records have the same values in ({columns}); give only one of them"
+        raise _invalid(place, message)
 
 
 def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSpec:

@@ -72,7 +72,7 @@ class Rest:
     def words(self, tries: int) -> str:
         """Return how often an operation failed in a row, and when it is retried."""
         count = format_times(tries, "in a row")
-        return f"{count}, again at {self.end:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{count}, next attempt at {self.end:%Y-%m-%d %H:%M:%S} UTC"
 
     def lasts(self, now: datetime) -> bool:
         """Return whether the pause is still going on."""

@@ -38,7 +38,7 @@ def left_to_do(
     left = {name: _under_way((waits or {}).get(name)) for name in running}
     for name, stage in position.stages.items():
         if any(one.arrived or one.closes for one in stage.connectors.values()):
-            left.setdefault(name, "frames what arrived")
+            left.setdefault(name, "frames new increments")
         elif name not in left and (what := _asked(name, rules[name], stage, waits)):
             left[name] = what
     return left
@@ -48,7 +48,7 @@ def _under_way(wait: Wait | None) -> str:
     """Return what runs and since when, so that a run that hangs looks other than a short one."""
     if wait is None or wait.kind != "running":
         return "runs"
-    return f"{wait.words} since {wait.since:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _asked(
@@ -58,8 +58,8 @@ def _asked(
         wait = waits.get(name)
         if wait is not None:
             return "" if wait.kind in _NOTHING_LEFT else wait.words
-        return "may run" if any(one.unread for one in stage.connectors.values()) else ""
+        return "can run" if any(one.unread for one in stage.connectors.values()) else ""
     try:
-        return "may run" if call_runnable(name, rule, stage.connectors, stage.memo).runnable else ""
+        return "can run" if call_runnable(name, rule, stage.connectors, stage.memo).runnable else ""
     except CbpError as error:
         return error.message

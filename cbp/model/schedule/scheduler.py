@@ -268,9 +268,9 @@ def _placed(
     for before, case in enumerate(narrow):
         case.kind = "place"
         case.reason = (
-            f"gave way to others {format_times(case.view.gave_way)} and waits for its turn: "
+            f"gave way to other dataflows {format_times(case.view.gave_way)} and waits for its "
+            f"turn, since only one such run is allowed at a time{_behind(before)}"
         )
-        case.reason += f"one such run at a time{_behind(before)}"
     for case in order:
         if case.view.id in slow:
             case.reason += (
@@ -285,7 +285,7 @@ def _placed(
 
 def _read_bytes(case: _Case) -> int:
     """Return the size of the input of a run."""
-    assert case.decision is not None, "it could start"
+    assert case.decision is not None, "only a stage that can start reads input"
     return sum(
         one.bytes
         for name, indexes in ((name, {*read}) for name, read in case.decision.read.items())
@@ -311,7 +311,7 @@ def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
     named = [f"`{name}` ({one.priority})" for name, one in zip(names, higher, strict=True)]
     more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
     return (
-        f"; its priority is {view.priority}; stages with a higher one: "
+        f"; its priority is {view.priority}, and stages with a higher priority have slots: "
         f"{', '.join(named[:_NAMED_MAX])}{more}"
     )
 
@@ -421,7 +421,7 @@ def _blocker(
             if blocker[0]:
                 return blocker
         elif not case.view.running and (why := case.reason or holds[writer]):
-            return writer, f"before it, `{writer}`: {why}"
+            return writer, f"upstream stage `{writer}`: {why}"
     return "", ""
 
 

@@ -26,6 +26,7 @@ from datetime import datetime
 from typing import Literal
 
 from cbp.errors import CbpError
+from cbp.errors.counts import format_count
 from cbp.model.flow.connector import Connector
 
 Kind = Literal[
@@ -79,7 +80,8 @@ def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
         elif (open_ := connector.framing.open) is not None:
             kind = "frame" if kind == "input" else kind
             words.append(
-                f"`{connector.input}`: frame {open_.framing_key} is open with {open_.records} "
-                "records, and stays open until a record of another key or a close"
+                f"`{connector.input}`: frame {open_.framing_key} is open with "
+                f"{format_count(open_.records, 'record')}, until a record with another key arrives "
+                "or `cbp close` closes the frame"
             )
     return kind, "; ".join(words)

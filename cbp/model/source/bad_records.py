@@ -51,14 +51,14 @@ class BadRecords:
             return cls(COUNT_DEFAULT)
         limits = value.get("reject_rows") if isinstance(value, Mapping) else None
         if not isinstance(limits, Mapping) or len(value) > 1 or limits.keys() - {"count", "share"}:
-            message = f"{value!r}; use {_FORM}"
+            message = f"got {value!r}; use {_FORM}"
             raise ValueError(message)
         count, share = limits.get("count", COUNT_DEFAULT), limits.get("share", 1.0)
         if type(count) is not int or not 1 <= count <= COUNT_MAX:
             message = f"count must be a number from 1 to {COUNT_MAX}, not {count!r}"
             raise ValueError(message)
         if type(share) not in (int, float) or not 0 < share <= 1:
-            message = f"share must be a number above 0, up to 1, not {share!r}"
+            message = f"share must be a number greater than 0 and at most 1, not {share!r}"
             raise ValueError(message)
         return cls(count, float(share))
 

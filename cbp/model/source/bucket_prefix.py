@@ -39,8 +39,8 @@ class BucketPrefix:
         prefix = (match[2] or "").rstrip("/") if match else ""
         if match is None or not _is_plain(prefix):
             message = (
-                "must be a bucket and a folder in it, such as s3://bucket/orders/, without an "
-                "address, a key, `..`, `?` and `#`"
+                "expected a bucket and a folder in it, such as s3://bucket/orders/, without a "
+                "host, a key, `..`, `?` or `#`"
             )
             raise ValueError(message)
         return cls(match[1], f"{prefix}/" if prefix else "")

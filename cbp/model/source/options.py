@@ -148,7 +148,7 @@ class ReadOptions:
                 message = f"{name!r} is not an option of {format_}; use one of {', '.join(known)}"
                 raise ValueError(message)
             if not isinstance(value, str):
-                message = f"{name} must be text, not {value!r}; write it in quotes"
+                message = f"{name} must be a string, not {value!r}; write it in quotes"
                 raise ValueError(message)
         rules = ValueRules(
             zone=_zone(options["timezone"]) if "timezone" in options else None,
@@ -157,7 +157,10 @@ class ReadOptions:
         )
         record = options.get("record", "")
         if record and not _ELEMENT.fullmatch(record):
-            message = f"record must be the name of an element without a prefix, not {record!r}"
+            message = (
+                "record must be the name of an XML element, without a namespace prefix, not "
+                f"{record!r}"
+            )
             raise ValueError(message)
         return cls(
             rules,
@@ -190,16 +193,19 @@ def _csv_options(options: Mapping[str, str]) -> CsvOptions:
         null=options.get("null", ""),
     )
     if len(made.delimiter) != 1 or made.delimiter in "\r\n\0\ufeff":
-        message = f"delimiter must be one character, not {made.delimiter!r}"
+        message = f"delimiter must be one character, but no line break, not {made.delimiter!r}"
         raise ValueError(message)
     if len(made.quote) > 1 or made.quote in ("\r", "\n", "\0", "\ufeff", made.delimiter):
-        message = f"quote must be one character, not the delimiter, or empty; not {made.quote!r}"
+        message = (
+            "quote must be empty, or one character other than the delimiter and a line break, not "
+            f"{made.quote!r}"
+        )
         raise ValueError(message)
     if made.delimiter in made.null or "\n" in made.null or "\r" in made.null:
-        message = f"null must be text that a cell can hold, not {made.null!r}"
+        message = f"null must not contain the delimiter or a line break; got {made.null!r}"
         raise ValueError(message)
     if made.quote and made.quote in made.null:
-        message = f"null is text without quotes, not {made.null!r}"
+        message = f"null must not contain the quote character; got {made.null!r}"
         raise ValueError(message)
     return made
 
@@ -210,7 +216,7 @@ def _delta_options(options: Mapping[str, str]) -> DeltaOptions:
         message = "table must name the folder of a Delta table"
         raise ValueError(message)
     if "\0" in table or "://" in table or ".." in table.split("/"):
-        message = f"table must be a folder of this machine, without `..`; not {table!r}"
+        message = f"table must be the path of a folder on this machine, without `..`, not {table!r}"
         raise ValueError(message)
     return DeltaOptions(table, options.get("sign", "sign"), options.get("change_type", ""))
 
@@ -245,5 +251,8 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as exc:
-        message = f"timezone must be UTC, an offset such as +02:00, or a zone's name; not {name!r}"
+        message = (
+            "timezone must be UTC, an offset such as +02:00, or the name of a time zone such as "
+            f"Europe/Berlin, not {name!r}"
+        )
         raise ValueError(message) from exc

@@ -41,7 +41,7 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
     if not parts[-1]:
         return "its name ends in `/`, like that of a folder"
     if is_unfinished(parts[-1], endings):
-        return "its name marks it as incomplete"
+        return "its name has the ending of an incomplete file"
     return ""
 
 
@@ -56,10 +56,13 @@ def parse_endings(value: Any) -> tuple[str, ...]:
         message = f'expected a list of name endings, such as [".part", "~"], not {value!r}'
         raise ValueError(message)
     if len(given) > ENDINGS_MAX:
-        message = f"got {len(given)} name endings; the limit is {ENDINGS_MAX}"
+        message = f"got {len(given)} name endings, but the limit is {ENDINGS_MAX}"
         raise ValueError(message)
     for one in given:
         if not 0 < len(one) <= _CHARACTERS_MAX or "/" in one or "\0" in one:
-            message = f"{one!r} is not a valid ending of a file name"
+            message = (
+                f"{one!r} is not a valid name ending: an ending has 1 to {_CHARACTERS_MAX} "
+                "characters, and no `/`"
+            )
             raise ValueError(message)
     return tuple(given)

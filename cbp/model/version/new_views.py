@@ -58,7 +58,7 @@ def view_mistakes(
         other = any(old.get(rule) != new.get(rule) for rule in ("changes", "bag"))
         if not rebuilt and (shorter or other):
             message = (
-                "it became a view, is no longer a view, or lost columns of its second key, so its "
+                "this state became a view, is no longer a view, or lost columns of its key, so old "
                 f"records may not fit. Rebuild the stage (--rebuild {name}; REST: rebuild={name}), "
                 "or rename the view or state"
             )
@@ -66,8 +66,8 @@ def view_mistakes(
     was, is_ = _changes_flows(before), _changes_flows(after)
     for flow in sorted((was - is_) & before.outputs.keys() & after.outputs.keys()):
         message = (
-            "its flow carries changes of a view, so a later version cannot use the flow for "
-            "records of an output: give the new output another name"
+            "this flow carried the changes of a view, so it cannot become the flow of an output: "
+            "give the new output another name"
         )
         yield Mistake("view_changed", f"stages.{name}.outputs.{flow}", message)
     for view in flows_made_views(before, after) if not rebuilt else ():
@@ -77,14 +77,14 @@ def view_mistakes(
 
 def collected_mistake(name: str, view: str, first: int) -> Mistake:
     """Return the mistake for a view whose flow lost old records."""
-    return _not_fillable(name, view, f"the increments of its flow before {first} were removed")
+    return _not_fillable(name, view, f"increments of this flow before {first} were removed")
 
 
 def _not_fillable(name: str, view: str, why: str) -> Mistake:
     message = (
-        f"the view cannot begin with the last record of each key of its flow: {why}; rebuild the "
-        f"stage from its retained input (--rebuild {name}; REST: rebuild={name}), or give the view "
-        "a new name, under which it begins empty"
+        f"the view cannot begin with the last record of each key of the earlier output: {why}. "
+        f"Rebuild the stage from its retained input (--rebuild {name}; REST: rebuild={name}), or "
+        "give the view a new name, with which it begins empty"
     )
     return Mistake("view_not_fillable", f"stages.{name}.states.{view}", message)
 
@@ -93,7 +93,7 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     """Return why the last record per key of an output is not the view; `""` if it is."""
     declared = before.details.get(f"key of {view}") or ""
     if " latest by " in declared:
-        return "the record with the greatest latest_by counted, not necessarily the last one"
+        return "the output chose a key's record by latest_by, which need not be the last one"
     old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"

@@ -208,9 +208,9 @@ def _unsigned_waiting(
         return None
     waiting = format_count(unsigned, "increment waits", "increments wait")
     message = (
-        f"now reads signed records, but {waiting} there without signs, written before "
-        f"{node.wiring[input_]!r} had them. Let the stage read these first, or read only "
-        "new records (changes='after')"
+        f"this input now reads signed records, but {waiting} there that {node.wiring[input_]!r} "
+        "wrote before its records had signs. Let the stage read all waiting input before you "
+        "change it, or read only new records (changes='after')"
     )
     return Mistake("changes_waiting", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -229,12 +229,13 @@ def _queue_of(
             return replace(was, framing=replace(was.framing, memo=None)), None
     elif not (was.held or was.closes):
         return new, None
-    now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
+    now = "no longer framed" if new.framing is None else "framed differently now"
+    now = now if was.framing else "framed now"
     waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
-        f"is {now} now, but {waiting} there from the earlier version. Let the stage read these "
-        f"first (close an open frame), or rebuild the stage (--rebuild {node.name}; REST: "
-        f"rebuild={node.name})"
+        f"this input is {now}, but {waiting} there from the earlier version. Let the stage read "
+        "all waiting input before you change it (`cbp close` ends an open frame), or rebuild the "
+        f"stage (--rebuild {node.name}; REST: rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -254,22 +255,23 @@ def _from_retained(
     if life.built:
         writer = flow.partition(".")[0]
         message = (
-            f"the records of {flow!r} before increment {life.first} come from a rebuild beside, "
-            f"so no increment has them. Also rebuild {writer!r}, or begin with the next increment"
+            f"the records that {flow!r} had before increment {life.first} came with a swap of "
+            f"rebuilt tables, so no increment has them. Also rebuild stage {writer!r}, or begin "
+            "with the next increment"
         )
         return _empty(node, input_), Mistake("input_not_retained", where, message)
     if changes == "signed" and not life.adds_up:
         message = (
-            f"{flow!r} was an output before increment {life.signed}, and has changes only from "
-            "there on, so its changes do not add up to its records. Also rebuild "
-            f"{flow.partition('.')[0]!r}, or read only new records (changes='after')"
+            f"{flow!r} was not a view before increment {life.signed}, so its changes do not add up "
+            f"to all of its records. Also rebuild stage {flow.partition('.')[0]!r}, or read only "
+            "new records (changes='after')"
         )
         return _empty(node, input_), Mistake("changes_not_retained", where, message)
     first = life.first
     increments = tuple(i for i in retained(flow) if i.index >= first)
     oldest = increments[0].index if increments else came
     if oldest > first:
-        left = f"those from {oldest} on" if increments else "none of them"
+        left = f"only those from {oldest} on" if increments else "none of them"
         message = (
             f"{format_count(came, 'increment')} of {flow!r} arrived, but {left} can still be "
             "read, so a rebuilt state would differ. Keep the state, or begin with the next "
@@ -280,9 +282,9 @@ def _from_retained(
         read_by = {node.name: node}
         for one in obstacles(after.sources[flow], after.sources, read_by, taken_back=True):
             message = (
-                f"files of {flow!r} were replaced, so retained increments take records back, but "
-                f"{one.why}. Begin with the next increment, or rebuild all tables beside from the "
-                f"current files (cbp rebuild {after.name} FILE; REST: beside=true)"
+                f"files of {flow!r} were replaced, so some retained increments remove records, but "
+                f"{one.why}. Begin with the next increment, or rebuild all tables from the current "
+                f"files (`cbp rebuild {after.name} FILE`; REST: beside=true)"
             )
             return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.

@@ -235,12 +235,11 @@ def _choice_mistakes(
     ):
         for name in sorted(names - allowed):
             there = ", ".join(sorted(allowed)) or "none"
-            message = f"{word} names {name!r}, but can only name {there}"
+            message = f"{word} names {name!r}, but the stages that it can name are: {there}"
             yield Mistake("choice_unknown", f"stages.{name}", message)
     for name in sorted(choice.keep & choice.rebuild):
-        yield Mistake(
-            "choice_twice", f"stages.{name}", "is named both by keep and by rebuild: choose one"
-        )
+        message = "keep and rebuild both name this stage: choose one"
+        yield Mistake("choice_twice", f"stages.{name}", message)
 
 
 def _source(
@@ -292,19 +291,20 @@ def _stage(
     if differences and not chosen:
         shown = "; ".join(differences)
         message = (
-            f"has a different translator now ({shown}). Choose whether to keep its state and its "
-            f"outputs as they are (--keep {name}; REST: keep={name}), or to rebuild them from the "
-            f"retained input (--rebuild {name}; REST: rebuild={name})"
+            f"the translator of this stage has changed ({shown}). Choose whether to keep its state "
+            f"and its outputs as they are (--keep {name}; REST: keep={name}), or to rebuild them "
+            f"from the retained input (--rebuild {name}; REST: rebuild={name})"
         )
         if behind:
             message += (
-                f". {listed(behind)} used the output of its earlier code: with a rebuild you must "
-                "also choose for each of them; with keep, their results stay as they are"
+                f". Stages behind it, whose results come from its earlier code: {listed(behind)}. "
+                "With rebuild, you must choose for each of them, too; with keep, their results "
+                "stay as they are"
             )
         if made_views:
             message += (
-                f". If you keep it, {', '.join(made_views)} begins with the last record of each "
-                "key of the output"
+                f". With keep, a new view ({', '.join(made_views)}) begins with the last record of "
+                "each key of the earlier output"
             )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
     columns = {
@@ -319,14 +319,13 @@ def _stage(
     }
     for flow, column_changes in sorted(columns.items()):
         advice = (
-            "old increments stay readable only if the flow gets a new name: rename the output, or "
-            "the stage, which then begins with the retained input (--retained NEW; REST: "
-            "retained=NEW)"
+            "rename the output, so that old increments stay readable; or rename the stage, which "
+            "then begins with the retained input (--retained NEW; REST: retained=NEW)"
         )
         where = f"stages.{name}.outputs.{flow.removeprefix(f'{name}.')}"
         mistakes += _column_mistakes(where, column_changes, advice)
     if not rebuilt:
-        advice = f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
+        advice = f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename the state"
         for state, column_changes in sorted(states.items()):
             mistakes += _column_mistakes(f"stages.{name}.states.{state}", column_changes, advice)
         mistakes += _key_mistakes(name, before, after)
@@ -414,7 +413,7 @@ def _reframed(before: StageShape, name: str, after: InputShape) -> bool:
 
 def _input_differences(name: str, before: InputShape, after: InputShape) -> Iterator[str]:
     if before.loopback != after.loopback:
-        yield f"input {name} {'is' if after.loopback else 'was'} a loopback"
+        yield f"input {name} is {'now' if after.loopback else 'no longer'} a loopback"
     for difference in before.framing_code.differences(after.framing_code):
         yield f"frame_by of input {name}: {difference}"
     yield from _rule_differences(f"input {name}", before.rules, after.rules)
@@ -435,7 +434,7 @@ def _column_mistakes(
     wrong = refused(columns)
     if wrong:
         shown = "; ".join(str(change) for change in wrong)
-        message = f"cannot hold the records written before: {shown}; {advice}"
+        message = f"the new columns do not fit the records written before ({shown}); {advice}"
         yield Mistake("schema_incompatible", where, message)
 
 
@@ -455,8 +454,8 @@ def _back(
 def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[Mistake]:
     if before.states and after.states and before.key != after.key:
         message = (
-            f"the records of its state are keyed by ({_text(before.key)}), but this version looks "
-            f"them up by ({_text(after.key)}). Rebuild the stage (--rebuild {name}; REST: "
+            f"the state of this stage is keyed by ({_text(before.key)}), but this version looks "
+            f"records up by ({_text(after.key)}). Rebuild the stage (--rebuild {name}; REST: "
             f"rebuild={name})"
         )
         yield Mistake("key_changed", f"stages.{name}", message)
@@ -465,7 +464,7 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         old, new = _lies_by(before, state), _lies_by(after, state)
         if old != new:
             message = (
-                f"its records are keyed by ({old}), but this version looks them up by ({new}). "
+                f"this state is keyed by ({old}), but this version looks records up by ({new}). "
                 f"Rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
             )
             yield Mistake("key_changed", f"stages.{name}.states.{state}", message)
@@ -481,8 +480,9 @@ def _second_key_mistake(
     if not new or set(old.split(", ")) == set(new.split(", ")):
         return None
     message = (
-        f"this version distinguishes the records of a group by ({new}), but several may have the "
-        f"same values. Rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
+        f"this version distinguishes the records of a group by ({new}), but several old records "
+        "may have the same values there. Rebuild the state "
+        f"(--rebuild {name}; REST: rebuild={name}), or rename it"
     )
     return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)
 
@@ -502,9 +502,9 @@ def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> I
             writer = shape.flow.partition(".")[0]
             if writer in plan.rebuilt and writer != name:
                 message = (
-                    f"reads {shape.flow!r}, which will be emitted again because its stage is "
-                    f"rebuilt. Rebuild this stage, too (--rebuild {name}; REST: rebuild={name}), "
-                    f"or keep its state (--keep {name}; REST: keep={name})"
+                    f"this input reads {shape.flow!r}, which will be emitted again, because stage "
+                    f"{writer!r} is rebuilt. Rebuild this stage, too (--rebuild {name}; REST: "
+                    f"rebuild={name}), or keep its state (--keep {name}; REST: keep={name})"
                 )
                 yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)
 
@@ -525,9 +525,9 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
         holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
         if again and holds and name not in plan.emptied:
             message = (
-                f"is on a cycle with {', '.join(again)}, which starts over, but this stage still "
-                f"has state from earlier records. Rebuild this stage, too (--rebuild {name}; "
-                f"REST: rebuild={name}), or keep all of the cycle"
+                f"this stage is on a cycle with stages that start over ({', '.join(again)}), but "
+                "still has state from earlier records. Rebuild this stage, too (--rebuild "
+                f"{name}; REST: rebuild={name}), or keep all stages of the cycle"
             )
             yield Mistake("cycle_rebuilt_in_part", f"stages.{name}", message)
 

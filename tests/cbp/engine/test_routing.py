@@ -325,11 +325,11 @@ ENGINES = pytest.mark.parametrize("engine", ["reference", "direct"])
         (lambda r: [("a", 1), ("a",)], "STRING, INT", "got ('a',)"),
         (lambda r: [("a", 1), "ab"], "STRING, INT", "got 'ab'"),
         (lambda r: {[]}, "STRING", "unhashable"),
-        (lambda r: All("item"), "STRING", "All names the flow 'item'"),
+        (lambda r: All("item"), "STRING", "All(...) names 'item'"),
         (lambda r: All(3), "STRING", "All(...) takes names of inputs and states, got 3"),  # type: ignore[arg-type]
         (lambda r: Multicast("x"), "STRING", "Multicast(address='x')"),
-        (lambda r: Multicast(1.5), "STRING", "a text or an integer, got 1.5"),  # type: ignore[arg-type]
-        (lambda r: Multicast(True), "STRING", "a text or an integer, got True"),
+        (lambda r: Multicast(1.5), "STRING", "a string or an integer, got 1.5"),  # type: ignore[arg-type]
+        (lambda r: Multicast(True), "STRING", "a string or an integer, got True"),
     ],
 )
 def test_a_wrong_destination_names_stage_function_line_and_value(
@@ -340,7 +340,7 @@ def test_a_wrong_destination_names_stage_function_line_and_value(
     codes = {
         "All": "route_flow_unknown",
         "Multicast": "destination_invalid",
-        "a text or": "destination_invalid",
+        "a string or": "destination_invalid",
         "AttributeError": "author_code_failed",
     }
     known = (code for begin, code in codes.items() if cause.startswith(begin))
@@ -376,7 +376,7 @@ def test_by_gives_exactly_one_key(given: Any, engine: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("act", "cause"),
     [
-        (lambda out: out.associate("a", 1.5), "a text or an integer, got 1.5"),
+        (lambda out: out.associate("a", 1.5), "a string or an integer, got 1.5"),
         (lambda out: out.associate(1, "x"), "'k' is declared STRING, got 1"),
         (
             lambda out: out.associate(("a", "b"), "x"),

@@ -79,12 +79,12 @@ def test_what_follows_changes_is_left_out_where_epochs_depend_on_time():
 def test_how_closely_is_told_as_declared():
     """Ranks within what the threshold leaves, rounds and scores not at all; all else exactly."""
     near = {c.table: c.within for c in comparisons(pagerank(threshold=0.0), "increments")}
-    assert near["state/rank.nodes"] == "within 1e-06, without shared, weight, round"
+    assert near["state/rank.nodes"] == "within 1e-06, ignoring shared, weight, round"
     assert near["flows/rank.pages"] == "within 1e-06"
-    assert near["state/verdict.last"] == "without round"
+    assert near["state/verdict.last"] == "ignoring round"
     within = {c.table: c.within for c in comparisons(crawl_queue(), "increments") if c.within}
     assert within == dict.fromkeys(
-        ("state/threshold.queue", "flows/threshold.queue"), "without score"
+        ("state/threshold.queue", "flows/threshold.queue"), "ignoring score"
     )
 
 

@@ -97,12 +97,16 @@ class Declared:
 
 
 _CALL = "write out.totals(url=..., n=...)"
-_AS_RECORD = "a dict is emitted by out.totals(**values), a record or a tuple by out.totals(*values)"
+_AS_RECORD = (
+    "to emit a dict, write out.totals(**values); to emit a record or a tuple, out.totals(*values)"
+)
 _NULLS = (
-    "a column that is not declared NOT NULL can be None: leave such records out, as in "
+    "a column without NOT NULL can be None: skip records in which it is None, as in "
     "`if row.n is not None`, or declare the column NOT NULL"
 )
-_ITERATOR = "a flow of a group is an iterator: keep its records, as in rows = list(group.urls)"
+_ITERATOR = (
+    "a flow of a group is an iterator: put its records into a list, as in rows = list(group.urls)"
+)
 
 AT_CALLS = (
     Mistake(
@@ -113,8 +117,8 @@ AT_CALLS = (
     Mistake(
         "row_as_dict",
         "print([row['url'] for row in group.urls])",
-        "TypeError: tuple indices must be integers or slices, not str; a record and a key have "
-        "their columns as attributes: write row.url, not row['url']",
+        "TypeError: tuple indices must be integers or slices, not str; the columns of a record or "
+        "a key are attributes: write row.url, not row['url']",
     ),
     Mistake(
         "output",
@@ -136,7 +140,7 @@ AT_CALLS = (
     Mistake(
         "group_iterated",
         "print([row for row in group])",
-        "TypeError: 'group' object is not iterable; iterate over one of its flows, as in "
+        "TypeError: 'group' object is not iterable; iterate over a flow of the group, as in "
         "`for row in group.urls`",
     ),
     Mistake(
@@ -217,8 +221,8 @@ AT_CALLS = (
     Mistake(
         "decimal_is_rounded",
         "out.prices(price=Decimal(1) / 3)",
-        "Inexact: [<class 'decimal.Inexact'>]; the result needs more than the 38 digits of a "
-        "DECIMAL, or was rounded: if rounding is intended, round explicitly, as in `with "
+        "Inexact: [<class 'decimal.Inexact'>]; the result has more than the 38 digits that a "
+        "DECIMAL can hold, and rounding must be explicit: write `with "
         "decimal.localcontext(traps=[]): value = round(value, 2)`",
     ),
     Mistake(
@@ -232,8 +236,8 @@ AT_CALLS = (
         "naive_difference",
         "print(datetime(2026, 1, 1) - datetime(2026, 1, 1, tzinfo=UTC))",
         "TypeError: can't subtract offset-naive and offset-aware datetimes; a TIMESTAMP is a time "
-        "in UTC, but the other time has no zone: give that time a zone, as in "
-        "value.replace(tzinfo=UTC). For the current time use group.run.time",
+        "in UTC, but the other time has no time zone: add one, as in value.replace(tzinfo=UTC). "
+        "For the current time use group.run.time",
     ),
     Mistake(
         "date_for_time",
@@ -250,8 +254,8 @@ AT_CALLS = (
     Mistake(
         "unhashable",
         "print({[row.url] for row in group.urls})",
-        "TypeError: unhashable type: 'list'; a key of a dict or a set cannot be a list, a dict or "
-        "a set: write tuple(value)",
+        "TypeError: unhashable type: 'list'; a list, a dict or a set cannot be the key of a dict "
+        "or an element of a set: write tuple(value)",
     ),
     Mistake(
         "length",
@@ -269,8 +273,8 @@ AT_CALLS = (
         n = len(list(group.urls))
         print([n for row in group.urls])  # here
         """,
-        "the flow 'urls' is read a second time, but a flow can be read only once. Keep its "
-        "records, as in rows = list(group.urls), or continue with one iterator, rows = "
+        "the flow 'urls' was read a second time, but a flow can be read only once. Put its records "
+        "into a list, rows = list(group.urls), or use one iterator for all reads, rows = "
         "iter(group.urls)",
         "input_read_twice",
     ),
@@ -296,7 +300,7 @@ AT_CALLS = (
     Mistake(
         "other_key",
         "out.seen(url='z', n=1)",
-        "state 'seen': the group ('a',) emitted a record of the key ('z',), but a group can "
+        "state 'seen': the group ('a',) emitted a record with the key ('z',), but a group can "
         "replace only its own state. To append a record to the state of another key, write "
         "out.seen.remote(...)",
         "state_key_foreign",
@@ -304,15 +308,15 @@ AT_CALLS = (
     Mistake(
         "two_of_a_key",
         "out.latest(key.url, 1), out.latest(key.url, 2)",
-        "'latest': a group emitted two records of the key ('a',). Emit only one of them, or "
-        "declare a key that distinguishes them",
+        "a group emitted two records with the key ('a',) to 'latest'. Emit only one of them, or "
+        "declare a key in which they differ",
         "view_key_twice",
     ),
     Mistake(
         "set_on_out",
         "out.totals = key.url, 1",
-        "out.totals was set, but other calls see that value only if they run in the same task. "
-        "Keep the value in a local variable, or in a State",
+        "out.totals was set, but only calls in the same task would see this value. Keep the value "
+        "in a local variable, or in a State",
         "author_state_changed",
     ),
     Mistake(
@@ -342,8 +346,8 @@ AT_CALLS = (
     Mistake(
         "memory",
         "raise MemoryError",
-        "MemoryError in `raise MemoryError  # here`; the memory of the process that runs the stage "
-        "is used up: loop over group.<flow> without list(...), or keep sums instead of records",
+        "MemoryError in `raise MemoryError  # here`; the process that runs the stage is out of "
+        "memory: loop over group.<flow> without list(...), or keep sums instead of records",
     ),
     Mistake(
         "key_as_value",
@@ -361,8 +365,8 @@ AT_CALLS = (
         "column_of_a_flow",
         "print(group.urls.url)",
         "AttributeError: 'flow' object has no attribute 'url'; a flow of a group is an iterator "
-        "of records, and only a record has columns: write for row in group.urls, or rows = "
-        "list(group.urls)",
+        "of records, and only a record has columns: write `for row in group.urls`, or `rows = "
+        "list(group.urls)`",
     ),
     Mistake(
         "appended",
@@ -389,8 +393,9 @@ _AFTER = _FILE.partition(_SEEN)[2].rpartition("    def ")[0]
 _TRANSLATE = "    def translate(self, key, group, out):\n"
 _TOTALS = '    totals = Output("url STRING, n BIGINT NOT NULL")\n'
 _EMPTY = (
-    "Count.seen: is read but never emitted, so it is always empty. A group keeps only state "
-    "records that it emits again: write out.seen(...), or declare keep=True to keep all records"
+    "Count.seen: this state is read but never emitted, so it is always empty. A group keeps only "
+    "state records that it emits again: write out.seen(...), or declare keep=True to keep all "
+    "records"
 )
 
 AT_DECLARATION = (
@@ -399,7 +404,7 @@ AT_DECLARATION = (
         _TRANSLATE,
         "    def translate(key, group, out):  # here\n",
         "translate_parameters",
-        "Count.translate: write def translate(self, key, group, out); got translate(key, group, "
+        "Count.translate: expected translate(self, key, group, out), got translate(key, group, "
         "out)",
     ),
     Declared(
@@ -407,7 +412,7 @@ AT_DECLARATION = (
         _TRANSLATE,
         "    def translate(self, key, group, out, more):  # here\n",
         "translate_parameters",
-        "Count.translate: write def translate(self, key, group, out); got translate(self, key, "
+        "Count.translate: expected translate(self, key, group, out), got translate(self, key, "
         "group, out, more)",
     ),
     Declared(
@@ -415,8 +420,8 @@ AT_DECLARATION = (
         f"{_TRANSLATE}        out.totals(url=key.url, n=1)\n",
         "    def translate(self, key, group, out):  # here\n        yield key.url, 1\n",
         "translate_kind",
-        "Count.translate: must be a plain function: emit with out.<output>(...), not with yield or "
-        "await",
+        "Count.translate: translate must be a plain function, without yield and await; emit "
+        "records with out.<output>(...)",
     ),
     Declared(
         "never_emitted",
@@ -459,7 +464,8 @@ AT_DECLARATION = (
         _TOTALS,
         '    totals = Output({"url": str})  # here\n',
         "schema_invalid",
-        "Count.totals: the schema is DDL text, such as 'url STRING', got {'url': <class 'str'>}",
+        "Count.totals: the schema must be DDL text, such as 'url STRING', got {'url': <class "
+        "'str'>}",
     ),
     Declared(
         "route_by",

@@ -90,7 +90,7 @@ def test_an_exception_whose_text_raises_is_told_with_its_line(
     assert error.details["stage"] == "one"
     assert THIS in error.details["place"]
     kind = type(raised).__name__
-    assert f"WithoutText: <no text: {kind} in the text of WithoutText>" in error.details["cause"]
+    assert f"WithoutText: <no text: showing WithoutText raised {kind}>" in error.details["cause"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_value_whose_text_raises_is_told_with_its_type(run: Run, act: Any, cod
     """Whether it is emitted or returned: the error is about the value, not about its text."""
     error = failure(run, groupwise(lambda key, group, out: act(out)))
     assert error.code == code
-    assert "<no text: ValueError in the text of WithoutText>" in error.details["cause"]
+    assert "<no text: showing WithoutText raised ValueError>" in error.details["cause"]
 
 
 def throw(error: BaseException) -> Any:
@@ -201,7 +201,7 @@ def test_a_misspelt_name_is_told_with_those_there_are(run: Run) -> None:
     """Columns of a record or a key, flows of a group, and outputs."""
     asked: dict[str, tuple[Callable[..., Any], str]] = {
         "column": (lambda key, group, out: [row.link for row in group.urls], "use one of url"),
-        "sign": (lambda key, group, out: [row.sign for row in group.urls], "declares `sign INT`"),
+        "sign": (lambda key, group, out: [row.sign for row in group.urls], "declare `sign INT`"),
         "key": (lambda key, group, out: key.link, "use one of url"),
         "flow": (lambda key, group, out: group.url, "use one of urls"),
         "output": (lambda key, group, out: out.total(url="a", n=1), "use one of totals"),

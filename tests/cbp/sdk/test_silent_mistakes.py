@@ -204,13 +204,13 @@ def test_a_column_that_routes_twice_is_a_mistake() -> None:
     [
         (
             ["url", "n"],
-            "route_by takes all columns in one text, route_by='url, n', or a value that a "
-            "function computes, route_by=by(lambda record: (record.url, record.n), 'STRING, "
-            "INT'); got ['url', 'n']",
+            "write all columns in one string, route_by='url, n', or let a function compute the "
+            "value, route_by=by(lambda record: (record.url, record.n), 'STRING, INT'); got "
+            "route_by=['url', 'n']",
         ),
-        (("n",), "route_by takes route_by='n', or a value that a function computes, "),
-        (lambda row: row.url, "route_by='url, n', or a value that a function computes, "),
-        ([["url"]], "route_by='url, n', or a value that a function computes, "),
+        (("n",), "write route_by='n', or let a function compute the value, "),
+        (lambda row: row.url, "route_by='url, n', or let a function compute the value, "),
+        ([["url"]], "route_by='url, n', or let a function compute the value, "),
     ],
 )
 def test_a_key_of_several_columns_is_shown_as_it_is_written(given: Any, says: str) -> None:
@@ -255,5 +255,5 @@ def test_the_kit_finds_what_differs_from_run_to_run(function: Function) -> None:
 
     The engine does not look at modules and closures, which other code may change, too.
     """
-    with pytest.raises(AssertionError, match="the same once more"):
+    with pytest.raises(AssertionError, match="the same batch again"):
         check_split(stage(function), [[("a", 1, None)], [("b", 2, None)]])

@@ -182,10 +182,10 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("url STRING"), kept=State("url STRING")),
             "route_by_missing",
             "Made.kept",
-            "no group can have this state",
+            "a state belongs to groups",
         ),
         (groupwise(key="a INT", urls=Input("a INT")), "route_by_missing", "Made.key", "'a INT'"),
-        (vectorised(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "whole"),
+        (vectorised(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "groups"),
         (
             groupwise(urls=Input("url STRING", route_by="u")),
             "route_by_unknown",
@@ -202,19 +202,19 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("url STRING", route_by=["url"])),  # type: ignore[arg-type]
             "route_by_invalid",
             "Made.urls",
-            "or a value that a function computes",
+            "or let a function compute the value",
         ),
         (
             groupwise(urls=Input("url STRING", route_by="url", order_by=5)),  # type: ignore[arg-type]
             "order_by_invalid",
             "Made.urls",
-            "or a value that a function computes",
+            "or let a function compute the value",
         ),
         (
             groupwise(urls=Input("url STRING", route_by=by(lambda r: r.url, "STRING"))),
             "key_missing",
             "Made.key",
-            'key = "..."',
+            'key = "site STRING"',
         ),
         (groupwise(key="a VARIANT", urls=URLS), "type_unknown", "Made.key", "VARIANT"),
         (groupwise(key="a INT", urls=URLS), "route_by_type", "Made.urls", "(STRING)"),
@@ -228,7 +228,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("a ARRAY<INT>", route_by="a")),
             "key_type",
             "Made.a",
-            "ARRAY<INT> cannot be a key",
+            "cannot be ARRAY<INT>",
         ),
         (
             groupwise(urls=URLS, totals=Output("n INT", key="url")),
@@ -246,13 +246,13 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, kept=State("n INT")),
             "state_key_missing",
             "Made.kept",
-            "'url STRING'; it has 'n INT'",
+            "'url STRING', but has 'n INT'",
         ),
         (
             groupwise(urls=URLS, kept=State("url INT")),
             "state_key_missing",
             "Made.kept",
-            "'url STRING'; it has 'url INT'",
+            "'url STRING', but has 'url INT'",
         ),
         (
             groupwise(urls=URLS, kept=State("url STRING", grouping="left")),  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, o=Output("url STRING, x FLOAT", tolerance=-0.1)),
             "tolerance_invalid",
             "Made.o",
-            "from 0 to below 1",
+            "at least 0 and below 1",
         ),
         (
             groupwise(urls=URLS, o=Output("x FLOAT, n INT", not_compared="x", tolerance=0.1)),

@@ -54,7 +54,10 @@ def test_a_marker_lets_the_last_hour_be_compared(service: Service) -> None:
     until(lambda: service.controller.waits("set_diff")["diff"].kind == "frame")
     drop(service, "a", "_CLOSE")
     until(lambda: service.store.next_punctuation("set_diff") == 1)
-    words = "waits for `b` to reach 2026-11-21 10:00; `a` is there; `b`: frame 2026-11-21 10:00 is"
+    words = (
+        "waits for an increment on `b` with framing key 2026-11-21 10:00 or a later one; `a` has "
+        "one; `b`: frame 2026-11-21 10:00 is"
+    )
     until(lambda: service.controller.waits("set_diff")["diff"].words.startswith(words))
     assert epochs(service) == 0
     service.controller.close("set_diff", "b")

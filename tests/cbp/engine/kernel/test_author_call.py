@@ -139,8 +139,8 @@ def test_lists_that_many_emits_are_copied(kind: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "error"),
     [
-        ([(1, 2), 3], "takes tuples with a value per column; got 3"),
-        (["ab"], "takes tuples with a value per column; got 'ab'"),
+        ([(1, 2), 3], "takes tuples with one value for each column; got 3"),
+        (["ab"], "takes tuples with one value for each column; got 'ab'"),
         ([(1, 2), (1,)], "missing|expected|required"),
         ([(1, 2, 3)], "takes|too many"),
     ],
@@ -156,5 +156,5 @@ def test_many_is_checked_as_single_emissions_are() -> None:
     with pytest.raises(TypeError, match=r"out\.pairs: column 'dst'"):
         emitted("checked", lambda out: out.pairs.many([(1, 2), (1, "b")]))
     for kind in ("checked", "reference"):
-        with pytest.raises(Exception, match="emitted a record of the key"):
+        with pytest.raises(Exception, match="emitted a record with the key"):
             emitted(kind, lambda out: out.seen.many([(1, 2), (7, 2)]))

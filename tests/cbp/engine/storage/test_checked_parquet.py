@@ -93,7 +93,7 @@ def test_an_error_says_whose_file_it_is_and_what_mends_it(path: str) -> None:
         "error_code": "file_damaged",
         "message": f"{path} is damaged: a checksum of its pages is wrong. Restore the file from a "
         "backup, or recompute the state from retained input with `cbp backfill clicks "
-        "by_site`. `cbp doctor` finds further damage",
+        "by_site`. To look for more damage, run `cbp doctor`",
         "details": {
             "path": path,
             "why": "a checksum of its pages is wrong",

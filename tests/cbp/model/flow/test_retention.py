@@ -110,9 +110,9 @@ def test_the_reasons_are_told() -> None:
         return actual.because, actual.stays
 
     assert told(old, young) == (
-        "is older than the retention's hours",
-        "is within the retention's hours, bytes and increments",
+        "is older than its flow is kept",
+        "is within the hours, bytes and increments that its flow keeps",
     )
-    assert "more than" in told(young, keep=FlowRetention(1e9, 15))[0]
+    assert "exceeds" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]
     assert "roll-back" in told(old, first=0)[1]

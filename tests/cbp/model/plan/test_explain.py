@@ -183,7 +183,7 @@ def test_what_frames_an_input_is_told():
     assert (items.framed, items.memo, others.framed, others.frame_by) == (True, True, False, "")
     assert items.frame_by.startswith("stretch (")
     assert "tests/cbp/model/plan/test_explain.py:" in items.frame_by
-    assert f"cut into frames by {items.frame_by}, in the order of its records" in items.words
+    assert f"cut into frames by {items.frame_by}, in the order of the records" in items.words
     assert "frames" not in others.words
 
 
@@ -205,7 +205,8 @@ def test_by_what_a_state_is_kept_and_read_is_told():
     builder = DataflowBuilder("d")
     builder.stage("a", CombinedRanks(), items=builder.source("s", "k STRING, part DOUBLE, n INT"))
     (kept,) = stages_of(explain(builder.build(), ["a"], LOCAL))["a"].states
-    assert kept.words.endswith("; its key has the columns whom, at; a group reads it by n")
+    key = "its key has the columns whom, at"
+    assert kept.words.endswith(f"; {key}; a group reads it in the order of n")
     flow = crawl_queue()
     usual = stages_of(explain(flow, choose_leaders(flow), LOCAL))["merge"].states
     assert all("its key" not in state.words and "reads it" not in state.words for state in usual)
@@ -252,8 +253,8 @@ def test_nested_loops_say_which_waits_for_which():
     """With what ends some of them alone; of a loop in none, around none, nothing is said."""
     flow = loop_of(Nested(), programs=PROGRAM)
     stage = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
-    assert "`days` inside `months` inside `years`, where messages wait" in stage.ways
-    assert "`weeks` inside `years`, where" in stage.ways
+    assert "`days` inside `months` inside `years`: messages of an outer loop wait" in stage.ways
+    assert "`weeks` inside `years`: messages" in stage.ways
     assert "`tides`" not in stage.ways
     assert "the loop of `months` also ends when the sum of `spent` is below 2" in stage.ways
     assert "no message is left or the least of `least` is below -8;" in stage.ways
@@ -268,8 +269,8 @@ def test_a_loop_says_when_it_has_several_tasks():
     limits = PhysicalLimits(64, loop_bytes=2 << 30, loop_tasks=4, rows_per_loop_task=20_000)
     stage = stages_of(explain(flow, tuple(flow.stages), limits))["stage"]
     assert (stage.tasks_max, stage.rows_per_task) == (4, 20_000)
-    assert "in up to 4 tasks that exchange messages, one for each 20,000 records" in stage.ways
-    assert "as far as slots are free" in stage.ways
+    assert "in up to 4 tasks that exchange messages: one task for each 20,000 records" in stage.ways
+    assert "if enough slots are free" in stage.ways
     alone = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
     assert (alone.tasks_max, alone.rows_per_task) == (1, 0)
 
@@ -319,7 +320,9 @@ class Priced(Translate):
         """Do nothing."""
 
 
-@pytest.mark.parametrize(("limits", "moves"), [(SPARK, "beyond, shuffled"), (LOCAL, "nothing is")])
+@pytest.mark.parametrize(
+    ("limits", "moves"), [(SPARK, "above that, it is shuffled"), (LOCAL, "nothing is")]
+)
 def test_a_loop_says_how_each_side_reaches_its_tasks(limits: PhysicalLimits, moves: str):
     """What moves, by size or always; what stays where it is; what each task reads whole."""
     flow = DataflowBuilder("loop")
@@ -335,7 +338,7 @@ def test_a_loop_says_how_each_side_reaches_its_tasks(limits: PhysicalLimits, mov
     inputs = {one.input: one.words for one in stage.inputs}
     assert moves in inputs["items"]
     assert "sent to the task of the receiving group" in inputs["on"]
-    assert "stays with the task of its buckets" in stage.states[0].words
+    assert "each bucket stays with its task" in stage.states[0].words
     lookups = {one.lookup: one.words for one in stage.lookups}
     assert "each task of the loop reads the buckets of its own groups" in lookups["prices"]
     assert "each task of the loop reads the whole table" in lookups["taxes"]

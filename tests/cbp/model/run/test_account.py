@@ -19,13 +19,14 @@ DIFF = set_diff().stages["diff"]
 def test_the_reason_names_the_rule_and_the_increments():
     """Spans are shown as such, what stays is separate, and what looked empty is named."""
     assert reason(NODE, {"items": (3,), "plain": (4,)}, {"items": (3,), "plain": (4,)}) == (
-        "RunAll answered: read increment 3 of `items`, increment 4 of `plain`, and remove all of it"
+        "RunAll decided to read increment 3 of `items`, increment 4 of `plain`, and to remove from "
+        "the queues what it reads"
     )
     assert reason(NODE, {"items": (3, 4, 5)}, {"items": (3,), "plain": (0, 2)}) == (
-        "RunAll answered: read increments 3 to 5 of `items`; "
-        "remove increments 0 and 2 of `plain` without reading it in this run; "
-        "keep increments 4 to 5 of `items` for later runs; "
-        "`plain` had no records in this run"
+        "RunAll decided to read increments 3 to 5 of `items`; "
+        "to remove increments 0 and 2 of `plain` unread; "
+        "to keep increments 4 to 5 of `items` for later runs; "
+        "nothing was read from `plain`"
     )
 
 
@@ -35,8 +36,8 @@ def test_the_reason_names_the_files():
     files = {("a", 3): "monday.csv", ("a", 5): "friday.csv"}
     read = {"items": (3, 4, 5), "plain": (3,)}
     assert reason(node, read, read, files=files) == (
-        "RunAll answered: read increments 3 (monday.csv) to 5 (friday.csv) of `items`, "
-        "increment 3 of `plain`, and remove all of it"
+        "RunAll decided to read increments 3 (monday.csv) to 5 (friday.csv) of `items`, "
+        "increment 3 of `plain`, and to remove from the queues what it reads"
     )
     shown = consumed(node, read, read, {}, {}, files)
     assert [one.file for one in shown] == ["monday.csv", "", "friday.csv", ""]
@@ -79,7 +80,7 @@ def test_the_reason_names_frames_by_their_keys():
     notes = {"a": tuple(FrameNote(n, f"day {n}", 1, 1) for n in (1, 2, 3, 5))}
     said = reason(DIFF, {"a": (1, 2, 3), "b": (0,)}, {"a": (1, 5)}, None, notes)
     assert "read frames 1 (key day 1) to 3 (key day 3) of `a`, frame 0 of `b`;" in said
-    assert "remove frame 5 (key day 5) of `a` without reading" in said
+    assert "remove frame 5 (key day 5) of `a` unread" in said
     assert "keep frames 2 (key day 2) to 3 (key day 3) of `a`, frame 0 of `b` for" in said
 
 

@@ -34,16 +34,16 @@ def test_what_runs_may_run_or_is_to_be_framed_is_left():
     """Each in words; what waits for another input has nothing left."""
     rules = {"s": RunnableSpec(RunAll())}
     assert left_to_do(rules, position(a=1, b=0), ()) == {}
-    assert left_to_do(rules, position(a=1, b=1), ()) == {"s": "may run"}
+    assert left_to_do(rules, position(a=1, b=1), ()) == {"s": "can run"}
     assert left_to_do(rules, position(a=0), ["s"]) == {"s": "runs"}
-    assert left_to_do(rules, position(arrived=1, a=0), ()) == {"s": "frames what arrived"}
+    assert left_to_do(rules, position(arrived=1, a=0), ()) == {"s": "frames new increments"}
 
 
 def test_what_runs_says_since_when():
     """So a person sees that it hangs; a last decision that was another one says nothing of it."""
     rules, since = {"s": RunnableSpec(RunAll())}, datetime(2026, 11, 23, 4, 0, tzinfo=UTC)
     for kind, words in (
-        ("running", "runs epoch 7 since 2026-11-23 04:00:00 UTC"),
+        ("running", "runs epoch 7, started at 2026-11-23 04:00:00 UTC"),
         ("input", "runs"),
     ):
         waits = {"s": Wait(kind, "runs epoch 7", since)}  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def test_a_close_that_is_not_applied_is_left():
     """Though nothing has arrived: it may end a frame."""
     closing = Connector("f", (), Framing(), (), (3,))
     actual = Position("d", {"s": StagePosition(0, None, {"f": closing})}, ())
-    assert left_to_do({"s": RunnableSpec(RunAll())}, actual, ()) == {"s": "frames what arrived"}
+    assert left_to_do({"s": RunnableSpec(RunAll())}, actual, ()) == {"s": "frames new increments"}
 
 
 def test_a_runnable_that_fails_has_something_left():
@@ -77,11 +77,11 @@ def test_an_authors_function_is_not_called_where_its_last_answer_is_given():
     words, now = "waits for the answer of hangs", datetime(2026, 1, 1, tzinfo=UTC)
     assert left_to_do(rules, position(a=1), (), {"s": Wait("input", words, now)}) == {}
     assert left_to_do(rules, position(a=1), (), {"s": Wait("asking", words, now)}) == {"s": words}
-    assert left_to_do(rules, position(a=1), (), {}) == {"s": "may run"}
+    assert left_to_do(rules, position(a=1), (), {}) == {"s": "can run"}
     assert left_to_do(rules, position(a=0), (), {}) == {}
     ready = {"s": RunnableSpec(RunAny())}
     stale = {"s": Wait("input", "waits for input", now)}
-    assert left_to_do(ready, position(a=1), (), stale) == {"s": "may run"}
+    assert left_to_do(ready, position(a=1), (), stale) == {"s": "can run"}
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -135,12 +135,15 @@ def test_a_priority_has_its_share() -> None:
 def test_whoever_waits_behind_a_higher_priority_says_so() -> None:
     """It names those that have a place or get one now; equals and lower ones it does not."""
     low, high = view("a", 10, "low"), view("b", 9, "high")
-    behind = "waits for a free slot (1 in all); its priority is low; stages with a higher one: "
+    behind = (
+        "waits for a free slot (1 in all); its priority is low, and stages with a higher priority "
+        "have slots: "
+    )
     assert reason(low, high) == f"{behind}`b` (high)"
     running = replace(high, running=True)
     assert reason(low, running) == f"{behind}`b` (high)"
     assert reason(low, replace(running, dataflow="other")).endswith(
-        "stages with a higher one: `other.b` (high)"
+        "a higher priority have slots: `other.b` (high)"
     )
     assert reason(high, replace(low, running=True)) == "waits for a free slot (1 in all)"
     assert reason(low, replace(low, stage="c", running=True)) == "waits for a free slot (1 in all)"

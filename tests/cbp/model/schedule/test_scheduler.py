@@ -146,7 +146,8 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     work = ActiveRun("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
     assert (
         schedule.waiting["b", "b"]
-        == "gave way to others once and waits for its turn: one such run at a time"
+        == "gave way to other dataflows once and waits for its turn, since only one such run is "
+        "allowed at a time"
     )
     runs = replace(first, running=True, work=work)
     schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
@@ -245,7 +246,8 @@ def test_a_stage_is_held_while_its_readers_are_full(numbers: dict[str, int], wor
     """Increments, records or bytes, whichever comes first; the reason names who is full."""
     reader = linked("b", {"a.out": 3}, running=True)
     held = reason(limited("a", {"source": 1}, **numbers), reader)
-    assert held == f"waits until its readers have read more: `b.a_out` holds {words}"
+    waits = "waits until readers of its outputs catch up"
+    assert held == f"{waits}: `b.a_out` has {words} in its queue"
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,8 @@ def test_what_waits_to_be_framed_counts_and_an_open_frame_does_not(
         held = reason(
             limited("a", {"source": 1}, **numbers), replace(reader, connectors={"a_out": framed})
         )
-        assert held == f"waits until its readers have read more: `b.a_out` holds {words}"
+        waits = "waits until readers of its outputs catch up"
+        assert held == f"{waits}: `b.a_out` has {words} in its queue"
     open_ = Connector(
         "a_out", framing=Framing(open=replace(arrived[0], files=arrived[0].files * 9))
     )
@@ -305,7 +308,7 @@ def test_an_idle_stage_names_who_keeps_it_waiting() -> None:
         linked("b", {"a.out": 0}),
         linked("c", {"b.out": 0}),
     ]
-    because = "waits for an increment on b_out; before it, `a`: 3 failures"
+    because = "waits for an increment on b_out; upstream stage `a`: 3 failures"
     assert reason(views[2], *views[:2]) == because
     assert reason(linked("c", {"b.out": 0}), linked("b", {"source": 0})).endswith("on b_out")
 
@@ -325,7 +328,7 @@ def test_a_cycle_that_does_not_drain_is_shown() -> None:
     circling = decide(views, now=NOW, places=Places(2)).circling
     assert circling.keys() == {("flow", "a")}
     error = circling["flow", "a"]
-    assert error.message.startswith("the cycle a -> b -> a does not drain: 1000 epochs")
+    assert error.message.startswith("the cycle a -> b -> a does not drain: it ran 1000 epochs")
     assert error.details["place"] == "code.py:3"
 
 
@@ -340,4 +343,4 @@ def test_a_fused_stage_is_its_leaders() -> None:
     """What a member writes counts as the leader's: order, readers and limits."""
     leader = linked("z", {"source": 1}, members=("z", "m"), limits={"m.out": FlowLimit(1)})
     assert started(leader, linked("a", {"m.out": 0, "s": 1}, RunAny())) == ["z", "a"]
-    assert "`a.m_out` holds 2" in reason(leader, linked("a", {"m.out": 2}, running=True))
+    assert "`a.m_out` has 2" in reason(leader, linked("a", {"m.out": 2}, running=True))

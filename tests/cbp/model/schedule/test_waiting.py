@@ -45,8 +45,8 @@ def test_an_open_frame_is_said_with_its_key() -> None:
     actual = wait(stage("s", framed("a", open_="2026-11-21 10:00")))
     assert actual == Wait(
         "frame",
-        "waits for an increment on a; `a`: frame 2026-11-21 10:00 is open with 2 records, and "
-        "stays open until a record of another key or a close",
+        "waits for an increment on a; `a`: frame 2026-11-21 10:00 is open with 2 records, until a "
+        "record with another key arrives or `cbp close` closes the frame",
         NOW - timedelta(seconds=9),
     )
 
@@ -56,7 +56,8 @@ def test_alignment_says_who_is_there_and_who_is_not() -> None:
     rule = RunnableSpec(Align())
     views = framed("a", "2026-11-21 10:00"), framed("b", open_="2026-11-21 09:00")
     actual = wait(stage("s", *views, runnable=rule))
-    assert actual.words.startswith("waits for `b` to reach 2026-11-21 10:00; `a` is there; `b`: ")
+    wanted = "an increment on `b` with framing key 2026-11-21 10:00 or a later one"
+    assert actual.words.startswith(f"waits for {wanted}; `a` has one; `b`: ")
     assert "frame 2026-11-21 09:00 is open" in actual.words
     assert actual.kind == "frame"
 
@@ -95,12 +96,12 @@ def test_back_pressure_and_who_is_behind_it() -> None:
     reader = stage("r", full, wiring={"o": "w.out"}, active=False, paused_because="by hand")
     actual = wait(writer, reader)
     assert (actual.kind, actual.behind) == ("readers", "")
-    assert actual.words.endswith("`r.o` holds 1 increment (limit 1)")
+    assert actual.words.endswith("`r.o` has 1 increment (limit 1) in its queue")
     stopped = replace(writer, active=False, stopped=True, paused_because="3 failures")
     between = stage("m", Connector("o"), wiring={"o": "w.more"})
     actual = wait(stage("z", Connector("m"), wiring={"m": "m.out"}), between, stopped, reader)
     assert (actual.kind, actual.behind) == ("input", "w")
-    assert actual.words.endswith("; before it, `w`: 3 failures")
+    assert actual.words.endswith("; upstream stage `w`: 3 failures")
 
 
 @pytest.mark.parametrize("places", [1, 2])

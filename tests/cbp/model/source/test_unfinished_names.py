@@ -53,7 +53,7 @@ def test_a_list_takes_the_place_of_the_usual_one() -> None:
 )
 def test_what_is_no_list_of_endings_is_refused(value: Any) -> None:
     """A text is no list of its letters."""
-    with pytest.raises(ValueError, match=r"expected|limit is|not a valid ending"):
+    with pytest.raises(ValueError, match=r"expected|limit is|not a valid name ending"):
         parse_endings(value)
 
 

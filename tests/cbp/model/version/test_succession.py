@@ -185,7 +185,7 @@ def test_who_begins_with_the_retained_input_gets_all_of_it_or_none(chosen: str) 
     actual = succession(before, after, position, choice, kept={"a": range(10)})
     assert (indexes(actual, "one"), actual.refused) == (list(range(10)), ())
     assert actual.position.stages["one"].memo is None
-    for left, words in ((range(2, 10), "those from 2 on"), ((), "none of them")):
+    for left, words in ((range(2, 10), "only those from 2 on"), ((), "none of them")):
         lost = succession(before, after, position, choice, kept={"a": left})
         (mistake,) = lost.refused
         assert (mistake.code, mistake.where) == ("input_not_retained", "stages.one.inputs.words")
@@ -251,23 +251,22 @@ def test_a_rewired_input_begins_with_the_next_increment_of_its_flow() -> None:
     assert [i.name for i in actual.queues[0].dropped] == ["a/8", "a/9"]
 
 
-@pytest.mark.parametrize("way", ["framed", "not framed"])
+@pytest.mark.parametrize("way", ["framed now", "no longer framed"])
 def test_framing_begins_and_ends_only_where_nothing_waits(way: str) -> None:
     """What was cut one way is not read the other way; an empty queue is a beginning."""
     flows = [flow_of(one=Count), flow_of(one=Framed)]
-    before, after = flows if way == "framed" else reversed(flows)
+    before, after = flows if way == "framed now" else reversed(flows)
     plain = queue("a", 8)
     open_frame = Connector("words", (), Framing(open=increment("a", 8)))
-    full, empty = (
-        (plain, queue("a")) if way == "framed" else (open_frame, Connector("words", (), Framing()))
-    )
+    closed = Connector("words", (), Framing())
+    full, empty = (plain, queue("a")) if way == "framed now" else (open_frame, closed)
     actual = succession(before, after, position_of(before, one=full), KEEP)
     assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
-    assert f"is {way} now, but 1 increment or frame waits" in actual.refused[0].message
+    assert f"is {way}, but 1 increment or frame waits" in actual.refused[0].message
     actual = succession(before, after, position_of(before, one=empty), KEEP)
     assert actual.refused == ()
     framing = actual.position.stages["one"].connectors["words"].framing
-    assert framing == (Framing() if way == "framed" else None)
+    assert framing == (Framing() if way == "framed now" else None)
 
 
 @pytest.mark.parametrize("held", ["open", "eligible"])
@@ -281,7 +280,7 @@ def test_a_flow_is_cut_otherwise_only_where_no_frame_waits(held: str) -> None:
         before, after = flow_of(one=one), flow_of(one=other)
         actual = succession(before, after, position_of(before, one=waits[held]), KEEP)
         assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
-        assert "is framed otherwise now" in actual.refused[0].message
+        assert "is framed differently now" in actual.refused[0].message
         same = succession(before, flow_of(one=one), position_of(before, one=waits[held]), KEEP)
         assert same.refused == ()
         assert same.position.stages["one"].connectors["words"] == waits[held]

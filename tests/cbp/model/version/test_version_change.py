@@ -86,7 +86,7 @@ def test_a_replaced_stage_without_state_needs_the_authors_word_too() -> None:
     after = flow_of(source=numbered, a=EchoOtherwise(), d=Count(), **behind)
     plan = plan_of(before, after)
     assert rules(plan) == [("state_undecided", "stages.a")]
-    assert "b, c used the output of its earlier code" in plan.refused[0].message
+    assert "results come from its earlier code: b, c" in plan.refused[0].message
     kept = plan_of(before, after, keep=["a"])
     assert (rules(kept), kept.stages["a"].behind) == ([], ("b", "c"))
     assert rules(plan_of(before, after, rebuild=["a"])) == [
@@ -208,7 +208,7 @@ def test_a_state_that_lies_by_other_columns_is_not_kept() -> None:
     (mistake,) = plan.refused
     assert (mistake.code, mistake.where) == ("key_changed", "stages.a.states.counts")
     assert "keyed by (term)" in mistake.message
-    assert "looks them up by (word)" in mistake.message
+    assert "looks records up by (word)" in mistake.message
     assert {
         "route_by of state counts: term -> none",
         "order_by of state counts: none -> n",
@@ -270,7 +270,7 @@ def test_a_flow_that_comes_back_holds_what_was_written_to_it() -> None:
     past["stage.totals"] = Schema.parse("word STRING, n BIGINT, by STRING")
     (mistake,) = compare_versions(empty, narrow, past=past).refused
     assert (mistake.code, mistake.where) == ("schema_incompatible", "stages.stage.outputs.totals")
-    assert "- by STRING; n BIGINT -> INT (narrowed); an earlier version" in mistake.message
+    assert "- by STRING; n BIGINT -> INT (narrowed)); an earlier version" in mistake.message
     assert compare_versions(narrow, narrow, past=past).refused == ()
 
 

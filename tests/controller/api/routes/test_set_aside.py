@@ -189,7 +189,7 @@ def test_a_document_is_refused_with_the_place(shop: FragileShop) -> None:
     for given, said in (
         ({"on_error": "skip"}, "use one of stop, set_aside"),
         ({"on_error": "set_aside", "set_aside_max": 0}, "from 1 to 10000"),
-        ({"set_aside_max": 5}, "only with on_error: set_aside"),
+        ({"set_aside_max": 5}, "only with `on_error: set_aside`"),
     ):
         stage = {**MENDED["stages"]["again"], **given}
         document = {**MENDED, "name": "two", "stages": {**MENDED["stages"], "again": stage}}

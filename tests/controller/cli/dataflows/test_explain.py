@@ -60,7 +60,7 @@ def test_a_run_is_told_from_what_is_recorded(cbp: Cbp, service: Live):
     run = service.world.store.runs("fused").items[0]
     told = cbp("explain", "--run", run.id, "--json", session=service.session).json
     assert told["run"]["lanes"] == ["local"]
-    assert told["why"].startswith("RunAll answered: read increment 1 of `words`")
+    assert told["why"].startswith("RunAll decided to read increment 1 of `words`")
     assert [(i["flow"], i["index"], i["records"]) for i in told["consumed"]] == [("a", 1, 1)]
     produced = {(i["flow"], i["index"]): i["records"] for i in told["produced"]}
     assert produced == {("upper.capitals", 1): 1, ("sum.totals", 1): 1, ("again.capitals", 1): 1}
@@ -133,7 +133,7 @@ def test_a_loop_says_which_way_it_goes_and_went(cbp: Cbp, tmp_path: Path):
         made.world.arrive("graph", "edges", edge)
         made.world.ticks()
     plan = cbp("explain", "graph", session=made.session)
-    assert "goes by what changed: reads what it comes to, by key; from one edge for 16" in plan.out
+    assert "goes by what changed: looks up by key only what changes reach" in plan.out
     newest = made.world.store.runs("graph").items[0]
     story = cbp("explain", "--run", newest.id, session=made.session)
     assert "way: anew; read 2 records of held as a whole; read 2 records of links" in story.out

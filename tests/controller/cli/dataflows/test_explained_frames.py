@@ -65,7 +65,7 @@ def test_the_plan_names_what_frames_an_input(cbp: Cbp, service: Live) -> None:
     framing = ("framed", "frame_by", "memo", "close_idle_seconds")
     assert [items[name] for name in framing] == [True, "n", False, 30.0]
     text = cbp("explain", "days", session=service.session).out
-    assert "cut into frames by n, each output increment grouped by it" in text
+    assert "cut into frames by n, with each increment grouped by this key" in text
     assert "automatically after 30 s without a record" in text
 
 
@@ -73,7 +73,7 @@ def test_a_run_tells_the_frames_that_it_read(cbp: Cbp, service: Live) -> None:
     """Their keys, records and bytes, though the frames are gone; also after a restart."""
     service.world.restart()
     account = told(cbp, service)
-    assert account["why"].startswith("RunAll answered: read frame 0 (key 1) of `items`")
+    assert account["why"].startswith("RunAll decided to read frame 0 (key 1) of `items`")
     (frame,) = account["consumed"]
     assert (frame["frame"], frame["index"], frame["framing_key"]) == (True, 0, 1)
     assert frame["records"] == account["run"]["figures"]["records_in"] == 3
@@ -108,5 +108,5 @@ def test_of_a_record_that_is_gone_no_frame_is_told(cbp: Cbp, service: Live) -> N
     folder = Path(service.world.store.dataflow("days").folder)
     (folder / "_intentions" / "days" / f"{0:020d}.json").unlink()
     account = told(cbp, service)
-    assert account["why"].startswith("RunAll answered: read frame 0 of `items`")
+    assert account["why"].startswith("RunAll decided to read frame 0 of `items`")
     assert [(f["index"], f["framing_key"]) for f in account["consumed"]] == [(0, None)]

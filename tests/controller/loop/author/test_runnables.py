@@ -157,7 +157,7 @@ def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(world: World) ->
         world.ticks(most=10)
     stage = world.store.stages("loop")[0]
     assert (stage.epoch, stage.turns) == (10, 9)
-    words = "the cycle sum -> sum does not drain: 8 epochs without new input"
+    words = "the cycle sum -> sum does not drain: it ran 8 epochs without new input"
     assert world.controller.waiting("loop")["sum"].startswith(words)
     world.controller.pause_stage("loop", "sum")
     world.ticks()
@@ -175,8 +175,8 @@ def test_a_slow_reader_holds_its_writer(world: World) -> None:
         world.arrive("diamond", "a", ("x", 1))
     world.ticks()
     assert {s.stage: s.epoch for s in world.store.stages("diamond")}["left"] == 2
-    words = "waits until its readers have read more: `join.left` holds 2 increments (limit 2)"
-    assert world.controller.waiting("diamond")["left"] == words
+    words = "waits until readers of its outputs catch up: `join.left` has 2 increments (limit 2)"
+    assert world.controller.waiting("diamond")["left"] == f"{words} in its queue"
     world.arrive("diamond", "b", ("x", 1))
     world.ticks()
     assert {s.stage: s.epoch for s in world.store.stages("diamond")}["left"] == 3

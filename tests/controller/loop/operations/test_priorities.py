@@ -56,8 +56,8 @@ def test_the_stage_of_a_higher_priority_gets_the_place(tmp_path: Path) -> None:
         executor.run_next()
     assert started == ["right", "right", "right", "left"]
     waits = (
-        "waits for a free slot (1 in all); its priority is normal; stages with a higher one: "
-        "`right` (high)"
+        "waits for a free slot (1 in all); its priority is normal, and stages with a higher "
+        "priority have slots: `right` (high)"
     )
     assert words[:3] == [waits] * 3
     world.close()

@@ -22,7 +22,7 @@ from tests.controller.world import ONE, Deferred, World
 
 SLOW = 120.0
 BESIDE = "beside the others, with at most half of the engine's slots"
-TURN = "waits for its turn: one such run at a time"
+TURN = "waits for its turn, since only one such run is allowed at a time"
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
         starve(world, "good")
     said = {name: words(world, name) for name in ("bad0", "bad1")}
     assert BESIDE in said["bad0"]
-    assert said["bad1"] == f"gave way to others once and {TURN}"
+    assert said["bad1"] == f"gave way to other dataflows once and {TURN}"
     world.engine.without_slots = set()
     world.clock.advance(2 * SLOW)
     world.controller.tick()
@@ -256,7 +256,7 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
     for _ in range(2):
         world.controller.tick()
     said = {name: words(world, name) for name in ("bad0", "bad1")}
-    assert said["bad0"] == f"gave way to others 2 times and {TURN}"
+    assert said["bad0"] == f"gave way to other dataflows 2 times and {TURN}"
     assert said["bad1"].endswith(f"{BESIDE}, after it gave way once")
     runs.waiting.clear()
     world.restart()

@@ -355,8 +355,8 @@ BAD = {
     "absent": (Absent, "reads increment 99 of input 'items', which is not queued there"),
     "grabber": (Grabber, "removes increments but reads none"),
     "stranger": (Stranger, "removes from the input 'others', which does not exist"),
-    "hoarder": (Hoarder, "memo is a object, which is not serialisable"),
-    "framed": (Framed, "memo is a set, which is not serialisable"),
+    "hoarder": (Hoarder, "JSON cannot store memo (object)"),
+    "framed": (Framed, "JSON cannot store memo (set)"),
     "anything": (Anything, "as the framing key, but got [1] of type list"),
 }
 CODES = {
@@ -419,7 +419,7 @@ ROUTES = {
     ),
     "unknown flow": (
         routed(lambda record: All("sum")),
-        "names the flow 'sum', which is not a flow here",
+        "names 'sum', which is no input or state of this stage",
     ),
 }
 
