@@ -199,8 +199,8 @@ class Changes:
                 continue  # a mirror has the whole view
             if first := increments.bounds(record, after, sink.flow).start:
                 yield (
-                    f"The sink {name} begins at increment {first:,}: the increments before it are "
-                    "not kept, as after a rebuild."
+                    f"The sink {name} begins at increment {first:,}, because earlier increments "
+                    "are no longer kept (for example, after a rebuild)."
                 )
 
     def _set_aside_mistakes(
@@ -217,8 +217,8 @@ class Changes:
                 continue
             what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
-                f"{what}, but {format_count(len(waiting), 'record is', 'records are')} set aside: "
-                f"give them back first (cbp give-back {record.name} {name}), or rebuild the stage "
+                f"the stage {what}, but {format_count(len(waiting), 'record is', 'records are')} "
+                f"set aside: run `cbp give-back {record.name} {name}` first, or rebuild the stage "
                 f"(--rebuild {name}; REST: rebuild={name})"
             )
             yield Mistake("set_aside_waits", f"stages.{name}.on_error", message)

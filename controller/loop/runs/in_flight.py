@@ -43,6 +43,8 @@ GIVE_UP_SECONDS = 30.0
 GIVE_UP_SHARE, GIVE_UP_SECONDS_MIN = 0.25, 1.0
 """A late run has this share of its time limit to end: with a limit of 8 s it is 10 s in all."""
 
+TIMED, FREED = "checked for runs over their time limit", "freed from a run that did not end"
+
 _log = structlog.get_logger(__name__)
 
 
@@ -168,7 +170,7 @@ class InFlight:
         try:
             self._stop(run)
         except Exception:  # the engine is lost: the run is given up later
-            _log.exception("run.not_told_to_stop", run=run)
+            _log.exception("run.not_cancelled", run=run)
 
     def keep_time(self) -> None:
         """Cancel work beyond its time limit; give up cancelled work that does not end."""
@@ -177,7 +179,7 @@ class InFlight:
             works = list(self._busy.values())
         for work in works:
             with structlog.contextvars.bound_contextvars(**work.log_fields):
-                self._isolation.attempt(work.key[0], "timed", partial(self._keep_time, work, now))
+                self._isolation.attempt(work.key[0], TIMED, partial(self._keep_time, work, now))
 
     def _keep_time(self, work: Work, now: datetime) -> None:
         if work.give_up is None or work.recording:
@@ -186,7 +188,7 @@ class InFlight:
             if (now - work.cancelled_at).total_seconds() >= _patience(work):
                 self._give_up(work, partial(work.give_up, work))
         elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
-            _log.warning("run.late", **work.log_fields)
+            _log.warning("run.over_time_limit", **work.log_fields)
             work.late = True
             self.cancel(work.run)
 
@@ -221,7 +223,7 @@ class InFlight:
             del self._busy[work.key]
             self._futures.pop(work.key, None)
         # If this fails, the run is still recorded as intended, and is settled as interrupted.
-        self._isolation.attempt(work.key[0], "freed", on_given_up)
+        self._isolation.attempt(work.key[0], FREED, on_given_up)
         self._wake()
 
     def _guarded(self, work: Work, function: Callable[[], object]) -> None:
@@ -229,7 +231,7 @@ class InFlight:
             try:
                 function()
             except Exception:  # last resort of a worker: the store failed while recording
-                _log.exception("run.lost")
+                _log.exception("run.result_not_recorded")
             finally:
                 with self._lock:
                     if self._busy.get(work.key) is work:
@@ -317,5 +319,5 @@ class Starving:
         try:
             return self._control.starved(runs)
         except OperatingError as error:  # then no run gives way, as without contention
-            _log.warning("starving.unknown", error=error.as_dict())
+            _log.warning("run.slots_unknown", error=error.as_dict())
             return ()
