@@ -191,7 +191,7 @@ def _of_rebuild(name: str, rebuild: RebuildHealth | None) -> Iterable[Alert]:
         action = f"fix the cause, then run `cbp rebuild {name}` again"
     elif rebuild.status == "ready" and rebuild.seconds > SWAP_WAITS_SECONDS:
         summary = f"a rebuild of {name} has been ready for more than an hour, but is not swapped in"
-        why = "until the swap, all new input is applied twice, and no kept input is removed"
+        why = "until the swap, the rebuild also reads all new input, and no kept input is removed"
         action = f"run `cbp rebuild {name} --swap`, or discard the new tables with `--cancel`"
     else:
         return

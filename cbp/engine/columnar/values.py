@@ -180,7 +180,7 @@ def _float(value: Any, type_: DataType) -> float:
         raise TypeError(message)
     number = float(value)
     if not math.isnan(number) and number != value:
-        message = f"{value} has no exact DOUBLE; to round it, write float(value)"
+        message = f"{value} cannot be represented exactly; to round it, write float(value)"
         raise OverflowError(message)
     if type_.kind == "FLOAT" and math.isfinite(number):
         (number,) = struct.unpack("<f", struct.pack("<f", number))

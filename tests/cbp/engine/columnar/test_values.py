@@ -100,6 +100,12 @@ def test_nothing_is_rounded_cut_or_guessed(declared: str, value: Any) -> None:
     assert type(value).__name__ in str(caught.value)
 
 
+def test_digits_are_counted_before_the_decimal_point() -> None:
+    """The scale takes two of the ten digits, so nine before the point are too many."""
+    with pytest.raises(OverflowError, match="123456789 has more than 8 digits before the decimal"):
+        typed(123_456_789, type_of("DECIMAL(10,2)"))
+
+
 def test_null_fits_every_nullable_column_only() -> None:
     """Null passes through, unless the column is NOT NULL."""
     assert typed_row([None, None], Schema.parse("a STRING, b ARRAY<INT>")) == (None, None)
