@@ -186,13 +186,13 @@ class Changes:
         """
         was, now = (one.get("sinks") or {} for one in documents)
         for name in sorted(was.keys() - now.keys()):
-            yield f"The sink {name} is removed; what it has published stays."
+            yield f"The sink {name} is removed. The data that it has published stays."
         increments = FlowIncrements(self.store, self.increments)
         for name, sink in after.sinks.items():
             if was.get(name) == now.get(name):
                 continue
             if name in was:
-                yield f"The sink {name} changes: it publishes {sink.reads} to {sink.to}."
+                yield f"The sink {name} changes: it now publishes {sink.reads} to {sink.to}."
                 continue
             yield f"The sink {name} is added: it publishes {sink.reads} to {sink.to}."
             if sink.view or sink.begin == "now" or sink.flow not in known:

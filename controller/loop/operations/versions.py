@@ -330,7 +330,7 @@ def rebuild_missing(
         raise NotFoundError(
             kind="folder with a description of the dataflow",
             name=name,
-            hint=f"described are: {listed(sorted(descriptions_by_name)) or 'none'}",
+            hint=f"there are folders of: {listed(sorted(descriptions_by_name)) or 'none'}",
         )
     lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
     failed: dict[str, CbpError] = {}

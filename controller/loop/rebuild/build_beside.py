@@ -432,7 +432,7 @@ class Build:
         sources, stages = self.dataflow.sources, self.dataflow.stages
         for one in obstacles(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
-                message = f"a file of {source!r} that was read was replaced, but {one.why}"
+                message = f"a file of {source!r} was replaced after it was read, but {one.why}"
                 raise CorrectedMeanwhileError(message)
             message = (
                 f"a file of {source!r} was replaced, its original records are no longer kept, and "

@@ -383,7 +383,7 @@ class Past:
             known = {one.increment.index for one in arrived}
             for index in range(first, end):
                 if index not in known:
-                    why = f"increment {source}/{index}, which that needs, is no longer known"
+                    why = f"increment {source}/{index} is needed, but no longer known"
                     raise RollbackImpossibleError(record.name, why)
             if point is not None:
                 at, last = datetime.fromtimestamp(point.at_ms / 1000, UTC), read.get(source, -1)
@@ -468,7 +468,10 @@ def _closes(record: DataflowRecord, base: Position, kept: _Kept) -> list[Punctua
     """Return the closes since a position, oldest first."""
     numbers = range(base.punctuations, kept.number)
     if any(number not in kept.logged for number in numbers):
-        why = f"some closes of its flows, from number {base.punctuations} on, are no longer kept"
+        why = (
+            f"some closes of its flows from number {base.punctuations} on (`cbp close --list`) are "
+            "no longer kept"
+        )
         raise RollbackImpossibleError(record.name, why)
     return [kept.logged[number] for number in numbers]
 

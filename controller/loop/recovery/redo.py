@@ -168,7 +168,7 @@ class Recovery:
             path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
             # If the entry exists, its source's error says why it could not be read.
             if max(indexes, default=-1) >= end and not self._files.exists(path):
-                why = f"epoch {stage.epoch} of stage {stage.stage!r} has read its increment"
+                why = f"epoch {stage.epoch} of stage {stage.stage!r} read its increment"
                 raise FileLostError(path, why)
 
     def settle(self) -> None:

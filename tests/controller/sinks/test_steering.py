@@ -211,8 +211,8 @@ def test_a_plan_names_each_sink_that_differs(steered: Steered, tmp_path: Path) -
     sinks = {"totals": {**FILES, "paused": True}, "late": late}
     wanted.write_text(json.dumps(sunk.document(sinks)))
     said = [
-        "The sink other is removed; what it has published stays.",
-        "The sink totals changes: it publishes sum.totals to parquet.",
+        "The sink other is removed. The data that it has published stays.",
+        "The sink totals changes: it now publishes sum.totals to parquet.",
         "The sink late is added: it publishes sum.totals to csv.",
     ]
     for options in (["--plan"], []):
