@@ -134,7 +134,7 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
             engine = (infos[0].engine if infos else "") or "an unknown engine"
             undone.append(Undone(version, name, engine))
     except NotFoundError as exc:
-        why = "the log entries from before the other program wrote were removed"
+        why = "the log no longer has the entries before those of the other program"
         raise RepairImpossibleError(log.path, why) from exc
     if not is_ours(newest):
         raise TableForeignError(log.path, "a Delta table of another writer")
