@@ -168,7 +168,8 @@ class KeptShape:
         if set(names) != set(by_attribute(self.name, self.schema.names, dict(named))):
             message = (
                 f"group.{self.name}.range() got ({', '.join(named)}), expected "
-                f"({', '.join(names)}): only the last columns of ({', '.join(self.schema.names)}) can be left out"
+                f"({', '.join(names)}): only the last columns of "
+                f"({', '.join(self.schema.names)}) can be left out"
             )
             raise TypeError(message)
         given = by_attribute(self.name, self.schema.names, dict(named))

@@ -206,12 +206,8 @@ class RebuildJobs:
         with self._lock:
             for job in self._jobs.values():
                 if not job.shown.ended:
-                    other = job.shown.dataflow
-                    why = (
-                        f"rebuild {job.shown.id} of {other!r} is under way (`cbp rebuild {other} "
-                        "--swap` swaps it in, `--cancel` ends it)"
-                    )
-                    raise DataflowBusyError(name, why)
+                    why = f"rebuild {job.shown.id} of {job.shown.dataflow!r} is under way"
+                    raise DataflowBusyError(name, f"{why}; end it with --swap or --cancel")
             job = self._add(name, record.folder, order)
         job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
         try:
@@ -475,10 +471,7 @@ class RebuildJobs:
         description = self._descriptions.of(record)
         begin = description.begin
         if begin is None or begin.swapped is None or begin.back:
-            message = (
-                f"there are no earlier tables to go back to, because version {record.version} did "
-                "not begin with a swap"
-            )
+            message = f"version {record.version} did not begin with a swap: it has no old tables"
             raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
         old = self._descriptions.version(record, record.version - 1)
         dataflow = self._compile(old.document)

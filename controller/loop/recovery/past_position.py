@@ -468,10 +468,7 @@ def _closes(record: DataflowRecord, base: Position, kept: _Kept) -> list[Punctua
     """Return the closes since a position, oldest first."""
     numbers = range(base.punctuations, kept.number)
     if any(number not in kept.logged for number in numbers):
-        why = (
-            f"some closes of its flows from number {base.punctuations} on (`cbp close --list`) are "
-            "no longer kept"
-        )
+        why = f"some closes of its flows, from close {base.punctuations} on, are no longer kept"
         raise RollbackImpossibleError(record.name, why)
     return [kept.logged[number] for number in numbers]
 
