@@ -93,8 +93,6 @@ _log = structlog.get_logger(__name__)
 
 _OTHER_CODE = "the loaded code is not that of version {}: save the code of that version again first"
 
-_CATCHES_UP = "applies the input that arrived meanwhile"
-
 
 class RebuildJobs:
     """Builds, compares and swaps; safe to use from several threads.
@@ -402,7 +400,7 @@ class RebuildJobs:
         except CbpError:
             job.busy.release()
             raise
-        job.show(status="swapping", step=_CATCHES_UP, error=None)
+        job.show(status="swapping", step="applies new input", error=None)
         self._executor.submit(self._swap, job)
         return job.shown
 
@@ -549,7 +547,7 @@ class RebuildJobs:
         elif not job.order.swaps:  # it can be swapped in as soon as this is shown
             job.show(status="ready", step="is ready", done=0, total=0, unit="")
         elif job.busy.acquire(blocking=False):
-            job.show(status="swapping", step=_CATCHES_UP, error=None)
+            job.show(status="swapping", step="applies new input", error=None)
             self._swap(job)
 
     def _wait(self, job: Job, error: CbpError) -> None:
