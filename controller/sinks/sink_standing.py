@@ -152,9 +152,7 @@ def require_choosing(dataflow: Dataflow, row: SinkRecord, choice: str | None) ->
     node = dataflow.sinks.get(row.sink)
     choices = () if node is None else choices_of(node, standing_of(row))
     if choice is not None and choice not in choices:
-        waits = (
-            f"waits for {' or '.join(choices)}" if choices else "does not wait for a decision"
-        )
+        waits = f"waits for {' or '.join(choices)}" if choices else "does not wait for a decision"
         raise SinkChoiceError(row.sink, f"{waits}, so {choice!r} does not apply")
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.errors import RollbackImpossibleError
-from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.generation import Generation, increments_dropped
