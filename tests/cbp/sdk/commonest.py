@@ -211,7 +211,7 @@ AT_CALLS = (
         "decimal_places",
         "out.prices(price=Decimal('1.123'))",
         "TypeError: out.prices: column 'price' is declared DECIMAL(10,2), got Decimal('1.123') "
-        "(Decimal): 1.123 has more than 2 decimal places; write `with "
+        "(Decimal): 1.123 has more than 2 decimal places; to round it, write `with "
         "decimal.localcontext(traps=[]): value = round(value, 2)`",
     ),
     Mistake(

@@ -161,7 +161,7 @@ def test_a_certificate_is_checked_for_the_name_of_the_url(tmp_path: Path) -> Non
         (b"[" * 100_000, 200, "not a JSON object"),
         (b"[1]", 200, "not a JSON object"),
         (b'{"a": "' + b"x" * 200_000 + b'"}', 200, "more than 150000 bytes"),
-        (b"{}", 404, "answered 404"),
+        (b"{}", 404, "status 404"),
     ],
     ids=["deep", "list", "large", "status"],
 )
