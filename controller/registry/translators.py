@@ -233,8 +233,8 @@ class Registry:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register again" if of_files else "restart the service, then register again"
                 message = (
-                    "the installed code differs from the code that the service runs, because "
-                    f"this changed after it was loaded: {', '.join(changed)}; {then}"
+                    "the service runs older code than the installed code; changed since then: "
+                    f"{', '.join(changed)}; {then}"
                 )
                 mistakes.append(Mistake("code_not_loaded", f"stages.{name}.translator", message))
         if mistakes:
