@@ -107,13 +107,13 @@ _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
         "stopped",
         "critical",
         "{0} has stopped: one of its stages needs an operator",
-        "`cbp status {0}` has the error; fix its cause, then `cbp retry {0} STAGE`",
+        "`cbp status {0}` shows the error; fix its cause, then run `cbp retry {0} STAGE`",
     ),
     "broken": (
         "broken",
         "critical",
         "{0} cannot be loaded",
-        "`cbp status {0}` names the cause; a missing package has to be installed again",
+        "`cbp status {0}` shows the cause; if a package is missing, install it again",
     ),
     "retrying": (
         "retrying",
@@ -142,8 +142,8 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
                 name,
                 f"source {source} of {name} has {format_count(count, 'file')} in quarantine",
                 "no table has the records of these files; other files are processed",
-                f"`cbp quarantine list {name} {source}` has the reasons; correct the files, then "
-                "`cbp quarantine readmit`",
+                f"`cbp quarantine list {name} {source}` shows the reasons; correct the files, "
+                "then run `cbp quarantine readmit`",
                 size=count,
             )
     for stage, count in health.set_aside.items():
@@ -156,8 +156,8 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
                 f"stage {stage} of {name} has set aside {format_count(count, 'record')}",
                 "the code of the stage fails on these records, so no table has them; other groups "
                 "are processed",
-                f"`cbp set-aside {name} {stage}` has the errors; fix the code and register it, "
-                f"then `cbp give-back {name} {stage}`",
+                f"`cbp set-aside {name} {stage}` shows the errors; fix the code and register it, "
+                f"then run `cbp give-back {name} {stage}`",
                 size=count,
             )
 
@@ -175,7 +175,7 @@ def _late(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
         action = f"`cbp resume {name}`, unless the pause is still needed"
     elif health.paused_stages and not health.reason:
         stages = ", ".join(health.paused_stages)
-        why = f"an operator paused {stages}, so what waits there is not processed"
+        why = f"an operator paused {stages}, so the input that waits there is not processed"
         action = f"`cbp resume {name} {health.paused_stages[0]}`, unless the pause is still needed"
     waits = f"its oldest increment has waited for more than {limit:.0f} s"
     summary = f"{name} is {what}, and {waits}" if is_paused else f"{name} is {what}: {waits}"
@@ -187,12 +187,12 @@ def _of_rebuild(name: str, rebuild: RebuildHealth | None) -> Iterable[Alert]:
     if rebuild is None:
         return
     if rebuild.status == "failed" and rebuild.seconds <= REBUILD_FAILED_SECONDS:
-        summary, why = f"{name}: the rebuild failed; its tables are as before", rebuild.error
-        action = f"mend the cause, then `cbp rebuild {name}`; `cbp rebuild {name} --list` shows it"
+        summary, why = f"the rebuild of {name} failed; the tables are unchanged", rebuild.error
+        action = f"fix the cause, then run `cbp rebuild {name}` again"
     elif rebuild.status == "ready" and rebuild.seconds > SWAP_WAITS_SECONDS:
-        summary = f"{name}: new tables have been ready for more than an hour, and are not shown"
-        why = "until the swap, the rebuild applies new input too, and no input is removed"
-        action = f"`cbp rebuild {name} --swap` shows the new tables, `--cancel` drops them"
+        summary = f"a rebuild of {name} has been ready for more than an hour, but is not swapped in"
+        why = "until the swap, the rebuild also reads all new input, and no kept input is removed"
+        action = f"run `cbp rebuild {name} --swap`, or discard the new tables with `--cancel`"
     else:
         return
     yield Alert(f"rebuild:{name}", "rebuild", "warning", name, summary, why, action)

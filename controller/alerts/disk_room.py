@@ -74,7 +74,7 @@ class DiskRoom:
         holds = f"it holds the {', '.join(self.folders)}"
         free = f"{self.free_bytes / 10**6:,.0f} MB free"
         if self.state == "read_only":
-            return f"nothing can be written at {self.path} ({holds})"
+            return f"the service cannot write to {self.path} ({holds})"
         if self.state == "full":
             return f"the disk of {self.path} is full: {free} ({holds})"
         low = f"the disk of {self.path} is nearly full: {free} ({holds})"
@@ -85,12 +85,12 @@ class DiskRoom:
         """What to do."""
         if self.state == "read_only":
             return (
-                "mount the disk writable, or allow this user to write there; the service then "
-                "continues by itself"
+                "mount the disk for writing, or allow the service's user to write there; the "
+                "service then continues automatically"
             )
         return (
             "free some space (`cbp disk NAME` shows what a dataflow uses); the service then "
-            "continues by itself"
+            "continues automatically"
         )
 
 

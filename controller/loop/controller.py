@@ -367,7 +367,7 @@ class Controller:
             self.isolation.begin()
             for record in self._store.dataflows():
                 forget = partial(self._forget, record)
-                self.isolation.attempt(record.name, "begun with", forget)
+                self.isolation.attempt(record.name, "prepared for its first tick", forget)
             self._parts.finisher.begin()
             self._parts.failures.begin()
             self._parts.term.begin(epoch)

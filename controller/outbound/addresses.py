@@ -109,7 +109,7 @@ class AddressRules:
         try:
             found = self.resolve(name, port)
         except (OSError, UnicodeError) as error:
-            raise OutboundFailedError(host, "the name has no address") from error
+            raise OutboundFailedError(host, "the name cannot be resolved") from error
         for text in found:
             if why := self._problem(name, ipaddress.ip_address(text)):
                 raise AddressRefusedError(host, why)
@@ -121,9 +121,9 @@ class AddressRules:
             if inner in _METADATA or inner.is_link_local:
                 return f"{inner} is a metadata service, or another link-local address"
             if inner.is_multicast or inner.is_unspecified:
-                return f"{inner} is not the address of one machine"
+                return f"{inner} is not the address of a single machine"
             if not (inner.is_global or self.internal or self._is_listed(name, inner)):
-                return f"{inner} is an address of this machine or of its own network"
+                return f"{inner} is an address of this machine or of a private network"
         return ""
 
     def _is_listed(self, name: str, address: Address) -> bool:

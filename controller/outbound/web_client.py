@@ -46,14 +46,14 @@ def fetch_json(
     try:
         with http.stream("GET", url, headers={"Accept": "application/json"}) as answer:
             if answer.status_code != 200:
-                raise OutboundFailedError(host, f"answered {answer.status_code}")
+                raise OutboundFailedError(host, f"the answer has status {answer.status_code}")
             body = b""
             for piece in answer.iter_bytes():
                 body += piece
                 if len(body) > bytes_max:
                     raise OutboundFailedError(host, f"the answer has more than {bytes_max} bytes")
     except httpx.HTTPError as error:  # its text can have the URL
-        raise OutboundFailedError(host, f"not reached ({type(error).__name__})") from None
+        raise OutboundFailedError(host, f"could not be reached ({type(error).__name__})") from None
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):

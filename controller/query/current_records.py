@@ -108,8 +108,9 @@ def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> Curr
 def _require_key(dataflow: str, name: str, key: Sequence[str], schema: Schema) -> None:
     missing = [column for column in key if column not in schema]
     if missing or not key:
+        what = f"column {', '.join(missing)}" if missing else "key"
         message = (
-            f"the flow has no {', '.join(missing) or 'key'}; name the columns ({schema}) by which "
+            f"the flow has no {what}; name the columns ({schema}) by which "
             "a later record replaces an earlier one: --by COLUMN (REST: _by=COLUMN)"
         )
         raise DefinitionError(Mistake("key_unknown", f"{dataflow}.{name}", message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cbp.errors import CbpError, OperatingError
 
-NOT_HELD = "an answer cannot hold {}; cast the value in the query, for example: CAST(x AS VARCHAR)"
+NOT_HELD = "an answer cannot contain {}; cast it in the query, for example: CAST(x AS VARCHAR)"
 
 
 class QueryRefusedError(CbpError):

@@ -79,7 +79,7 @@ def answer(request: Request, limits: QueryLimits) -> tuple[dict[str, Any], pa.Ta
     columns = list(zip(relation.columns, map(str, relation.types), strict=True))
     for name, kind in zip(relation.columns, relation.types, strict=True):
         if unheld := unheld_type(kind):
-            raise QueryInvalidError(NOT_HELD.format(f"{unheld} of column {name!r}"))
+            raise QueryInvalidError(NOT_HELD.format(f"the type {unheld} of column {name!r}"))
     batches, rows, size, whole = [], 0, 0, True
     reader = relation.to_arrow_reader(_BATCH_ROWS)
     for batch in reader:

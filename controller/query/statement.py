@@ -88,7 +88,7 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
         why = f"the query has {len(statements)} statements"
         raise QueryRefusedError(why)
     if statements[0].get("named_param_map"):
-        why = "the query has parameters, but no values for them"
+        why = "the query has parameters; write their values into the query"
         raise QueryRefusedError(why)
     nodes = list(_nodes(statements[0]))
     with_names = {name for node in nodes for name in _with_names(node)}
@@ -137,7 +137,7 @@ def _require_allowed(node: Mapping[str, Any]) -> None:
             raise QueryRefusedError(why)
     name = node.get("function_name")
     if isinstance(name, str) and name.lower() in _FUNCTIONS_REFUSED:
-        why = f"it calls {name!r}"
+        why = f"the query calls {name!r}, which is not allowed"
         raise QueryRefusedError(why)
 
 
@@ -156,5 +156,5 @@ def _table(
     if len(path) <= 2 and name in known:
         return name
     shown = ", ".join(sorted(known)) or "none"
-    why = f"there is no table {name!r}; there are: {shown}"
+    why = f"there is no table {name!r}; the tables are: {shown}"
     raise QueryRefusedError(why)

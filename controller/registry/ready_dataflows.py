@@ -57,7 +57,7 @@ def _load(point: importlib.metadata.EntryPoint, package: str) -> ReadyDataflow:
         document = made()
         if not isinstance(document, Mapping):
             message = (
-                f"{point.value} returns a {type(document).__name__}; expected a document (a "
+                f"{point.value} returned a {type(document).__name__}, expected a document (a "
                 "mapping)"
             )
             raise TypeError(message)

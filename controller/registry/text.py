@@ -154,7 +154,8 @@ def _yaml(text: str) -> Any:
     try:
         return _YamlReader().read(read_events(text))
     except yaml.MarkedYAMLError as error:
-        _fail("document_syntax", event_place(error.problem_mark), error.problem or "cannot be read")
+        why = error.problem or "is not valid YAML"
+        _fail("document_syntax", event_place(error.problem_mark), why)
     except yaml.YAMLError as error:
         _fail("document_syntax", "document", str(error))
 
@@ -238,13 +239,14 @@ class _YamlReader:
         elif top.keys:
             top.value.append((top.keys.pop(), value))
         elif isinstance(value, list):
-            _fail("document_syntax", event_place(event.start_mark), "a name cannot be a collection")
+            why = "a name must be text, not a list or a mapping"
+            _fail("document_syntax", event_place(event.start_mark), why)
         else:
             top.keys.append(value)
 
     def _refuse_tag(self, event: Any, *, implied: tuple[str, ...]) -> None:
         if event.tag is not None and event.tag not in (*implied, "!"):
-            message = f"the tag {event.tag!r} is not allowed"
+            message = f"the tag {event.tag!r} is not allowed; remove it"
             _fail("document_syntax", event_place(event.start_mark), message)
 
 
@@ -304,7 +306,7 @@ class _Plain:
     def _check_scalar(self, value: Any, path: tuple[str, ...]) -> None:
         where = ".".join(path) or "document"
         if isinstance(value, float) and not math.isfinite(value):
-            _fail("document_invalid", where, f"{value} is not a number that JSON can hold")
+            _fail("document_invalid", where, f"{value} is not a number in JSON")
         if isinstance(value, str):
             self._characters += len(value)
             if self._characters > TEXT_BYTES_MAX:

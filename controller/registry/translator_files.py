@@ -103,7 +103,7 @@ class TranslatorFiles:
                 for full, shown, factory in folder.matches(name)
             }
         if len(matches) > 1:
-            message = f"is in several files; write {listed(sorted(name for _, name in matches))}"
+            message = f"is in several files; write one of {listed(sorted(n for _, n in matches))}"
             raise translators_mistake(message, "translator_ambiguous", name)
         return next(((factory, shown) for (shown, _), factory in matches.items()), None)
 
@@ -336,7 +336,7 @@ def _check_names(folders: Iterable[_Folder]) -> None:
                 where = "is also the name of an installed module"
             else:
                 continue
-            message = f"{top} {where}; rename {path or top}"
+            message = f"the module {top} {where}; rename {path or top}"
             raise translators_mistake(message, "translators_path_invalid", "translators")
 
 
@@ -372,7 +372,7 @@ def _import_problem(root: Path, shown: str, error: BaseException) -> DefinitionE
         why = f"{type(error).__name__}: {text_of(error)}"
     message = f"cannot be imported: {why}"
     if isinstance(error, ModuleNotFoundError):
-        message += f"; install it into the service's environment: {sys.executable} -m pip install"
+        message += f"; install the package for the service: {sys.executable} -m pip install"
         message += f" {(error.name or 'PACKAGE').partition('.')[0]}"
     elif what := advice(error, text_of(error), {}):
         message += f"; {what}"

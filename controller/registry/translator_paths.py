@@ -156,7 +156,7 @@ def read_module(root: Path, name: str) -> SourceModule | None:
     if path.stat().st_size > SOURCES_BYTES_MAX:
         message = (
             f"{path} has more than {SOURCES_BYTES_MAX} bytes; install the code as a package and "
-            "add that to CBP_ALLOWED_PACKAGES"
+            "add its name to CBP_ALLOWED_PACKAGES"
         )
         raise translators_mistake(message, "translators_path_invalid", "translators")
     return SourceModule(name, str(path), path.name == "__init__.py", path.read_bytes())
@@ -177,7 +177,7 @@ def _python_files(folder: Path) -> list[Path]:
         if path.stem.isidentifier() and not path.name.startswith(_TESTS)
     )
     if len(files) > FILES_MAX:
-        message = f"{folder} has more than {FILES_MAX} files; name the files that have translators"
+        message = f"{folder} has more than {FILES_MAX} files; name the files with translators"
         raise translators_mistake(message, "translators_path_invalid", "translators")
     return files
 

@@ -154,10 +154,10 @@ class Registry:
         except CbpError:
             raise
         except Exception as error:  # author's code may raise anything
-            message = f"cannot be made with these parameters: {type(error).__name__}: {error}"
+            message = f"raised an error for these parameters: {type(error).__name__}: {error}"
             raise _wrong(message, rule="translator_failed", where=name, place=place) from error
         if not isinstance(made, Declared):
-            message = f"makes a {type(made).__name__}, which is not a translator"
+            message = f"returned a {type(made).__name__}, expected a translator"
             raise _wrong(message, rule="translator_invalid", where=name, place=place)
         code = modules_of(type(made))
         if not isinstance(factory, type):
@@ -231,10 +231,10 @@ class Registry:
             ]
             if changed:
                 of_files = self.translator_files.find(stage.reference) is not None
-                then = "register" if of_files else "restart the service, then register"
+                then = "register again" if of_files else "restart the service, then register again"
                 message = (
-                    "the installed code differs from the code that the service has loaded: "
-                    f"{', '.join(changed)} changed since; {then}"
+                    "the service runs older code than the installed code; changed since then: "
+                    f"{', '.join(changed)}; {then}"
                 )
                 mistakes.append(Mistake("code_not_loaded", f"stages.{name}.translator", message))
         if mistakes:
@@ -309,7 +309,7 @@ class Registry:
         offers = [_package(point) for point in points] + ([of_file[1]] if of_file else [])
         if len(offers) > 1:
             packages = ", ".join(sorted(offers))
-            what = "allow only one of these packages, or rename one translator"
+            what = "allow only one of them (CBP_ALLOWED_PACKAGES), or rename one translator"
             if of_file is not None:
                 what = f"rename the translator of {of_file[1]}"
             message = f"is offered by {packages}; {what}"
@@ -318,7 +318,7 @@ class Registry:
         try:
             inspect.signature(factory)
         except (TypeError, ValueError) as error:  # not callable, or without a signature
-            message = f"it is a {type(factory).__name__}, not a translator class"
+            message = f"expected a translator class, got a {type(factory).__name__}"
             raise _wrong(message, rule="translator_invalid", where=name) from error
         return factory, offers[0]
 
@@ -335,7 +335,7 @@ class Registry:
         now, others = self._entry_points()
         if name in now:
             message = f"{name!r} was installed after the service had started"
-            return f"{message}; restart the service, then register"
+            return f"{message}; restart the service, then register again"
         if name in others:
             packages = ", ".join(sorted(others[name]))
             message = f"{name!r} is offered by {packages}, which is not allowed"
@@ -347,12 +347,12 @@ class Registry:
         ]
         if near:
             return f"there is no translator {name!r}; did you mean {' or '.join(near)}?"
-        known = listed(names) or "none, since no allowed package offers a translator"
+        use = f"use one of {listed(names)}" if names else "allow a package (CBP_ALLOWED_PACKAGES)"
         if name == name.lower() and ":" not in name:
-            return f"there is no translator {name!r}; use one of {known}"
+            return f"there is no translator {name!r}; {use}"
         return (
             f"there is no translator {name!r}; if this is a class in your own file, start the "
-            f"service with `cbp serve --translators FILE.py`; otherwise use one of {known}"
+            f"service with `cbp serve --translators FILE.py`; otherwise {use}"
         )
 
 
@@ -374,7 +374,7 @@ def _check_parameters(
         inspect.signature(factory).bind(**parameters)
     except TypeError as error:
         takes = ", ".join(map(str, accepted.values())) or "no parameters"
-        message = f"{error}; it takes {takes}"
+        message = f"{error}; the translator takes {takes}"
         raise _wrong(
             message, rule="parameters_invalid", where=name, place=place_of(factory)
         ) from error

@@ -27,8 +27,8 @@ class TelemetryPackagesMissingError(OperatingError):
 
     def __init__(self, setting: str, package: str) -> None:
         super().__init__(
-            f"{setting} needs the package {package}, which is not installed; "
-            "install `cbp[telemetry]`, or unset it",
+            f"{setting} needs the package {package}, which is not installed: run `pip install "
+            f"'cbp[telemetry]'`, or remove {setting}",
             setting=setting,
             package=package,
         )

@@ -85,7 +85,7 @@ class _DeltaTarget:
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
         if table.metadata().description != self._owner(note):
-            why = "was written by another sink, or by this one before it was last removed"
+            why = "the table belongs to another sink, or to a removed sink of this name"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return self._seen(replace(note, claimed=True), table.version())
 
@@ -121,8 +121,8 @@ class _DeltaTarget:
                 self._refuse(f"version {number} was written by {operation}, not by this sink")
         if ours > 1:  # a crash leaves one
             self._refuse(
-                f"has {ours} commits that are unknown to the dataflow, for example because a "
-                "backup was restored"
+                f"the table has {ours} commits of this sink that the dataflow does not know, for "
+                "example because a backup was restored"
             )
             note = replace(note, replacement=uuid.uuid4().hex)
         return replace(note, version=version)
@@ -130,7 +130,8 @@ class _DeltaTarget:
     def _refuse(self, why: str) -> None:
         if self.choice not in self.accepting:
             choices = " or ".join(f"--{one}" for one in self.accepting)
-            raise SinkForeignError(self.folder, f"{why}; `resume` it with {choices}")
+            command = f"cbp sinks resume {self.dataflow} {self.sink}"
+            raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
 
     def _writer(self, note: SinkNote, version: int) -> str:
         """Return the operation by which something else wrote a version, or `_OURS`."""

@@ -51,7 +51,7 @@ class SinkForeignError(OperatingError):
     retryable = False
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path}: {why}; nothing was written", path=path, cause=why)
+        super().__init__(f"nothing was written to {path}: {why}", path=path, cause=why)
 
 
 class SinkRolledBackError(OperatingError):
@@ -64,8 +64,9 @@ class SinkRolledBackError(OperatingError):
         super().__init__(
             f"sink {sink!r} published increments from {first} on, which a roll-back undid. In its "
             f"target {format_count(len(stale), 'item')} {'is' if len(stale) == 1 else 'are'} no "
-            f"longer correct ({listed([*stale])}). Choose: `resume --rewrite` removes them and "
-            "publishes their replacements; `resume --keep` leaves them and continues",
+            f"longer correct ({listed([*stale])}). Choose: `cbp sinks resume DATAFLOW {sink} "
+            "--rewrite` removes them and publishes their replacements, and the same command with "
+            "--keep leaves them and continues",
             sink=sink,
             first=first,
             stale=[*stale],
@@ -82,7 +83,8 @@ class SinkGapError(OperatingError):
         super().__init__(
             f"sink {sink!r} has published up to increment {next_}, but the flow now begins at "
             f"{oldest}, since older increments were collected, or their stage was rebuilt. The "
-            "sink has missed the records in between. `resume --keep` continues after the gap",
+            f"sink has missed the records in between. `cbp sinks resume DATAFLOW {sink} --keep` "
+            "continues after the gap",
             sink=sink,
             next=next_,
             oldest=oldest,
@@ -96,8 +98,8 @@ class SinkDeliveryError(OperatingError):
 
     def __init__(self, sink: str, delivery: str, why: str) -> None:
         super().__init__(
-            f"sink {sink!r}: delivery {delivery}: {why}. The service sends it again with the same "
-            "id",
+            f"delivery {delivery} of sink {sink!r} failed: {why}. The service sends it again with "
+            "the same id",
             sink=sink,
             delivery=delivery,
             cause=why,
@@ -112,9 +114,10 @@ class SinkRefusedError(OperatingError):
 
     def __init__(self, sink: str, delivery: str, status: int) -> None:
         super().__init__(
-            f"sink {sink!r}: delivery {delivery} was refused with status {status}, and later "
-            "deliveries wait. Fix the receiver, the address or the secret; `resume --keep` "
-            "continues without this delivery",
+            f"delivery {delivery} of sink {sink!r} was refused with status {status}, and later "
+            "deliveries wait. Fix the receiver, the address or the secret, then run `cbp sinks "
+            f"retry DATAFLOW {sink}`; `cbp sinks resume DATAFLOW {sink} --keep` skips this "
+            "delivery",
             sink=sink,
             delivery=delivery,
             status=status,
@@ -128,8 +131,8 @@ class SinkSecretError(OperatingError):
 
     def __init__(self, secret: str, path: str, why: str) -> None:
         super().__init__(
-            f"the secret {secret!r} cannot be read: {path}: {why}. Store the secret in that file, "
-            "readable only by the service's user",
+            f"the secret {secret!r} cannot be read from {path}: {why}. Store the secret in that "
+            "file, readable only by the service's user",
             secret=secret,
             path=path,
         )
@@ -142,7 +145,7 @@ class SinkChoiceError(OperatingError):
     retryable = False
 
     def __init__(self, sink: str, why: str) -> None:
-        super().__init__(f"sink {sink!r}: {why}", sink=sink)
+        super().__init__(f"sink {sink!r} {why}", sink=sink)
 
 
 class SinkFailedError(OperatingError):

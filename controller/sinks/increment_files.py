@@ -90,7 +90,7 @@ class IncrementFiles:
             why = "the folder is missing; mount or create it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if note.claimed and not self.files.exists(marker):
-            why = f"{MARKER} is missing; restore the folder, or give the sink another path"
+            why = f"the file {MARKER} is missing; restore it, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         if not note.claimed:
             others = [name for name in self.files.list_names(self.folder) if name != MARKER]
@@ -108,7 +108,7 @@ class IncrementFiles:
         else:
             found = self.files.read(marker)
         if found != data:
-            why = f"is the folder of another sink, or of this one before it was removed ({MARKER})"
+            why = f"the folder belongs to another sink, or to a removed one of this name ({MARKER})"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return replace(note, claimed=True)
 
@@ -166,7 +166,7 @@ class IncrementFiles:
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
-            why = "already exists, but was not written by this sink; remove the file"
+            why = "the file exists, but was not written by this sink; remove it"
             raise SinkForeignError(path, why)
 
     def _write(self, path: str, batches: Iterable[pa.RecordBatch]) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
-from cbp.errors import InvariantError, NotFoundError, OperatingError
+from cbp.errors import NotFoundError, OperatingError, format_unknown
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.generation import SinkPosition
 from controller.sinks.errors import target_errors
@@ -69,9 +69,8 @@ class SinkNote:
     @classmethod
     def from_json(cls, value: Any) -> SinkNote:
         """Read the output of `SinkNotes.save`."""
-        if value.pop("format") != FORMAT:
-            message = "the note of a sink has an unknown format"
-            raise InvariantError(message)
+        if (found := value.pop("format")) != FORMAT:
+            raise format_unknown("note of a sink", found, FORMAT)
         return cls(**value)
 
 
@@ -112,7 +111,7 @@ class SinkNotes:
         parent, name = os.path.split(path)
         draft = os.path.join(parent, f".{name}.{uuid.uuid4().hex}.tmp")
         if not os.path.isdir(parent):
-            message = f"{parent} is gone: the dataflow was deleted, or its folder was moved"
+            message = f"{parent} is missing: the dataflow was deleted, or its folder was moved"
             raise OperatingError(message, path=parent)
         with target_errors(path):
             try:

@@ -388,7 +388,7 @@ class SinkPublishing:
             return row
         # While a backlog is read, listings free the lock for moments only; one try would miss them.
         with self.exclusion.attempt(
-            record.name, "has a sink begun", seconds=self.pass_seconds
+            record.name, "starts a sink", seconds=self.pass_seconds
         ) as free:
             if not free or self.store.dataflow(record.name) != record:
                 return None

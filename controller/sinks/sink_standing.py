@@ -152,12 +152,8 @@ def require_choosing(dataflow: Dataflow, row: SinkRecord, choice: str | None) ->
     node = dataflow.sinks.get(row.sink)
     choices = () if node is None else choices_of(node, standing_of(row))
     if choice is not None and choice not in choices:
-        waits = (
-            f"the sink waits for {' or '.join(choices)}"
-            if choices
-            else "the sink does not wait for a decision"
-        )
-        raise SinkChoiceError(row.sink, f"{waits}; {choice} does not apply")
+        waits = f"waits for {' or '.join(choices)}" if choices else "does not wait for a decision"
+        raise SinkChoiceError(row.sink, f"{waits}, so {choice!r} does not apply")
 
 
 def _report(

@@ -80,8 +80,8 @@ class DatabaseInUseError(OperatingError):
 
     def __init__(self, path: str, holder: str) -> None:
         super().__init__(
-            f"{path} is already in use by process {holder or 'unknown'}. Stop that process first, "
-            "or use PostgreSQL for several processes",
+            f"{path} is already in use by {f'process {holder}' if holder else 'another process'}. "
+            "Stop that process first; to run several processes, use PostgreSQL",
             path=path,
             holder=holder,
         )

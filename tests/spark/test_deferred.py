@@ -102,7 +102,7 @@ def test_a_failed_start_is_told_and_tried_again_by_the_next_run() -> None:
         spark.go.release()
         with pytest.raises(SparkUnstartedError, match="OSError: no java"):
             run.result(120)
-        assert "did not start" in executor.waits_for()
+        assert "could not be started" in executor.waits_for()
         spark.go.release()
         assert threads.submit(executor.execute, PLAN, TASK).result(120) == REPORTS
 

@@ -88,7 +88,7 @@ def test_a_full_or_read_only_disk_is_said_by_an_idle_service(disk: Path, tmp_pat
         assert_said(service, "is full", "free some space")
         ballast.unlink()
         with read_only(disk):
-            assert_said(service, "nothing can be written at", "mount the disk writable")
+            assert_said(service, "the service cannot write to", "mount the disk for writing")
         work.drop()
         work.wait_until_idle()
         work.check()

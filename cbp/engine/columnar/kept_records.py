@@ -152,7 +152,7 @@ class KeptShape:
             return False
         given = named.pop(_REVERSE, False)
         if not isinstance(given, bool):
-            message = f"group.{self.name}.range() got reverse={given!r}: it must be True or False"
+            message = f"group.{self.name}.range() got reverse={given!r}: give True or False"
             raise TypeError(message)
         return given
 
@@ -167,8 +167,9 @@ class KeptShape:
         names = [attribute(column.name) for column in columns]
         if set(names) != set(by_attribute(self.name, self.schema.names, dict(named))):
             message = (
-                f"group.{self.name}.range() got ({', '.join(named)}): name the first columns of "
-                f"({', '.join(self.schema.names)})"
+                f"group.{self.name}.range() got ({', '.join(named)}), expected "
+                f"({', '.join(names)}): only the last columns of "
+                f"({', '.join(self.schema.names)}) can be left out"
             )
             raise TypeError(message)
         given = by_attribute(self.name, self.schema.names, dict(named))
@@ -183,8 +184,8 @@ class KeptShape:
                 continue
             if at + 1 < len(names) or len(value) != 2:
                 message = (
-                    f"group.{self.name}.range() got {name}={value!r}: only the last named column "
-                    "can have two bounds, as (low, high); None means unbounded"
+                    f"group.{self.name}.range() got {name}={value!r}: give one value, or for the "
+                    "last column a pair (low, high), in which None means no bound"
                 )
                 raise TypeError(message)
             least, most = (_typed_value(one, column.name, self.schema) for one in value)
@@ -307,8 +308,8 @@ class KeptRecords:
         """Refuse a truth test, which would always be true."""
         name = self._shape.name
         message = (
-            f"the truth value of the state {name!r} does not show whether it has records; test "
-            f"for a record: group.{name}.get(...) is not None, or next(iter(group.{name}), None) "
+            f"the state {name!r} cannot be used as a condition. To test for one record, write "
+            f"group.{name}.get(...) is not None; for any record, next(iter(group.{name}), None) "
             "is not None"
         )
         raise TypeError(message)

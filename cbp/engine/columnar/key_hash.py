@@ -144,7 +144,7 @@ def _unscaled(value: Decimal | int, scale: int) -> int:
     """Return the unscaled integer of a decimal: the value times `10**scale`, without rounding."""
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
-        msg = f"{value} has no digits"
+        msg = f"{value} is not a finite number"
         raise ValueError(msg)
     number, rest = int("".join(map(str, digits))), 0
     if exponent + scale >= 0:

@@ -45,8 +45,8 @@ class LookedUp:
     def __bool__(self) -> bool:
         """Refuse a truth test, which would always be true."""
         message = (
-            f"the truth value of the look-up {self._name!r} does not show whether it has records; "
-            f"test for one: group.{self._name}.one() is not None"
+            f"the look-up {self._name!r} cannot be used as a condition; to test for a record, "
+            f"write group.{self._name}.one() is not None"
         )
         raise TypeError(message)
 

@@ -133,8 +133,8 @@ def bound_key(given: Any, key: Schema) -> Row:
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
-        shown = f"{text_of(given, repr)}, which has {len(values)}"
-        message = f"out.associate: the number of key columns ({key}) is {len(key)}, got {shown}"
+        shown = text_of(given, repr)
+        message = f"out.associate: expected a value for each column of the key ({key}), got {shown}"
         raise TypeError(message)
     return unify(typed_row(values, key))
 
@@ -159,7 +159,7 @@ def _integer(value: Any, bits: int) -> int:
     number = operator.index(value)
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
         limit = 1 << (bits - 1)
-        message = f"out of range, from {-limit} to {limit - 1}"
+        message = f"expected a value from {-limit} to {limit - 1}"
         raise OverflowError(message)
     return number
 
@@ -180,7 +180,7 @@ def _float(value: Any, type_: DataType) -> float:
         raise TypeError(message)
     number = float(value)
     if not math.isnan(number) and number != value:
-        message = f"{value} cannot be represented exactly"
+        message = f"{value} cannot be represented exactly; to round it, write float(value)"
         raise OverflowError(message)
     if type_.kind == "FLOAT" and math.isfinite(number):
         (number,) = struct.unpack("<f", struct.pack("<f", number))
@@ -205,7 +205,8 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
         raise OverflowError(message)
     scaled = tuple(map(int, str(int("".join(map(str, scaled))))))
     if len(scaled) > type_.precision:
-        message = f"{value} has more than {type_.precision} digits"
+        whole = type_.precision - type_.scale
+        message = f"{value} has more than {whole} digits before the decimal point"
         raise OverflowError(message)
     return Decimal((sign if any(scaled) else 0, scaled, -type_.scale))
 
@@ -253,7 +254,7 @@ def _timestamp(value: Any, _: DataType) -> datetime:
         )
         raise TypeError(message)
     if getattr(value, "nanosecond", 0):
-        message = "a TIMESTAMP has microseconds, but this time has nanoseconds; round it"
+        message = "a TIMESTAMP has no nanoseconds, but this time has; write value.round('us')"
         raise OverflowError(message)
     utc: datetime = value.astimezone(UTC)
     if type(utc) is not datetime:  # a subclass, such as that of pandas
@@ -275,7 +276,7 @@ def _map(value: Any, type_: DataType) -> dict[Any, Any]:
     made = {typed(k, of_key): typed(v, of_value) for k, v in value.items()}
     floats = of_key.kind in ("FLOAT", "DOUBLE")  # a dict takes two NaNs for two keys
     if len({unify((key,)) for key in made} if floats else made) < len(value):
-        message = f"two keys are equal as {of_key}"
+        message = f"two keys are equal after their conversion to {of_key}"
         raise ValueError(message)
     return made
 

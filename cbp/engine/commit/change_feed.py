@@ -124,7 +124,7 @@ def feed_of_repair(
         try:
             return feed.write_difference(before.live, after.live)
         except (CbpError, OSError, pa.ArrowException, KeyError) as exc:
-            _logger.warning("no change files for the repair of %s: %s", path, exc)
+            _logger.warning("the repair of %s wrote no change files: %s", path, exc)
             return ()
 
     return write

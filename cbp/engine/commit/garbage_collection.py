@@ -109,7 +109,7 @@ def dead_files(
         if file.temporary:
             dead.append((-1, Dead(file.path, file.bytes, "an unfinished write")))
         elif epoch is not None and epoch < floor:
-            because = f"written by epoch {epoch}; not in the table as of epoch {floor}"
+            because = f"written by epoch {epoch}, but not in the table at epoch {floor} or later"
             dead.append((epoch, Dead(file.path, file.bytes, because)))
     return [file for _, file in sorted(dead, key=lambda pair: (pair[0], pair[1].path))]
 
@@ -144,10 +144,10 @@ def plan_table(
     waiting = set(queued())
     dead = dead_files(stored, alive | waiting, floor, attempt_seconds=retention.attempt_seconds)
     reasons = {
-        "shown by the newest version": paths_of(table.snapshot.live.values()),
-        f"readable as of version {base} or later (keep_hours, keep_versions)": alive,
-        "queued or not yet published, now or at a retained position": waiting,
-        "left for a later call": {file.path for file in dead[FILES_MAX:]},
+        "in the newest version of the table": paths_of(table.snapshot.live.values()),
+        f"in version {base} or a later one (CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN)": alive,
+        "needed by a queue or an unpublished run, now or after a roll-back": waiting,
+        "left for a later collection": {file.path for file in dead[FILES_MAX:]},
     }
     gone = {file.path for file in dead}
     remaining = kept_files([file for file in stored if file.path not in gone], reasons)
@@ -161,7 +161,7 @@ def kept_files(
     counts: dict[str, list[int]] = {because: [] for because in reasons}
     for file in stored:
         named = (because for because, paths in reasons.items() if file.path in paths)
-        because = next(named, "may belong to a run under way (attempt_hours)")
+        because = next(named, "may belong to a run under way (CBP_ATTEMPT_HOURS)")
         counts.setdefault(because, []).append(file.bytes)
     return tuple(Kept(why, len(sizes), sum(sizes)) for why, sizes in counts.items() if sizes)
 

@@ -108,7 +108,8 @@ class IntentionLog:
         numbers = record_numbers(self._files.list_names(f"{self._folder}/{_GENERATIONS}"))
         for expected, number in enumerate(numbers, 1):
             if number != expected:
-                raise FileLostError(self._generation_path(expected), "a later generation exists")
+                why = "the record of a later roll-back exists"
+                raise FileLostError(self._generation_path(expected), why)
         paths = (self._generation_path(number) for number in numbers)
         return tuple(read_record(self._files, path, Generation.from_json) for path in paths)
 
@@ -116,7 +117,7 @@ class IntentionLog:
         """Raise `FileLostError` if the record of a begun generation is missing."""
         if self.generation < number:
             path = self._generation_path(self.generation + 1)
-            raise FileLostError(path, f"the database has generation {number}")
+            raise FileLostError(path, f"the database is at generation {number}")
 
     @property
     def generation(self) -> int:

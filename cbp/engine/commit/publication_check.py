@@ -75,7 +75,7 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
             shown = snapshot.txns.get(name, -1)
             if shown < intention.epoch:
                 published = f"epoch {intention.epoch} of {intention.stage!r} was published"
-                why = f"{published}, but the table ends at epoch {shown}: it may be an old copy"
+                why = f"{published}, but the table ends at epoch {shown}, so it may be an old copy"
                 raise FileLostError(log.entry_path(snapshot.version + 1), why)
 
 
@@ -96,7 +96,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
             continue  # no table yet
         if shown > newest:
             path = f"{folder}/_intentions/_generations/{newest + 1:020d}.json"
-            raise FileLostError(path, f"{table} has generation {shown}")
+            raise FileLostError(path, f"the table {table} is at generation {shown}")
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:

@@ -344,7 +344,7 @@ def _view(live: Mapping[str, AddFile], changes: Changes) -> dict[str, _File]:
         for body in change.adds:
             add = AddFile.from_json(body)
             if add.path in view:
-                message = f"{change.table}: {add.path} is live already"
+                message = f"{change.table}: {add.path} cannot be added: it is already in the table"
                 raise InvariantError(message, path=add.path)
             view[add.path] = _File(add)
     return view
@@ -352,7 +352,7 @@ def _view(live: Mapping[str, AddFile], changes: Changes) -> dict[str, _File]:
 
 def _known(view: Mapping[str, _File], change: TableChange, path: str) -> _File:
     if path not in view:
-        message = f"{change.table}: {path} loses rows, but is not live"
+        message = f"{change.table}: {path} was to lose rows, but is not in the table"
         raise InvariantError(message, path=path)
     return view[path]
 
@@ -410,7 +410,10 @@ def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64
         dead = dead | read_deletes(table, deletes, files=files)  # `|=` would alter the cached one
         expected += deletes.rows
     if len(dead) != expected or len(dead) >= file.add.rows:
-        message = f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are dead"
+        message = (
+            f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are deleted; expected "
+            f"{expected}, and fewer than all"
+        )
         raise InvariantError(message, expected=expected)
     return dead
 

@@ -74,7 +74,10 @@ def plan_table_rollback(
     now = table.refresh()
     past = _past(table.log, target)
     if past.metadata != now.metadata:
-        why = f"table {name} changed its columns or buckets later (after version {past.version})"
+        why = (
+            f"the columns or the number of buckets of table {name} changed after that point "
+            f"(after version {past.version})"
+        )
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     since = records(_shown(past.txns))
     below = [change.below for one in since for change in one.changes if change.table == name]
@@ -87,7 +90,8 @@ def plan_table_rollback(
     needed = sorted(paths_of(then.values()) - fresh)
     gone = [path for path in needed if not files.exists(_at(table, path))]
     if gone:
-        why = f"table {name} lacks {format_count(len(gone), 'file')}, such as {gone[0]}"
+        lacking = f"{format_count(len(gone), 'file')} of that point, such as {gone[0]}"
+        why = f"table {name} no longer has {lacking}"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     figures = TableRewind(
         shows=past.version,
@@ -170,7 +174,7 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
     if _shown(oldest.txns) > target.epoch:
         why = (
             f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; earlier versions "
-            "are no longer kept (keep_hours, keep_versions_min)"
+            "are no longer kept (CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN)"
         )
         raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
     return oldest if newest is None else log.snapshot(newest)

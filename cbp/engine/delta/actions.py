@@ -397,21 +397,22 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
     try:
         return _decode(_undigested(data, path), path)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise FileDamagedError(path, f"it cannot be read: {exc}") from exc
+        why = f"its content cannot be parsed ({type(exc).__name__}: {exc})"
+        raise FileDamagedError(path, why) from exc
 
 
 def _undigested(data: bytes, path: str) -> bytes:
     """Return an entry without its digest, after checking the digest if there is one."""
     if not data.strip():
         # If it were read as an entry without actions, its changes would silently be left out.
-        raise FileDamagedError(path, f"it has {len(data)} bytes and no action")
+        raise FileDamagedError(path, f"it contains no Delta action ({len(data)} bytes)")
     end = data.find(b"\n")
     start = end - len(_MARK) - _DIGITS - len(_MARK_END)
     if end < 0 or start < 0 or not data.startswith(_MARK, start):
         return data
     whole = data[:start] + b"}}" + data[end:]
     if data[start + len(_MARK) : end - len(_MARK_END)] != _digest(whole):
-        raise FileDamagedError(path, "its digest is wrong")
+        raise FileDamagedError(path, "its content does not match its digest")
     return whole
 
 
@@ -460,7 +461,10 @@ def difference(
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
         if old and new and (old.size, old.rows) != (new.size, new.rows):
-            message = f"data file {path} changed from {old.size} bytes to {new.size}"
+            message = (
+                f"data file {path} had {old.size} bytes and {old.rows} records, and now has "
+                f"{new.size} and {new.rows}, but data files must not change"
+            )
             raise InvariantError(message, path=path)
         if new and new.rows != ROWS_UNKNOWN and 0 < new.rows <= new.dead:
             new = None
@@ -482,7 +486,7 @@ def _check(actions: Sequence[Action]) -> None:
         paths = [action.path for action in actions if isinstance(action, class_)]
         if len(paths) != len(set(paths)):
             twice = sorted({path for path in paths if paths.count(path) > 1})
-            message = f"{class_.__name__} names a path twice: {twice[0]}"
+            message = f"a log entry has two {class_.__name__} actions for the path {twice[0]}"
             raise InvariantError(message, paths=twice)
 
 

@@ -113,13 +113,14 @@ def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None 
     else:
         data = _read_stored(table_path, vector, files or LocalFiles())
     if data[:4] != _MAGIC:
-        raise _damaged(table_path, vector, "it is not a roaring bitmap array")
+        raise _damaged(table_path, vector, "it does not begin like a roaring bitmap array")
     try:
         bitmap = BitMap64.deserialize(data[4:])
     except ValueError as exc:
         raise _damaged(table_path, vector, str(exc)) from exc
     if len(bitmap) != vector.cardinality:
-        raise _damaged(table_path, vector, f"it has {len(bitmap)} rows")
+        why = f"it has {len(bitmap)} rows instead of {vector.cardinality}"
+        raise _damaged(table_path, vector, why)
     return bitmap
 
 
@@ -195,7 +196,7 @@ def z85_decode(text: str) -> bytes:
 
 def _serialize(bitmap: BitMap64) -> bytes:
     if not bitmap:
-        message = "an empty deletion vector is never written"
+        message = "a deletion vector without rows cannot be written"
         raise InvariantError(message)
     return _MAGIC + bytes(bitmap.serialize())
 
@@ -215,15 +216,15 @@ def _read_stored(table_path: str, vector: DeletionVector, files: Files) -> bytes
             head = files.read_range(path, 0, _HEAD_BYTES)
             block = files.read_range(path, at, size)
     except NotFoundError as exc:
-        raise FileLostError(path, "it names the deleted rows") from exc
+        raise FileLostError(path, "it lists deleted rows of the table") from exc
     own = _OWN + z85_decode(vector.path_or_inline[-_UUID_CHARS:])
     # In files of earlier versions and of other writers, the first vector begins here.
     if at >= _HEAD_BYTES and head[5:9] != _MAGIC and head[1:_HEAD_BYTES] != own:
         raise _damaged(table_path, vector, "its file was written under another name")
     if len(block) != vector.size_bytes + 8:
-        raise _damaged(table_path, vector, f"its file ends after {len(block)} bytes")
+        raise _damaged(table_path, vector, f"only {len(block)} of its {size} bytes exist")
     if struct.unpack(">i", block[:4])[0] != vector.size_bytes:
-        raise _damaged(table_path, vector, "its length differs from the log's")
+        raise _damaged(table_path, vector, "its length differs from that in the table's log")
     data = block[4:-4]
     if struct.unpack(">I", block[-4:])[0] != zlib.crc32(data):
         raise _damaged(table_path, vector, "its checksum is wrong")
@@ -235,7 +236,8 @@ def _damaged(table_path: str, vector: DeletionVector, why: str) -> FileDamagedEr
     if vector.storage_type == "u":
         place = vector_path(vector) or place
     return FileDamagedError(
-        f"{table_path}/{place}", f"the deletion vector at {vector.offset} is wrong: {why}"
+        f"{table_path}/{place}",
+        f"the deletion vector at byte {vector.offset or 0} is wrong ({why})",
     )
 
 

@@ -116,7 +116,7 @@ def require_ours(path: str, snapshot: Snapshot, watch: ForeignWatch | None = Non
         TableReleasedError: The fence is gone.
     """
     if not is_ours(snapshot):
-        raise TableForeignError(path, "a Delta table that this service does not manage")
+        raise TableForeignError(path, "a Delta table of another writer")
     if watch is not None:
         watch.check()
     if FENCE not in snapshot.protocol.writer_features:
@@ -132,7 +132,7 @@ def require_readable(path: str, add: AddFile) -> None:
     folders = add.path.split("/")[:-1]
     for column, value in add.partition_values.items():
         if f"{column}={NULL_PARTITION if value is None else value}" not in folders:
-            message = f"{path}: the path {add.path} does not say {column}={value}"
+            message = f"{path}: the path {add.path!r} has no folder {column}={value}"
             raise InvariantError(message, path=add.path)
     if not _PATH.match(add.path):
         message = f"{path}: the path {add.path!r} has characters outside A-Za-z0-9._=-"
@@ -146,11 +146,12 @@ def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
     view may lack its change data feed; then it continues without one.
     """
     if actual.id != wanted.id:
-        raise TableForeignError(path, f"the table {actual.id} instead of {wanted.id}")
+        raise TableForeignError(path, f"a table with the id {actual.id} (expected {wanted.id})")
     if json.loads(actual.schema) != json.loads(wanted.schema):
-        raise TableForeignError(path, f"a table with another schema: {actual.schema}")
+        raise TableForeignError(path, f"a table with another schema ({actual.schema})")
     if actual.partition_columns != wanted.partition_columns:
-        raise TableForeignError(path, f"a table partitioned by {list(actual.partition_columns)}")
+        columns = list(actual.partition_columns)
+        raise TableForeignError(path, f"a table with the partition columns {columns}")
     for key in sorted(actual.configuration.keys() | wanted.configuration.keys()):
         one, other = actual.configuration.get(key), wanted.configuration.get(key)
         if key in _PLACEMENT and one != other:
@@ -158,7 +159,7 @@ def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
         if key in LATER and None in (one, other):
             continue
         if key.startswith("cbp.") and one != other:
-            raise TableForeignError(path, f"a table with {key}={one} instead of {other}")
+            raise TableForeignError(path, f"a table with {key}={one} (expected {other})")
 
 
 def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
@@ -196,5 +197,5 @@ def require_features(path: str, snapshot: Snapshot) -> None:
             if any(key.startswith(prefix) for key in field.get("metadata") or {}):
                 refused.add(feature)
     if refused:
-        step = "another program enabled them: `cbp repair TABLE` takes the table back"
+        step = "another program enabled them. `cbp repair TABLE` undoes what other programs wrote"
         raise TableFeatureError(path, sorted(refused), next_step=step)

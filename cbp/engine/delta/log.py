@@ -151,7 +151,7 @@ class DeltaLog:
             if version_at_hand != expected and expected == version + 1:
                 raise NotFoundError(kind="log entry", name=self.entry_path(expected))
             if version_at_hand != expected:
-                why = f"{self.folder} has version {version_at_hand}"
+                why = f"{self.folder} has the later version {version_at_hand}"
                 raise FileLostError(self.entry_path(expected), why)
             yield version_at_hand, self.entry(version_at_hand)
             expected += 1
@@ -282,8 +282,8 @@ class DeltaLog:
             raise TableFeatureError(
                 self.path,
                 ["checkpoints other than classic ones"],
-                next_step=f"restore the log's entries before {first} from a backup, or delete the "
-                "dataflow and start it again from its sources",
+                next_step=f"restore the log's entries before version {first} from a backup, or "
+                "delete the dataflow and start it again from its sources",
             )
         why = f"{self.folder} begins with version {first}, but has no checkpoint"
         raise FileLostError(self.entry_path(first - 1), why)
@@ -347,7 +347,7 @@ class _Replay:
 
     def snapshot(self) -> Snapshot:
         if self.metadata is None or self.protocol is None:
-            message = f"version {self.version} of a log has no metadata or no protocol"
+            message = f"a table log has no metaData or no protocol up to version {self.version}"
             raise InvariantError(message, version=self.version)
         return Snapshot(
             self.version, self.live, self.txns, self.metadata, self.protocol, self.in_commit_ms

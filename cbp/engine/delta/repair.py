@@ -102,8 +102,8 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
     if refused := foreign_features(newest.protocol):
         step = (
             "a repair cannot remove these features. Drop them with the program that added them "
-            "(ALTER TABLE ... DROP FEATURE), then repair again; or delete the dataflow and start "
-            "it again from its sources"
+            "(ALTER TABLE ... DROP FEATURE), then run `cbp repair TABLE` again; or delete the "
+            "dataflow and start it again from its sources"
         )
         raise TableFeatureError(path, refused, next_step=step)
     target = newest.version + 1
@@ -134,11 +134,11 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
             engine = (infos[0].engine if infos else "") or "an unknown engine"
             undone.append(Undone(version, name, engine))
     except NotFoundError as exc:
-        why = "the log entries before the foreign ones were removed"
+        why = "the log no longer has the entries before those of the other program"
         raise RepairImpossibleError(log.path, why) from exc
     if not is_ours(newest):
-        raise TableForeignError(log.path, "a Delta table that this service does not manage")
-    raise RepairImpossibleError(log.path, "its log no longer has an entry of this service")
+        raise TableForeignError(log.path, "a Delta table of another writer")
+    raise RepairImpossibleError(log.path, "its log no longer has an entry that this service wrote")
 
 
 def _require_files(path: str, good: Snapshot, files: Files) -> None:

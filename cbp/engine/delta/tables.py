@@ -342,7 +342,7 @@ class ManagedTable:
                 self.checkpoint()
             except OperatingError as exc:
                 # The entry is durable; the next entry tries the checkpoint again.
-                _logger.warning("no checkpoint of %s: %s", self.path, exc)
+                _logger.warning("the checkpoint of %s could not be written: %s", self.path, exc)
         return True
 
     def _take(self, entries: list[tuple[int, list[Action]]]) -> None:
@@ -369,11 +369,14 @@ class ManagedTable:
         for remove in removes:
             old = live.get(remove.path)
             if old is None or old.deletion_vector != remove.deletion_vector:
-                message = f"{self.path}: {remove.path} is not live with the vector to be removed"
+                message = (
+                    f"{self.path}: {remove.path} cannot be removed, because it is not in the table "
+                    "or has another deletion vector"
+                )
                 raise InvariantError(message, path=remove.path, version=self._snapshot.version)
             gone.add(remove.path)
         for add in adds:
             if add.path in live and add.path not in gone:
-                message = f"{self.path}: {add.path} is live already"
+                message = f"{self.path}: {add.path} cannot be added: it is already in the table"
                 raise InvariantError(message, path=add.path, version=self._snapshot.version)
         return [*removes, *adds]

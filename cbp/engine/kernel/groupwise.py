@@ -437,9 +437,9 @@ class GroupwiseRun:
             except Exception as again:
                 return self._failure(again, at)
         return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} emitted a record that does not fit its "
-            f"declaration ({exc}), but not when called again with the same records, so it is not "
-            "deterministic"
+            f"stage {self.stage!r}: {self.spec.name} is not deterministic: it emitted a record "
+            f"that does not fit its declaration ({exc}), and other records when it was called "
+            "again with the same input"
         )
 
 

@@ -157,7 +157,7 @@ def _require_key(
 ) -> None:
     puts = [one for one in operations if not isinstance(one, Deletion)] if mixed else operations
     if any(map(ne, source.keys_of(cast("Sequence[Row]", puts)), repeat(key))):
-        message = f"state {source.name!r} was emitted for a key other than its group's"
+        message = f"a record of state {source.name!r} has the key of another group"
         raise ValueError(message)
 
 
@@ -249,7 +249,7 @@ class StateSettlement:
         """Write new records of a state, each with the hash of its group; return their columns."""
         columns, groups = encode_rows(settled.born, spec.schema), settled.groups
         if self._is_foreign(spec, groups, columns, window):
-            message = f"state {spec.name!r} was emitted for a key other than its group's"
+            message = f"a record of state {spec.name!r} has the key of another group"
             raise ValueError(message)  # the caller finds the group
         if len(groups):
             self._write_rows(spec, columns, groups, window)

@@ -69,7 +69,7 @@ def epochs_of(file: AddFile) -> Epochs:
     """Return the first and the last epoch that a file of an output table holds."""
     low, high = dict(file.min_values or {}), dict(file.max_values or {})
     if "_epoch" not in low or "_epoch" not in high:
-        message = f"{file.path} has no statistics of _epoch"
+        message = f"the log entry of {file.path} has no statistics of the column _epoch"
         raise InvariantError(message, path=file.path)
     return int(low["_epoch"]), int(high["_epoch"])
 
@@ -193,7 +193,7 @@ def merged_change(
     try:
         made = merge(folder, chosen, epoch=epoch, run=run, faults=faults, limits=limits)
     except (OSError, pa.ArrowException, InvariantError) as exc:
-        _logger.warning("no compaction of %s: %s", folder, exc)
+        _logger.warning("the files of %s were not compacted: %s", folder, exc)
         return None
     drops = tuple(file.path for file in chosen)
     return TableChange(table, (made.to_json(),), drops, data_change=False)

@@ -65,7 +65,13 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import rewritten_file
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
-from cbp.errors import FileDamagedError, FileLostError, InvariantError, TableForeignError
+from cbp.errors import (
+    FileDamagedError,
+    FileLostError,
+    InvariantError,
+    OperatingError,
+    TableForeignError,
+)
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
@@ -313,10 +319,11 @@ class TableRewriter:
             try:
                 new = self._file(table.path, number, schema, pieces)
             except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
-                what = f"records that do not fit its new columns ({exc}): rename the output"
-                raise TableForeignError(table.path, what) from exc
+                what = f"records that do not fit the new columns of the output ({exc})"
+                raise _output_differs(table.path, what) from exc
             if new is None or new.rows != file.rows:
-                message = f"{table.path}/{file.path} does not have the {file.rows} records it had"
+                rows = 0 if new is None else new.rows
+                message = f"{table.path}/{file.path} had {file.rows} records, but {rows} were read"
                 raise InvariantError(message, path=file.path)
             made.append(replace(file, path=new.path, size=new.size, modified_ms=self.now_ms))
         return self._synced(table.path, made)
@@ -453,18 +460,23 @@ def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
     new = {f["name"]: f["type"] for f in json.loads(_metadata(current, declared).schema)["fields"]}
     old = {f["name"]: f["type"] for f in json.loads(current.schema)["fields"]}
     if lost := sorted(old.keys() - new.keys()):
-        what = (
-            f"increments with {', '.join(lost)}, which the output no longer has: rename the output"
-        )
-        raise TableForeignError(path, what)
+        what = f"increments with columns that the output no longer has ({', '.join(lost)})"
+        raise _output_differs(path, what)
     return any(old[name] != new[name] for name in old.keys() & new.keys())
+
+
+def _output_differs(path: str, what: str) -> TableForeignError:
+    """Return the error for the table of an earlier output of the same name."""
+    error = TableForeignError.__new__(TableForeignError)
+    OperatingError.__init__(error, f"{path} has {what}; rename the output", path=path, found=what)
+    return error
 
 
 def _require_all(path: str, adds: Iterable[AddFile], snapshot: Snapshot) -> None:
     """Raise `InvariantError` if files do not have the number of live records of a table."""
     rows = sum(add.rows for add in adds)
     if rows != (read := sum(add.rows - add.dead for add in snapshot.live.values())):
-        message = f"{path}: {rows} of {read} live records were written"
+        message = f"{path}: {rows} records were written instead of {read}"
         raise InvariantError(message, table=path)
 
 

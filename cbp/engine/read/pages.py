@@ -131,11 +131,12 @@ class PageReader:
         try:
             require_placement(path, snapshot.metadata, buckets=self._node.buckets, key=key)
         except PlacementDiffersError as error:
-            why = f"{error.details['setting']} was {error.details['found']}"
+            why = f"{error.details['setting']} was {error.details['found']} then"
             raise VersionUnreadableError(path, version, why) from error
         there = {field["name"] for field in json.loads(snapshot.metadata.schema)["fields"]}
         if missing := [column for column in spec.schema.names if column not in there]:
-            raise VersionUnreadableError(path, version, f"it has no column {', '.join(missing)}")
+            why = f"the missing columns are {', '.join(missing)}"
+            raise VersionUnreadableError(path, version, why)
         live = live_files(snapshot, name, ())
         ordered = {b: tuple(sorted(files, key=lambda f: f.path)) for b, files in live.items()}
         return StateTable(path, snapshot.metadata.id, ordered)

@@ -143,7 +143,7 @@ def missing_entries(
         end = 0
         for start, stop in _entries_of(folder, f"{source}/_log", there, files):
             if start > end:
-                why = f"entry {start} of the same log exists"
+                why = f"the later entry {start} of the same log exists"
                 yield _lost(f"{folder}/{source}/_log/{end:020d}.json", why)
             end = max(end, stop)
         if waiting.get(source, -1) >= end:
@@ -188,17 +188,18 @@ def missing_ends(
     shown_last = max((shown_generation(one.txns) for one in tables.values()), default=0)
     if shown_last > rolled_back:
         path = f"{folder}/{_GENERATIONS}/{rolled_back + 1:020d}.json"
-        yield _lost(path, f"the tables have generation {shown_last}")
+        yield _lost(path, f"the tables are at generation {shown_last}")
     newest = _newest_of(there, "_description")
     versions = {1} if newest is None else set()
     records: dict[str, str] = {}
     for table, shown in tables.items():
         versions.update(one for one in _changed_by(shown.txns) if one > (newest or 0))
         if path := _shown_record(shown):
-            records.setdefault(path, f"{table} shows its epoch")
+            records.setdefault(path, f"the table {table} contains the results of its epoch")
     for version in sorted(versions):
         yield _lost(
-            f"{folder}/_description/{version:020d}.json", "the tables were written by this version"
+            f"{folder}/_description/{version:020d}.json",
+            "tables were written by this version of the dataflow",
         )
     for path, why in sorted(records.items()):
         if path not in there and not files.exists(f"{folder}/{path}"):
@@ -313,9 +314,8 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
     elif path.endswith(".parquet"):
         rows = check_parquet(full)
         if live is not None and rows != live.rows:
-            raise FileDamagedError(
-                full, f"it has {format_count(rows, 'row')}, its log says {live.rows}"
-            )
+            has = format_count(rows, "row")
+            raise FileDamagedError(full, f"it has {has}, but the log of its table says {live.rows}")
     elif TABLE_LOG in f"/{path}":
         if (match := NUMBERED.match(path)) is not None:
             log = DeltaLog(full.partition(TABLE_LOG)[0], files)
@@ -326,7 +326,7 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
         record = parsed(files.read(full), full, _record)
         of, own = record.get("dataflow"), full.removesuffix(f"/{path}").rpartition("/")[2]
         if isinstance(of, str) and of != own:
-            raise FileDamagedError(full, f"it is a record of dataflow {of!r}")
+            raise FileDamagedError(full, f"it is a record of another dataflow, {of!r}")
 
 
 def _check_entries(full: str, files: Files) -> None:
@@ -343,7 +343,7 @@ def _check_entries(full: str, files: Files) -> None:
     for at, line in enumerate(lines, first):
         parsed(line, full, _record, written_to=f"{folder}/{at:020d}.json" if folder else full)
     if len(lines) != promised:
-        raise FileDamagedError(full, f"it holds {len(lines)} of {promised} entries")
+        raise FileDamagedError(full, f"it has {len(lines)} entries instead of {promised}")
 
 
 def _record(value: Any) -> Mapping[str, Any]:
@@ -379,7 +379,7 @@ def _needed_files(
     for path, add in adds.items():
         full = f"{folder}/{path}"
         if path not in there:  # perhaps written since it was listed
-            error = _unreadable(full, "the newest version of its table shows it", files)
+            error = _unreadable(full, "the newest version of its table contains it", files)
             if error is not None and _is_live(folder, table, add, files):
                 yield ScrubbedFile(full, 0, Damage.of(error, full))
         if add.deletion_vector is None or vector_path(add.deletion_vector) is None:

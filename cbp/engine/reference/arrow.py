@@ -126,7 +126,7 @@ class _Emitter:
             table = as_table(value)
             if sorted(table.column_names) != sorted(schema.names):
                 came, names = ", ".join(table.column_names), ", ".join(schema.names)
-                message = f"out.{flow}: the columns are {names}; got {came}"
+                message = f"out.{flow}: expected the columns {names}, got {came}"
                 raise TypeError(message)
             columns = [table.column(n).to_pylist(maps_as_pydicts="strict") for n in schema.names]
             for values in zip(*columns, strict=True):

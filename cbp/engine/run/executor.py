@@ -191,6 +191,6 @@ def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
     if failed:
         return failed[0]
     if not all(by_task):
-        message = "a task of a loop ended since another one failed, and none did"
+        message = "a task of a loop ended because another one had failed, but no task had failed"
         raise InvariantError(message)
     return [*chain.from_iterable(by_task)]

@@ -82,7 +82,7 @@ def frame_increment(
                     function=f"{spec.name}.frame_by",
                     place=spec.frame_by.place,
                     cause=f"more than {set_aside_max} records of {increment.name} would be set "
-                    f"aside (set_aside_max): {failed[-1].message}",
+                    f"aside (set_aside_max). The last error: {failed[-1].message}",
                 )
             extend_runs(runs, keys)
             rows += len(keys)

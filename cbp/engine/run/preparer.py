@@ -256,7 +256,7 @@ class Preparer:
             _logger.warning(
                 "stage %r: %s %s (%s) changed %s of the process that runs it. Other stages are "
                 "not affected, since the process is replaced, but starting another process costs "
-                "time. Restore the change before the function returns, or keep values in the "
+                "time. Undo the change before the function returns, or keep values in the "
                 "translator",
                 one.stage,
                 "loading the code of" if one.by == "loading" else "a call of",

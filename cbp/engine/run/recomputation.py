@@ -105,7 +105,7 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
             made = work.plan_anew()
         except _IndexWrongError as error:
             _logger.warning(
-                "%s: reading without an index, because the index of %s is wrong", plan.run, error
+                "run %s reads without an index, because the index of %s is wrong", plan.run, error
             )
             work.uses_index = False
             made = work.plan_anew()

@@ -120,7 +120,8 @@ class SetAsideTable:
         names = [input_.name for input_ in plan.node.translator.inputs]
         if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
             message = (
-                f"records of {gone[0]!r} are set aside, but the stage no longer has such an input"
+                f"records of the input {gone[0]!r} are set aside, but the stage no longer has it: "
+                "register a version that does"
             )
             raise ValueError(message)
         for input_ in plan.node.translator.inputs:
@@ -308,7 +309,7 @@ class SettingAside:
                 "records back"
             )
         else:
-            cause += f": {details.get('cause', first.message)}"
+            cause += f". One of the errors: {details.get('cause', first.message)}"
         raise SetAsideFullError(
             stage=self.plan.node.name,
             function=str(details.get("function", f"{spec.name}.translate")),

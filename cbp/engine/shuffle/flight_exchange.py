@@ -111,7 +111,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
         part = int(descriptor.command)
         with self._lock:
             if part not in self.awaited:
-                message = f"task {part} has a stream already"
+                message = f"task {part} has already opened its stream"
                 raise flight.FlightServerError(message)
             self.awaited.discard(part)
         inbox = self.inboxes[part]

@@ -69,7 +69,7 @@ def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
             try:
                 named = table.select(binding_schema(key).names)
             except KeyError as exc:
-                raise FileDamagedError(file.path, f"it has no column {exc}") from exc
+                raise FileDamagedError(file.path, f"it lacks a column ({exc})") from exc
             yield named
 
 

@@ -158,7 +158,7 @@ def _called_once(function: Callable[[Any], Any], by: Computed, row: Row) -> Row:
     if len(by.types) == 1:
         return (given,)
     if len(given) != len(by.types):
-        message = f"returned {len(given)} values, but {len(by.types)} types are declared"
+        message = f"returned {len(given)} values, expected one for each of {len(by.types)} types"
         raise KeyMismatch(message)
     return tuple(given)
 

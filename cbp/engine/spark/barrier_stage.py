@@ -80,8 +80,8 @@ def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: 
     """
     if asked != 1 and not is_local and conf.get(_DYNAMIC, "false").lower() == "true":
         _log.warning(
-            "a loop has one task on this Spark: with %s=true, Spark cannot run several tasks "
-            "together (SPARK-24942)",
+            "each loop runs in one task: with %s=true, Spark cannot run several tasks together "
+            "(SPARK-24942)",
             _DYNAMIC,
         )
         return 1
@@ -201,7 +201,7 @@ class BarrierJobs:
                     raise
                 going()
                 cause = text.partition(_GIVEN_UP)[2].strip(" .").splitlines()[:2]
-                _log.warning("run %s: its loop begins again: %s", plan.run, " ".join(cause))
+                _log.warning("run %s: the loop starts again: %s", plan.run, " ".join(cause))
                 continue
             lost = [json.loads(text) for text in texts if text.startswith('"')]
             by_task = [decode(text) for text in texts if not text.startswith('"')]
@@ -210,7 +210,7 @@ class BarrierJobs:
             if not left:
                 raise end_of_worker(plan.run, (plan.node, *plan.fused), "", lost[0])
             going()
-            _log.warning("run %s: its loop begins again: %s", plan.run, lost[0])
+            _log.warning("run %s: the loop starts again: %s", plan.run, lost[0])
         raise AssertionError(tries)
 
     def tries(self) -> int:

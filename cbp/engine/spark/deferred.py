@@ -67,7 +67,7 @@ class DeferredExecutor:
             if self._executor is not None:
                 return ""
             if self._error is not None:
-                return f"Spark, which did not start: {self._error.message}"
+                return f"Spark. {self._error.message}"
             return f"Spark, which has been starting for {self._seconds() - self._since:.0f} s"
 
     def warm(self) -> None:

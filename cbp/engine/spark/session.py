@@ -39,7 +39,12 @@ from pyspark.sql import SparkSession
 
 from cbp.engine.spark.worker_pool import safe_path
 from cbp.engine.storage.scratch_folders import take_scratch
-from cbp.errors import SparkSettingError, SparkUnauthenticatedError, SparkUnstartedError
+from cbp.errors import (
+    OperatingError,
+    SparkSettingError,
+    SparkUnauthenticatedError,
+    SparkUnstartedError,
+)
 from cbp.errors.masks import SECRET_NAME, mask_credentials
 from cbp.model.plan.spark_or_worker import JOB_START_SECONDS
 
@@ -241,9 +246,18 @@ def _scratch_root() -> Path:
     root = Path(tempfile.gettempdir()) / f"cbp-scratch-{os.geteuid()}"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():
-        found = f"{root}, which belongs to another user"
-        raise SparkSettingError("TMPDIR", found=found, expected="one of ours")
+        raise _scratch_refused(str(root))
     return root
+
+
+def _scratch_refused(root: str) -> SparkSettingError:
+    error = SparkSettingError.__new__(SparkSettingError)
+    message = (
+        f"{root}, the folder for Spark's temporary files, is a link or belongs to another user. "
+        "Remove it, or set TMPDIR to a folder of this user, and restart the service"
+    )
+    OperatingError.__init__(error, message, setting="TMPDIR", found=root)
+    return error
 
 
 def python_of_workers(master: str, environment: Mapping[str, str]) -> str:

@@ -226,8 +226,8 @@ class SparkExecutor:
         except TooFewSlotsError as few:
             tasks = min(few.slots, task.tasks - 1)
             _log.warning(
-                "run %s: the loop of stage %r has %d instead of %d tasks, which must run together: "
-                "Spark has fewer free slots",
+                "run %s: the loop of stage %r runs in %d tasks instead of %d, because the tasks "
+                "must run together, and Spark has fewer free slots",
                 plan.run,
                 task.stage,
                 tasks,
@@ -321,7 +321,7 @@ class SparkExecutor:
             try:
                 self.spark.sparkContext.cancelJobsWithTag(run)
             except Exception:  # of any kind: Spark is stopping, and its jobs end
-                _log.info("run %s: Spark did not accept a request to cancel", run, exc_info=True)
+                _log.info("run %s: Spark did not accept its cancellation", run, exc_info=True)
                 return
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
@@ -355,7 +355,7 @@ class SparkExecutor:
             expected = sum(i.records for many in plan.inputs.values() for i in many)
             return IncrementDamagedError(names, expected=expected, found=text[:500])
         if "No space left on device" in text:
-            return DiskFullError("Spark's folders")
+            return DiskFullError("Spark's temporary files")
         if isinstance(exc, Py4JNetworkError | ConnectionError) or any(one in text for one in _LOST):
             return SparkLostError(text[:500])
         return SparkJobError(plan.run, shortened(text, 2000))

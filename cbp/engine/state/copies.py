@@ -128,7 +128,7 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
     try:
         status = os.fstat(handle)
         if status.st_size < _TAIL.size:
-            message = f"it has {status.st_size} bytes"
+            message = f"it is too short ({status.st_size} bytes)"
             raise CopyDamagedError(message)
         sums, size = _read_sums(handle, name, status.st_size, block)
         memory = pa.memory_map(f"/dev/fd/{handle}").read_buffer(size)
@@ -140,7 +140,7 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
     guard.span(max(0, size - _ARROW_END.size - length), size)
     guard.span(0, min(size, block))
     if magic != _ARROW_MAGIC:
-        message = "it does not end as an Arrow file"
+        message = "it does not end like an Arrow file"
         raise CopyDamagedError(message)
     try:
         batch = _only_batch(memory)
@@ -273,7 +273,7 @@ class Guard:
                 else:
                     part = room[: os.preadv(handle, [room[: high - low]], low)]
                 if len(part) != high - low:
-                    message = f"it ends after {low + len(part)} bytes"
+                    message = f"it was truncated to {low + len(part)} bytes"
                     raise CopyDamagedError(message)
                 sums = np.fromiter(map(_sum, _blocks(part, self._block)), np.uint64, last - first)
                 wrong = np.flatnonzero(sums != self._sums[first:last])
@@ -308,7 +308,7 @@ def _read_sums(
     magic, bytes_, block, seal = _TAIL.unpack(end)
     if magic != _MAGIC:
         if end.endswith(_ARROW_MAGIC):
-            message = "it has the format of an earlier version"
+            message = "an earlier release wrote it, in another format"
             raise CopyForeignError(message)
         message = "it does not end like an index copy"
         raise CopyDamagedError(message)

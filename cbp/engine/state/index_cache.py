@@ -269,7 +269,7 @@ class IndexCache:
         name = wanted.name
         path = self._folder / name
         if rows.guard is not None and rows.guard.is_shorter():
-            self._drop(wanted, "it was cut off")
+            self._drop(wanted, "it was truncated")
             return None
         try:
             os.utime(path, (now, now))
@@ -369,7 +369,7 @@ class IndexCache:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         dropped = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
-        _log.warning("index copy discarded and rebuilt: %s", dropped)
+        _log.warning("index copy %(copy)s of %(file)s is discarded and rebuilt: %(why)s", dropped)
 
     def _make(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
         name = wanted.name
@@ -449,9 +449,8 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
             raise
         file = open_parquet(source)
     if file.metadata.num_rows != rows:
-        raise FileDamagedError(
-            source, f"it has {format_count(file.metadata.num_rows, 'row')}, its log says {rows}"
-        )
+        has = format_count(file.metadata.num_rows, "row")
+        raise FileDamagedError(source, f"it has {has}, but the log of its table says {rows}")
     return file
 
 

@@ -83,7 +83,7 @@ def write_deletes(
     data = {}
     for path, bitmap in bitmaps.items():
         if not bitmap:
-            message = f"{path}: an empty set of deleted rows is never written"
+            message = f"{path}: an empty set of deleted rows cannot be written"
             raise InvariantError(message, path=path)
         bitmap.run_optimize()
         data[path] = bytes(bitmap.serialize())
@@ -119,18 +119,19 @@ def read_deletes(table: str, deletes: Deletes, *, files: Files | None = None) ->
             try:
                 data = port.read_range(path, deletes.offset, deletes.size)
             except NotFoundError as exc:
-                raise FileLostError(path, "it names the deleted rows") from exc
+                raise FileLostError(path, "it lists deleted rows of the table") from exc
             if len(data) != deletes.size or zlib.crc32(data) != deletes.crc:
                 raise _damaged(table, deletes, "its checksum is wrong")
         bitmap = BitMap64.deserialize(data)
     except (ValueError, binascii.Error) as exc:
         raise _damaged(table, deletes, str(exc)) from exc
     if len(bitmap) != deletes.rows:
-        raise _damaged(table, deletes, f"it has {len(bitmap)} rows")
+        why = f"it has {len(bitmap)} rows instead of {deletes.rows}"
+        raise _damaged(table, deletes, why)
     return bitmap
 
 
 def _damaged(table: str, deletes: Deletes, why: str) -> FileDamagedError:
     where = f"{table}/{deletes.path}" if deletes.path else f"an intention of {table}"
-    what = f"the set of {deletes.rows} deleted rows at {deletes.offset} is wrong: {why}"
+    what = f"the set of deleted rows at byte {deletes.offset} is wrong ({why})"
     return FileDamagedError(where, what)

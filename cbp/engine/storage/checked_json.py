@@ -72,7 +72,7 @@ def parsed(
         if data[-_END:].startswith(_MARK):
             digest, data = data[-_END + len(_MARK) : -2], data[:-_END] + b"}"
             if digest != _digest(data):
-                raise FileDamagedError(path, "its digest is wrong")
+                raise FileDamagedError(path, "its content does not match its digest")
         if not any(data):
             raise FileDamagedError(path, f"all of its {len(data)} bytes are zero")
         value = json.loads(data)
@@ -81,7 +81,8 @@ def parsed(
     except CbpError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as exc:
-        raise FileDamagedError(path, f"it cannot be read: {exc or type(exc).__name__}") from exc
+        why = f"its content cannot be parsed ({type(exc).__name__}: {exc})"
+        raise FileDamagedError(path, why) from exc
 
 
 def require_name(name: str, path: str, *, at: str = "") -> None:

@@ -306,11 +306,11 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     """Check footer and seal; return the checksums, if any, and the size of the pages in bytes."""
     size = source.size()
     if size < _END.size + 4:
-        raise FileDamagedError(path, f"it has {size} bytes")
+        raise FileDamagedError(path, f"it is too short for a Parquet file ({size} bytes)")
     end = source.read_at(min(size, _ENDS_BYTES), max(0, size - _ENDS_BYTES))
     length, magic = _END.unpack(end[-_END.size :])
     if magic != _PARQUET:
-        raise FileDamagedError(path, "it does not end as a Parquet file")
+        raise FileDamagedError(path, "it does not end with PAR1, as a Parquet file does")
     footer = length + _END.size
     if size < footer + _TAIL.size + 4:
         return None, 0
@@ -324,12 +324,12 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     fixed_part = tail[: _FIXED_PART.size] if named else tail[8 : _FIXED_PART.size]
     count = -(-pages // BLOCK)
     if block != BLOCK or pages + 8 * count + len(fixed_part) + 16 + footer != size:
-        raise FileDamagedError(path, "its seal is damaged")
+        raise FileDamagedError(path, "its size differs from the size when it was written")
     sums = source.read_at(8 * count, pages)
     if own != int.from_bytes(xxhash.xxh3_64_digest(sums + fixed_part), "little"):
-        raise FileDamagedError(path, "its seal is damaged")
+        raise FileDamagedError(path, "its list of checksums is damaged")
     if named and name and name != (_name_sum(path) or name):
-        raise FileDamagedError(path, "it is undamaged, but was written under another name")
+        raise FileDamagedError(path, "its content was written under another file name")
     if sum_ != xxhash.xxh3_64_intdigest(end[len(end) - footer :]):
         raise FileDamagedError(path, "the checksum of its footer is wrong")
     return np.frombuffer(sums, "<u8"), int(pages)

@@ -63,8 +63,8 @@ _SAFE = {
 _S3 = ("s3", "s3a", "s3n")
 _ONE_WRITER = ("S3SingleDriverLogStore", "LocalLogStore")
 _S3_HOW = (
-    "configure {setting}=io.delta.storage.S3DynamoDBLogStore with its table "
-    "(spark.io.delta.storage.S3DynamoDBLogStore.ddb.tableName, .ddb.region) and the package "
+    "set {setting}=io.delta.storage.S3DynamoDBLogStore, name its table "
+    "(spark.io.delta.storage.S3DynamoDBLogStore.ddb.tableName, .ddb.region), and add the package "
     "io.delta:delta-storage-s3-dynamodb"
 )
 
@@ -94,10 +94,10 @@ def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
         raise FileSystemUnsafeError(
             uri,
             scheme,
-            "Delta's LogStore lets two processes write the same log entry there",
-            "use link(2)",
+            "on a local disk, Delta's LogStore lets two processes write the same log entry",
+            "use LocalFiles, which prevents that",
         )
-    how = _S3_HOW if scheme in _S3 else "configure {setting} to a LogStore that is"
+    how = _S3_HOW if scheme in _S3 else "set {setting} to a LogStore that prevents it"
     how = how.format(setting=setting_of(scheme))
     class_name = settings.get(setting_of(scheme)) or _SAFE.get(scheme)
     if class_name is None:
@@ -242,11 +242,8 @@ def files_for(
     scheme = scheme_of(uri)
     if scheme in LOCAL:
         return LocalFiles(faults)
-    store = log_store_class(uri, settings or {})
-    why = (
-        f"{store} prevents two processes from writing the same entry, but tasks write to POSIX "
-        "paths only"
-    )
+    log_store_class(uri, settings or {})
+    why = "the tasks of this release write tables to POSIX paths only"
     how = "use a local or shared POSIX path (/data/tables or file:/data/tables)"
     raise FileSystemUnsafeError(uri, scheme, why, how)
 

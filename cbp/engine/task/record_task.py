@@ -253,7 +253,9 @@ class RecordRun:
         except CbpError as again:
             return again
         return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} is not deterministic ({exc})"
+            f"stage {self.stage!r}: {self.spec.name} is not deterministic: it emitted a record "
+            f"that does not fit its declaration ({exc}), and other records when it was called "
+            "again with the same input"
         )
 
 

@@ -152,7 +152,7 @@ class GroupsFailed(Exception):
     """Groups of a task that fail; carries their reports."""
 
     def __init__(self, reports: Sequence[GroupFailed]) -> None:
-        super().__init__(f"{len(reports)} groups failed")
+        super().__init__(f"number of failed groups: {len(reports)}")
         self.reports = tuple(reports)
 
 

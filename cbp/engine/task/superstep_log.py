@@ -179,7 +179,7 @@ class SuperstepLog:
         except NotFoundError:
             return None
         except FileDamagedError as error:
-            _log.warning("%s: the run starts over", error.message)
+            _log.warning("%s. The loop starts again from its first superstep", error.message)
             return None
 
 

@@ -47,7 +47,7 @@ def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str
                 stage=node.name,
                 function=f"{node.translator.name}.translate",
                 place=f"{file}:{line}",
-                cause=f"{cause or 'it ended'}: the code ended its process",
+                cause=f"the code ended its process ({cause or 'no cause is known'})",
             )
         if file.startswith(_ENGINE):
             break  # the engine's own line, such as when a disk fails under a memory map

@@ -78,7 +78,7 @@ def refuse_unsendable(nodes: Iterable[StageNode]) -> None:
         owner = getattr(translate, "__self__", None)
         attributes = getattr(owner, "__dict__", {})
         name = next((name for name, one in attributes.items() if _pickling_error(one)), "")
-        what = f"self.{name}, a {type(attributes[name]).__name__}," if name else "its code"
+        what = f"self.{name}, a {type(attributes[name]).__name__}," if name else "the code"
         raise AuthorUnsendableError(
             stage=node.name,
             function=getattr(translate, "__qualname__", node.translator.name),

@@ -259,7 +259,8 @@ class WorkerExecutor(LocalExecutor):
                 self._require_going(plan.run)
             victim = workers[ended.part]
             status = status_text(victim.status())
-            _log.warning("a worker ended (%s) under run %s", status, plan.run)
+            shown = status or "unknown status"
+            _log.warning("a worker process of run %s ended (%s)", plan.run, shown)
             nodes = plan.node, *plan.fused
             raise end_of_worker(plan.run, nodes, victim.crash(), status) from None
         finally:

@@ -43,7 +43,7 @@ from controller.store.base import DataflowRecord, Store
 
 SETTING = "run_seconds_max"
 
-FRAMED, FRAMED_ASIDE = "framed", "framed beside the tick"
+FRAMED, FRAMED_ASIDE = "framed", "framed in the background"
 
 _log = structlog.get_logger(__name__)
 
@@ -164,9 +164,9 @@ class Framer:
         """Pause the stages whose author's function hangs; their threads are left alone."""
         for question, error in self._questions.give_up_late():
             details = error.as_dict()
-            _log.warning("framing.gave_up", dataflow=question.key[0], error=details)
+            _log.warning("framing.timed_out", dataflow=question.key[0], error=details)
             stop = partial(self.store.pause_stage, *question.key, error.message, details)
-            self.isolation.attempt(question.key[0], "stopped", stop)
+            self.isolation.attempt(question.key[0], "paused after a time-out", stop)
 
     # one stage
 

@@ -81,9 +81,9 @@ class RunnableAnswers:
             self._asked.pop(question.key, None)
         for question, error in late:
             details = error.as_dict()
-            _log.warning("runnable.gave_up", dataflow=question.key[0], error=details)
+            _log.warning("runnable.timed_out", dataflow=question.key[0], error=details)
             stop = partial(self.store.pause_stage, *question.key, error.message, details)
-            self.isolation.attempt(question.key[0], "stopped", stop)
+            self.isolation.attempt(question.key[0], "paused after a time-out", stop)
 
     def given(self, views: Iterable[tuple[StageView, Life]]) -> dict[StageId, StageView]:
         """Call the Runnables that may be called; return the views with their answers."""

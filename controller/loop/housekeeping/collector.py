@@ -46,7 +46,7 @@ from controller.store.base import DataflowRecord, Store
 BUSY_TICKS = 32
 """While every tick starts something, only one tick in this many looks whether much is due."""
 
-_COLLECTED = "is collected"
+_COLLECTED = "is garbage-collected"
 _MARGIN_SECONDS = 60.0
 """The engine reads the clock at most this much later than the decision."""
 
@@ -135,7 +135,7 @@ class Collector:
             with self.exclusion.attempt(name, _COLLECTED) as free:
                 if free:
                     self._kept_at[name] = epochs
-                    self.isolation.attempt(name, "collected", partial(self._keep, name))
+                    self.isolation.attempt(name, "garbage-collected", partial(self._keep, name))
 
     def look(self, name: str) -> Garbage:
         """Return the files that a collection would remove now, and why the others stay."""

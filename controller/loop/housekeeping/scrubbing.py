@@ -195,7 +195,7 @@ class Scrubbing:
         self._damages[looked.damage.path] = looked.damage
         if looked.damage.path not in progress.damages:
             progress.damages[looked.damage.path] = looked.damage
-            _log.error("scrub.damage", **looked.damage.to_json())
+            _log.error("damage.found_by_scrub", **looked.damage.to_json())
             self._remember(name, progress)
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
@@ -223,7 +223,7 @@ class Scrubbing:
                 return
             progress.damages[damage.path] = damage
             progress.met_at[damage.path] = self.clock()
-            _log.error("read.damage", **damage.to_json())
+            _log.error("damage.found_by_read", **damage.to_json())
             self._remember(owners[0].name, progress)
 
     def take(
@@ -241,9 +241,9 @@ class Scrubbing:
             met = {p: progress.damages[p] for p in progress.met_at if p in progress.damages}
             damages = {**met, **damages}
             for path in damages.keys() - progress.damages.keys():
-                _log.error("scrub.damage", **damages[path].to_json())
+                _log.error("damage.found_by_scrub", **damages[path].to_json())
             for path in progress.damages.keys() - damages.keys():
-                _log.info("scrub.mended", dataflow=name, path=path)
+                _log.info("damage.repaired", dataflow=name, path=path)
             progress.damages, progress.ended_at = dict(damages), now
             self._remember(name, progress)
 
@@ -260,7 +260,7 @@ class Scrubbing:
             data = digested(json.dumps(value).encode(), path)
             self.files.write_durable(path, data, what="clean_up")
         except CbpError as error:
-            _log.warning("scrub.not_noted", dataflow=name, error=error.as_dict())
+            _log.warning("scrub.result_not_stored", dataflow=name, error=error.as_dict())
 
     def _remembered(self, name: str) -> Progress:
         try:
@@ -276,7 +276,7 @@ class DamageTrouble(Trouble):
     def words(self) -> str:
         """The trouble in words, for an operator."""
         files = format_count(self.tries, "file is", "files are")
-        return f"{files} damaged (`cbp scrub {self.dataflow}` lists them): {self.error.message}"
+        return f"{files} damaged (see `cbp scrub {self.dataflow}`): {self.error.message}"
 
 
 def _progress_of(value: Mapping[str, Any]) -> Progress:
@@ -334,7 +334,7 @@ class Scrubs:
         try:
             self.scrubbing.note(error)
         except CbpError as failure:
-            _log.warning("read.damage_not_noted", error=failure.as_dict())
+            _log.warning("damage.not_stored", error=failure.as_dict())
 
     def start(self, name: str) -> Scrub:
         """Start to read a dataflow's folder; returns at once. Raises `NotFoundError`."""
@@ -393,7 +393,8 @@ class Scrubs:
             self._asked.show(name, status="failed", error=error)
         except Exception as unforeseen:
             _log.exception("scrub.failed", dataflow=name)
-            unexpected = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
+            cause = f"{type(unforeseen).__name__}: {unforeseen}"
+            unexpected = InvariantError(f"the scrub stopped with an unexpected error: {cause}")
             self._asked.show(name, status="failed", error=unexpected)
         else:
             self._asked.show(name, status="damaged" if damages else "whole", ended_at=now)

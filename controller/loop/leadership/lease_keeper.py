@@ -123,7 +123,7 @@ class LeaseKeeper:
             self._keep()
         except CbpError as error:
             if self._complaint != error.code:
-                _log.warning("lease.not_kept", role=self.role, error=error.as_dict())
+                _log.warning("lease.not_renewed", role=self.role, error=error.as_dict())
             self._complaint = error.code
         else:
             self._complaint = ""
@@ -135,7 +135,7 @@ class LeaseKeeper:
             return
         lease = self._store.take_lease(self._holder, self._address, milliseconds=0)
         if lease is None:
-            raise LeaseLostError(None, "another controller holds the lease in its database")
+            raise LeaseLostError(None, "another controller holds the lease in the database")
         self._store.fence(lease.epoch)
         with self._lock:
             self._seen, self._term = lease, Term(lease.epoch, math.inf)

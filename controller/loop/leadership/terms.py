@@ -84,7 +84,8 @@ class Terms:
         lease, _ = self._store.lease()
         if lease.epoch != epoch:
             self._end(mine)
-            raise LeaseLostError(epoch, f"epoch {lease.epoch} leads at {lease.address}")
+            why = f"the controller at {lease.address} leads (epoch {lease.epoch})"
+            raise LeaseLostError(epoch, why)
         for name in self._files.list_names(self._root):
             if name.startswith(_ENDED):
                 self._remove(name)
@@ -134,7 +135,7 @@ def _operating(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{path} cannot be made or removed: {error.strerror or error}"
+        message = f"{path} cannot be created or removed: {error.strerror or error}"
         raise OperatingError(message, path=path) from error
 
 

@@ -50,7 +50,8 @@ def add_columns(
     if others := [one for one in planned.plan.stages.values() if one.kind != "kept"]:
         message = (
             f"the new version would also change this stage ({others[0].kind}). Register a version "
-            f"whose schema of {source!r} has {', '.join(columns)}, then readmit the file"
+            f"whose schema of {source!r} has {', '.join(columns)}, then run `cbp quarantine "
+            "readmit`"
         )
         mistake = Mistake("columns_not_alone", f"stages.{others[0].name}", message)
         raise ChangeRefusedError(record.name, [mistake])

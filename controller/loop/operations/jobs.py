@@ -221,7 +221,7 @@ GiveBackJob = Job[GivenBack]
 class GiveBackJobs(Jobs[GivenBack]):
     """Starts give-backs and reports their progress; safe to use from several threads."""
 
-    kind, busy = "give-back", "gets back records that were set aside"
+    kind, busy = "give-back", "is getting back records that were set aside"
 
     def start(self, name: str, stage: str, *, who: str, why: str, request: str = "") -> GiveBackJob:
         """Begin to give back the records that a stage set aside; returns at once.

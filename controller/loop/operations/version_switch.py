@@ -186,21 +186,21 @@ class VersionSwitch:
         """
         was, now = (one.get("sinks") or {} for one in documents)
         for name in sorted(was.keys() - now.keys()):
-            yield f"The sink {name} is removed; what it has published stays."
+            yield f"The sink {name} is removed. The data that it has published stays."
         increments = FlowIncrements(self.store, self.increments)
         for name, sink in after.sinks.items():
             if was.get(name) == now.get(name):
                 continue
             if name in was:
-                yield f"The sink {name} changes: it publishes {sink.reads} to {sink.to}."
+                yield f"The sink {name} changes: it now publishes {sink.reads} to {sink.to}."
                 continue
             yield f"The sink {name} is added: it publishes {sink.reads} to {sink.to}."
             if sink.view or sink.begin == "now" or sink.flow not in known:
                 continue  # a mirror has the whole view
             if first := increments.bounds(record, after, sink.flow).start:
                 yield (
-                    f"The sink {name} begins at increment {first:,}: the increments before it are "
-                    "not kept, as after a rebuild."
+                    f"The sink {name} begins at increment {first:,}, because earlier increments "
+                    "are no longer kept (for example, after a rebuild)."
                 )
 
     def _set_aside_mistakes(
@@ -217,8 +217,8 @@ class VersionSwitch:
                 continue
             what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
-                f"{what}, but {format_count(len(waiting), 'record is', 'records are')} set aside: "
-                f"give them back first (cbp give-back {record.name} {name}), or rebuild the stage "
+                f"the stage {what}, but {format_count(len(waiting), 'record is', 'records are')} "
+                f"set aside: run `cbp give-back {record.name} {name}` first, or rebuild the stage "
                 f"(--rebuild {name}; REST: rebuild={name})"
             )
             yield Mistake("set_aside_waits", f"stages.{name}.on_error", message)

@@ -60,7 +60,7 @@ from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-ARRIVALS = "brought up to date with arrived input"
+ARRIVALS = "updated with the input that arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 
 UNFINISHED = "the change to a new version is not complete; the log shows why"
@@ -277,7 +277,7 @@ class Versions:
         record = self.store.dataflow(name)
         if version is not None and record.version != version:
             raise DataflowBusyError(
-                name, f"it is at version {record.version}, not at version {version}"
+                name, f"its version is {record.version}, but the request expects version {version}"
             )
         return record
 
@@ -330,7 +330,7 @@ def rebuild_missing(
         raise NotFoundError(
             kind="folder with a description of the dataflow",
             name=name,
-            hint=f"there are: {listed(sorted(descriptions_by_name)) or 'none'}",
+            hint=f"there are folders of: {listed(sorted(descriptions_by_name)) or 'none'}",
         )
     lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
     failed: dict[str, CbpError] = {}

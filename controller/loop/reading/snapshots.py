@@ -91,7 +91,10 @@ class Snapshots:
             if _same(again, tables):
                 return self._snapshot(record, units, again, records, newest, now_ms)
             tables = again
-        message = f"the tables of {record.name!r} changed at every reading"
+        message = (
+            f"no consistent snapshot of {record.name!r} was found: its tables changed during each "
+            f"of {READINGS_MAX} readings"
+        )
         raise InvariantError(message, dataflow=record.name)
 
     def _snapshot(

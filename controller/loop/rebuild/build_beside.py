@@ -108,9 +108,9 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
                 yield Mistake(
                     "beside_framed",
                     f"stages.{name}.inputs.{spec.name}",
-                    f"frames {flow!r}, which another stage writes: a build beside writes it in "
-                    "other increments, so its frames would differ. Rebuild in place: "
-                    f"cbp register FILE --rebuild {name} --in-place",
+                    f"the input frames {flow!r}, a flow of another stage. A rebuild beside the "
+                    "present tables writes this flow in other increments, so its frames would "
+                    f"differ. Rebuild in place: cbp register FILE --rebuild {name} --in-place",
                 )
 
 
@@ -359,9 +359,10 @@ class Build:
         same = (was.version, was.generation, was.created_at)
         if (record.version, record.generation, record.created_at) != same:
             message = "the version changed, or the dataflow was rolled back, during the build"
-            raise _refused(record.name, "beside_outdated", f"{message}: begin again")
+            raise _refused(record.name, "beside_outdated", f"{message}; start the rebuild again")
         if planned.succession.leaders != self.leaders:
-            raise _refused(record.name, "beside_outdated", "its stages are fused differently now")
+            message = "its stages are fused differently now; start the rebuild again"
+            raise _refused(record.name, "beside_outdated", message)
         self.feed()
         before = planned.succession.position
         stages = {name: self._stage(name, stage) for name, stage in before.stages.items()}
@@ -393,7 +394,7 @@ class Build:
                 why = f"{name}.{input_} still waits for more output of another stage"
                 raise DataflowBusyError(self.record.name, why)
             if any(is_rewritten(one, "") for one in connector.held):
-                why = f"{name}.{input_} waits for more of {flow!r}, whose files were replaced"
+                why = f"{name}.{input_} still waits for more of {flow!r}, whose files were replaced"
                 raise DataflowBusyError(self.record.name, why)
             framed = unit.leader.translator.input(input_).frame_by is not None
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
@@ -431,10 +432,10 @@ class Build:
         sources, stages = self.dataflow.sources, self.dataflow.stages
         for one in obstacles(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
-                message = f"a file of {source!r} that was read was replaced, but {one.why}"
+                message = f"a file of {source!r} was replaced after it was read, but {one.why}"
                 raise CorrectedMeanwhileError(message)
             message = (
-                f"a file of {source!r} was replaced, its first records are no longer kept, and "
+                f"a file of {source!r} was replaced, its original records are no longer kept, and "
                 f"{one.why}"
             )
             raise _refused(self.record.name, "replacement_unfollowed", message, one.reader)

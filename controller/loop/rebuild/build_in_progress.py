@@ -273,7 +273,7 @@ class Job:
         if self.build is not None:
             self.build.close()
             self.build = None
-        self.show(status="building", step=f"waits to try again: {error.message}", error=error)
+        self.show(status="building", step=f"waits after an error: {error.message}", error=error)
         self.show(again_at=rest.end, done=0, total=0, unit="")
 
     def is_due(self, now: datetime) -> bool:

@@ -146,7 +146,7 @@ class BuildPlans:
         """
         if not order.is_for(self.store.dataflow(name)):
             message = "the version changed, or the dataflow was rolled back, before the swap"
-            mistake = Mistake("beside_outdated", "rebuild", f"{message}: begin again")
+            mistake = Mistake("beside_outdated", "rebuild", f"{message}; start the rebuild again")
             raise ChangeRefusedError(name, [mistake])
         dataflow = self.compile_(order.document, partial(is_code_of, order.shape))
         if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
@@ -158,9 +158,9 @@ class BuildPlans:
 
 def _kept(stage: str) -> Mistake:
     message = (
-        "cannot keep its state, since a rebuild beside builds all tables of the dataflow: rebuild "
-        "the other stages in place (--in-place; REST: without beside), or rebuild this stage, "
-        "too"
+        "the stage cannot keep its state, since a rebuild beside the present tables builds all "
+        "tables of the dataflow. Rebuild the other stages in place (--in-place; REST: without "
+        "beside), or rebuild this stage, too"
     )
     return Mistake("beside_keeps", f"stages.{stage}", message)
 

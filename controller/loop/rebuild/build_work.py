@@ -103,7 +103,7 @@ class BuildWork:
 
     def begin_anew(self, job: Job, why: str) -> None:
         """Discard the tables that a job has built, and note why."""
-        _log.warning("rebuild.begins_anew", dataflow=job.shown.dataflow, job=job.shown.id, why=why)
+        _log.warning("rebuild.starts_over", dataflow=job.shown.dataflow, job=job.shown.id, why=why)
         job.show(step="starts over", anew=why)
         if job.build is not None:
             job.build.close()

@@ -93,7 +93,7 @@ class Checkpoint:
             InvariantError: Another release wrote it.
         """
         if (written := (value.get("format"), value.get("release"))) != (FORMAT, _release()):
-            message = f"release {written[1]!r} wrote it, in format {written[0]}"
+            message = f"release {written[1]!r} wrote the checkpoint, in format {written[0]}"
             raise InvariantError(message)
         return cls(
             fed=value["fed"],
@@ -148,7 +148,7 @@ def take_over(files: Files, root: str, rebuild: str, *, faults: Faults) -> tuple
     try:
         os.rename(old, new)
     except OSError as error:
-        _log.warning("build_checkpoint.left", rebuild=rebuild, error=str(error))
+        _log.warning("build_checkpoint.not_removed", rebuild=rebuild, error=str(error))
         return "", number + 1
     files.sync_dir(root)
     faults(f"{EFFECT}.after")

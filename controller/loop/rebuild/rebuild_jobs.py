@@ -191,7 +191,7 @@ class RebuildJobs:
             for job in self._jobs.values():
                 if not job.shown.ended:
                     why = f"rebuild {job.shown.id} of {job.shown.dataflow!r} is under way"
-                    raise DataflowBusyError(name, f"{why}: swap it in, or cancel it")
+                    raise DataflowBusyError(name, f"{why}; end it with --swap or --cancel")
             job = self._add(name, record.folder, order)
         job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
         try:
@@ -244,7 +244,7 @@ class RebuildJobs:
             job.scratch, job.tries = folder_of(self._root, order.id, number), number
             taken += [was] if was else []
             job.show(step="continues after a restart of the service")
-            _log.info("rebuild.goes_on", dataflow=record.name, rebuild=order.id, tries=number)
+            _log.info("rebuild.continued", dataflow=record.name, rebuild=order.id, tries=number)
         return taken
 
     def go_on(self) -> None:
@@ -380,13 +380,13 @@ class RebuildJobs:
         """
         job = self._job(name, id_)
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
-            raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
+            raise DataflowBusyError(name, f"rebuild {id_} is not ready: it {job.shown.step}")
         try:
             self.swaps.ask(job, swaps=True, by=by)
         except CbpError:
             job.busy.release()
             raise
-        job.show(status="swapping", step="applies what came", error=None)
+        job.show(status="swapping", step="applies new input", error=None)
         self._executor.submit(self._swap, job)
         return job.shown
 
@@ -409,7 +409,7 @@ class RebuildJobs:
         try:
             self.swaps.ask(job, swaps=False)
         except CbpError as error:  # it swaps by itself after a restart, as was asked for
-            _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
+            _log.warning("rebuild.swap_still_ordered", job=job.shown.id, error=error.as_dict())
         job.show(status="ready", step="is ready", done=0, total=0, unit="")
 
     def _job(self, name: str, id_: str) -> Job:
@@ -451,7 +451,7 @@ class RebuildJobs:
         elif not job.order.swaps:  # it can be swapped in as soon as this is shown
             job.show(status="ready", step="is ready", done=0, total=0, unit="")
         elif job.busy.acquire(blocking=False):
-            job.show(status="swapping", step="applies what came", error=None)
+            job.show(status="swapping", step="applies new input", error=None)
             self._swap(job)
 
     def _wait(self, job: Job, error: CbpError) -> None:
@@ -478,7 +478,7 @@ class RebuildJobs:
             if not job.kept:
                 self._record(job, status, order.swap_by if status == "swapped" else "")
         except CbpError as error:  # after a restart it is found to be outdated, or continues
-            _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
+            _log.warning("rebuild.end_not_recorded", job=job.shown.id, error=error.as_dict())
         outcome = job.order.outcome
         job.show(
             status=status,
@@ -500,5 +500,5 @@ class RebuildJobs:
             try:
                 remove_scratch(self._files, job.scratch, faults=self._fault)
             except (CbpError, OSError) as error:
-                _log.warning("rebuild.scratch_left", job=job.shown.id, error=str(error))
+                _log.warning("rebuild.scratch_not_removed", job=job.shown.id, error=str(error))
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)

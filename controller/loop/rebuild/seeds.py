@@ -60,9 +60,9 @@ class Seeds:
         for source, path in self.paths.items():
             if source not in dataflow.sources:
                 known = ", ".join(dataflow.sources)
-                yield _mistake(source, f"there is no such source; there are {known}")
+                yield _mistake(source, f"there is no such source; the sources are {known}")
             elif not firsts.get(source):
-                yield _mistake(source, "all of its input is kept: leave the seed out")
+                yield _mistake(source, "all of its input is kept, so leave out its seed")
             else:
                 schema = dataflow.sources[source].schema
                 why = self.allowed.refusal(path) or self._misfit(path, schema)

@@ -44,7 +44,7 @@ SwapStatus = Ended | Literal["ready", "building"]
 
 _log = structlog.get_logger(__name__)
 
-_OTHER_CODE = "save the code of version {} again first: other code is loaded"
+_OTHER_CODE = "the loaded code is not that of version {}: save the code of that version again first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Swaps:
         description = self.descriptions.of(record)
         begin = description.begin
         if begin is None or begin.swapped is None or begin.back:
-            message = f"version {record.version} did not begin with a swap: nothing to go back to"
+            message = f"version {record.version} did not begin with a swap: it has no old tables"
             raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
         old = self.descriptions.version(record, record.version - 1)
         dataflow = self.compile_(old.document)

@@ -81,7 +81,7 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
         descriptions.put(folder, first)
         return Claimed(False, first)
     if description.document != plain:
-        raise TableForeignError(folder, "a dataflow with another description")
+        raise TableForeignError(folder, "the tables of a dataflow with another document")
     return Claimed(True, description)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Exists, Files
-from cbp.errors import FileLostError, InvariantError, LogConflictError, NotFoundError
+from cbp.errors import FileLostError, LogConflictError, NotFoundError, format_unknown
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import unfingerprinted, with_codes
@@ -146,9 +146,9 @@ class Description:
     @classmethod
     def from_json(cls, value: Any) -> Description:
         """Read the output of `to_json`; raises `InvariantError`."""
-        if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-            message = f"a description cannot be read: expected one of format {FORMAT}"
-            raise InvariantError(message)
+        found = value.get("format") if isinstance(value, Mapping) else None
+        if found != FORMAT:
+            raise format_unknown("description", found, FORMAT)
         leaders, shape, begin = (value.get(name) for name in ("leaders", "shape", "begin"))
         return cls(
             value["version"],
@@ -317,7 +317,7 @@ class Descriptions:
         try:
             return read_record(self.files, path, Description.from_json)
         except NotFoundError as exc:
-            raise FileLostError(path, "the database refers to its version") from exc
+            raise FileLostError(path, "the database refers to this version") from exc
 
 
 def adopted_path(folder: str, version: int) -> str:

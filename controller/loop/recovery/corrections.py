@@ -118,7 +118,7 @@ class Corrections:
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same(record)
         if not node.sets_aside or (published and not self.set_aside(record, node)):
-            raise NotFoundError(kind="record that is set aside", name=f"{name}/{stage}")
+            raise NotFoundError(kind="set-aside record of stage", name=f"{name}/{stage}")
         return record
 
     def make(

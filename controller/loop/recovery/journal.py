@@ -173,7 +173,7 @@ class Journal:
             data = json.dumps({"notes": [_to_json(one) for one in notes]}).encode()
             self._files.write_durable(self._path, digested(data, self._path), what="clean_up")
         except CbpError as error:
-            _log.warning("recovery.not_noted", error=error.as_dict())
+            _log.warning("recovery.not_recorded", error=error.as_dict())
 
     def _written(self) -> list[RecoveryNote]:
         try:

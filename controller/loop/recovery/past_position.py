@@ -51,8 +51,8 @@ from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
 _NOT_WITHOUT = (
-    "that point can only be reached from a position in which {}. This happened later, at {}: "
-    "choose that time or a later one, or do not drop later increments"
+    "that point can only be reached from a later position, in which {}. This happened at {}: "
+    "choose that time or a later one, or repeat the command without --drop-later"
 )
 
 Tell = Callable[[str, int, int, str], None]
@@ -238,7 +238,7 @@ class Past:
             base = _base(kept, log, point, nothing_later)
         base = base or _base(kept, log, point)
         if base is None:
-            why = "no earlier position is kept for its stages"
+            why = "no position of its stages from before that point is kept"
             raise RollbackImpossibleError(record.name, why)
         gone = closes_dropped(log.generations)
         held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
@@ -383,7 +383,7 @@ class Past:
             known = {one.increment.index for one in arrived}
             for index in range(first, end):
                 if index not in known:
-                    why = f"the later increment {source}/{index} is no longer known"
+                    why = f"increment {source}/{index} is needed, but no longer known"
                     raise RollbackImpossibleError(record.name, why)
             if point is not None:
                 at, last = datetime.fromtimestamp(point.at_ms / 1000, UTC), read.get(source, -1)
@@ -468,7 +468,7 @@ def _closes(record: DataflowRecord, base: Position, kept: _Kept) -> list[Punctua
     """Return the closes since a position, oldest first."""
     numbers = range(base.punctuations, kept.number)
     if any(number not in kept.logged for number in numbers):
-        why = f"some closes of its flows, from number {base.punctuations} on, are no longer kept"
+        why = f"some closes of its flows, from close {base.punctuations} on, are no longer kept"
         raise RollbackImpossibleError(record.name, why)
     return [kept.logged[number] for number in numbers]
 

@@ -46,6 +46,8 @@ from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry_policy import Failures
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
+SETTLED = "updated after an interrupted run"
+
 _log = structlog.get_logger(__name__)
 
 
@@ -166,7 +168,7 @@ class Recovery:
             path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
             # If the entry exists, its source's error says why it could not be read.
             if max(indexes, default=-1) >= end and not self._files.exists(path):
-                why = f"epoch {stage.epoch} of stage {stage.stage!r} has read its increment"
+                why = f"epoch {stage.epoch} of stage {stage.stage!r} read its increment"
                 raise FileLostError(path, why)
 
     def settle(self) -> None:
@@ -175,7 +177,7 @@ class Recovery:
         owned = self._in_flight.busy().keys() | self._parked.all().keys()
         for run in self._store.intended_runs():
             if (run.dataflow, run.stage) not in owned:
-                self._isolation.attempt(run.dataflow, "settled", partial(self._settle, run))
+                self._isolation.attempt(run.dataflow, SETTLED, partial(self._settle, run))
 
     def _settle(self, run: RunRecord) -> None:
         if not self._recorded(run):
@@ -203,7 +205,7 @@ class Recovery:
         position = log.position()
         if position is not None and position.dataflow != record.name:
             path = f"{record.folder}/_intentions/_positions"
-            why = f"its newest position is one of dataflow {position.dataflow!r}"
+            why = f"its newest position belongs to dataflow {position.dataflow!r}"
             raise FileDamagedError(path, why)
         if position is None or position.version != record.version:
             return

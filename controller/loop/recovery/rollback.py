@@ -315,7 +315,7 @@ class Rollbacks:
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
-            kept = f"the oldest retained records belong to {_listed(oldest)}"
+            kept = f"the kept records begin with {_listed(oldest)}"
             why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)
@@ -416,7 +416,8 @@ class Rollbacks:
                     for file in (*increment.files, *increment.gone):
                         if not self._files.exists(f"{record.folder}/{file.path}"):
                             why = (
-                                f"increment {increment.name}, which {name!r} read, no longer exists"
+                                f"a file of increment {increment.name}, which {name!r} would read "
+                                "again, no longer exists"
                             )
                             raise RollbackImpossibleError(record.name, why, file=file.path)
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.errors import RollbackImpossibleError
-from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.generation import Generation, increments_dropped
@@ -98,9 +97,9 @@ def superseded_in(
             superseded[source] = (*superseded.get(source, ()), index)
         elif again:
             why = (
-                f"increment {index} of source {source!r} holds {len(files)} files, and "
-                f"{format_count(len(again), 'file')} of them arrived again later "
-                f"({listed(again)}); drop the later increments, too"
+                f"increment {index} of source {source!r} holds {len(files)} files, of which "
+                f"{len(again)} arrived again later ({listed(again)}). Repeat the command with "
+                "--drop-later, which also drops the later increments"
             )
             raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
         seen |= {(source, one) for one in files}

@@ -88,4 +88,4 @@ class DataflowLocks:
         if seconds >= LONG_SECONDS and not turn.warned:
             turn.warned = True
             figures = {"holder": because, "seconds": round(seconds), "waits": purpose}
-            _log.warning("dataflow.taken_for_long", dataflow=name, **figures)
+            _log.warning("dataflow.locked_for_long", dataflow=name, **figures)

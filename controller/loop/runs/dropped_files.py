@@ -13,6 +13,7 @@ from typing import Any
 from cbp.engine.interface.runs import NO_ORIGINS, Dropped, Origins
 from cbp.engine.storage.file_names import file_part
 from cbp.errors import NotFoundError
+from cbp.errors.counts import format_count
 from cbp.model.flow.increment import Increment
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import RunRecord, Store
@@ -98,7 +99,8 @@ def _named(names: set[str]) -> str:
     if not names:
         return ""
     shown, more = sorted(names)[:_SHOWN_MAX], len(names) - _SHOWN_MAX
-    return f"the run reads {', '.join(shown)}" + (f" and {more} more files" if more > 0 else "")
+    others = f" and {format_count(more, 'more file')}" if more > 0 else ""
+    return f"the run reads {', '.join(shown)}{others}"
 
 
 def _files(origin: Mapping[str, Any], records: int) -> tuple[Dropped, ...]:

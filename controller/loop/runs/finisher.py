@@ -160,8 +160,8 @@ class Finisher:
         log = self.open_log(self.store.dataflow(name).folder)
         if log.read(stage.stage, stage.epoch) is not None:
             why = (
-                f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded and will be "
-                "published next"
+                f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded, but not published "
+                "yet"
             )
             raise DataflowBusyError(name, why)
 
@@ -222,7 +222,7 @@ class Finisher:
         again = self.retry.lasting(tries, self.clock(), self.draw())
         rest, because = None if hopeless else again, describe_error(error)["message"]
         self.parked.put(ParkedRun(run, because, tries, rest))
-        _log.warning("run.parked", epoch=run.intention.epoch, reason=because, exc_info=error)
+        _log.warning("run.not_finished", epoch=run.intention.epoch, reason=because, exc_info=error)
         if hopeless:
             self.store.pause_stage(*run.id, because, describe_error(error))
 

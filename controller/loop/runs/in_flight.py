@@ -163,7 +163,7 @@ class InFlight:
         try:
             self._stop(run)
         except Exception:  # the engine is lost: the run is given up later
-            _log.exception("run.not_told_to_stop", run=run)
+            _log.exception("run.not_cancelled", run=run)
 
     def record(self, work: Work) -> bool:
         """Return whether the result of ended work is still wanted; if so, it cannot be given up."""
@@ -203,7 +203,7 @@ class InFlight:
             try:
                 function()
             except Exception:  # last resort of a worker: the store failed while recording
-                _log.exception("run.lost")
+                _log.exception("run.result_not_recorded")
             finally:
                 with self._lock:
                     if self._busy.get(work.key) is work:
@@ -284,5 +284,5 @@ class Starving:
         try:
             return self._control.starved(runs)
         except OperatingError as error:  # then no run gives way, as without contention
-            _log.warning("starving.unknown", error=error.as_dict())
+            _log.warning("run.slots_unknown", error=error.as_dict())
             return ()

@@ -34,7 +34,7 @@ MOST_SECONDS = 300.0
 RECOVERED = "recovered"
 """Steps that come before any other; while one fails, nothing else is done to the dataflow."""
 
-UNRECOVERED = "could not be recovered"
+UNRECOVERED = "the dataflow could not be recovered"
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)

@@ -134,8 +134,8 @@ class ParkedRun:
     @property
     def reason(self) -> str:
         """Why the stage waits, in words."""
-        when = "" if self.rest is None else f", next attempt at {self.rest.end:%H:%M:%S} UTC"
-        return f"finishes epoch {self.run.intention.epoch}{when}: {self.because}"
+        when = "" if self.rest is None else f" (next attempt at {self.rest.end:%H:%M:%S} UTC)"
+        return f"could not finish epoch {self.run.intention.epoch}{when}: {self.because}"
 
 
 def _dropped(increments: Sequence[Increment]) -> dict[str, float]:

@@ -234,7 +234,7 @@ def _unpublished(
         if applied is None:
             raise
         _log.warning(
-            "record.not_needed",
+            "record.damaged_but_not_needed",
             dataflow=dataflow,
             stage=stage,
             epoch=epoch - 1,

@@ -110,7 +110,7 @@ def operating(error: Exception) -> Exception:
     """Convert an error of the operating system to the library's error; return others unchanged."""
     if not isinstance(error, OSError) or isinstance(error, _NOT_PASSING):
         return error
-    wrapped: OperatingError = DiskFullError(str(error.filename or "a file"))
+    wrapped: OperatingError = DiskFullError(str(error.filename or "the files of the service"))
     if not DiskFullError.is_disk_full(error):
         wrapped = OperatingError(f"{type(error).__name__}: {error}", errno=error.errno)
     wrapped.__cause__ = error
@@ -290,7 +290,7 @@ class Failures:
 
     def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
-            return f"run {run.id} was cancelled; resume to run epoch {run.epoch} again"
+            return f"run {run.id} was cancelled; `cbp resume` runs epoch {run.epoch} again"
         # A run that hangs would hang again; a broken invariant would be broken again.
         hopeless = (
             InvariantError

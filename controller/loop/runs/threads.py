@@ -26,7 +26,7 @@ class Threads(Executor):
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._stopped:
-                message = "no more work is accepted"
+                message = "no more work is accepted, because the service is stopping"
                 raise RuntimeError(message)
             self._count += 1
             self._futures.add(future)

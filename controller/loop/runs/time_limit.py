@@ -30,6 +30,8 @@ GIVE_UP_SECONDS = 30.0
 GIVE_UP_SHARE, GIVE_UP_SECONDS_MIN = 0.25, 1.0
 """A late run has this share of its time limit to end: with a limit of 8 s it is 10 s in all."""
 
+TIMED, FREED = "checked for runs over their time limit", "freed from a run that did not end"
+
 _log = structlog.get_logger(__name__)
 
 
@@ -47,7 +49,7 @@ class TimeLimit:
         now = self.clock()
         for work in self.in_flight.all():
             with structlog.contextvars.bound_contextvars(**work.log_fields):
-                self.isolation.attempt(work.key[0], "timed", partial(self._keep, work, now))
+                self.isolation.attempt(work.key[0], TIMED, partial(self._keep, work, now))
 
     def _keep(self, work: Work, now: datetime) -> None:
         if work.give_up is None or work.recording:
@@ -56,7 +58,7 @@ class TimeLimit:
             if (now - work.cancelled_at).total_seconds() >= _patience(work):
                 self._give_up(work, partial(work.give_up, work))
         elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
-            _log.warning("run.late", **work.log_fields)
+            _log.warning("run.over_time_limit", **work.log_fields)
             work.late = True
             self.in_flight.cancel(work.run)
 
@@ -64,7 +66,7 @@ class TimeLimit:
         if not self.in_flight.free(work):
             return
         # If this fails, the run is still recorded as intended, and is settled as interrupted.
-        self.isolation.attempt(work.key[0], "freed", on_given_up)
+        self.isolation.attempt(work.key[0], FREED, on_given_up)
         self.wake()
 
 

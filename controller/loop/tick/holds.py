@@ -45,7 +45,7 @@ class Holds:
     def require_free(self, dataflow: str) -> None:
         """Raise `DataflowBusyError` for a dataflow that is held, or is being deleted."""
         if because := self.because(dataflow):
-            raise DataflowBusyError(dataflow, f"it {because}")
+            raise DataflowBusyError(dataflow, because)
 
     def release(self, dataflow: str) -> None:
         """Let a dataflow run again, after a tick under way, which saw its old state, has ended."""

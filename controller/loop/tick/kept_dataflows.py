@@ -28,6 +28,8 @@ TURN_SECONDS = 1.0
 
 AWAKE = datetime.min.replace(tzinfo=UTC)
 
+READ = "read from the database"
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -106,7 +108,7 @@ class KeptDataflows:
         records = {one.name: one for one in self._store.dataflows()} if together else {}
         for name in turn:  # read past all that is kept, also by the store
             read = partial(self._store.dataflow, name)
-            if (record := self._isolation.attempt(name, "read", read)) is not None:
+            if (record := self._isolation.attempt(name, READ, read)) is not None:
                 records[name] = record
         for name in sorted(changed & records.keys()):
             self._kept[name] = _Kept(revisions[name], records[name])

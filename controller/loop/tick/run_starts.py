@@ -106,7 +106,7 @@ class Runner:
                 self.failures.settle(job.run, job.stage, work, _ordinary(error))
             return
         if not self.in_flight.record(work):
-            _log.warning("run.came_too_late", epoch=job.run.epoch)
+            _log.warning("run.result_discarded", epoch=job.run.epoch)
             return
         self.run_phases.enter(job.run.id, "finish")
         self.finisher.record(job, prepared, self.run_phases.figures(job.run.id))

@@ -51,7 +51,7 @@ from controller.loop.tick.run_starts import Runner, RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
 from controller.store.base import DataflowRecord, Store
 
-ASKED = "asked what is due"
+ASKED, FINISHED = "checked for results to publish", "updated with a recorded run"
 
 
 @dataclass
@@ -100,7 +100,7 @@ class UnfinishedRuns:
             if self.holds.because(name):
                 continue
             if parked.rest is None or not parked.rest.lasts(now):
-                self.isolation.attempt(name, "finished", partial(self._redo, parked.run))
+                self.isolation.attempt(name, FINISHED, partial(self._redo, parked.run))
 
     def _redo(self, run: RecordedRun) -> None:
         stages = self.store.stages(run.record.name)
@@ -227,10 +227,10 @@ class Decisions:
             details = failure.as_dict()
             _log.warning("runnable.failed", dataflow=dataflow, error=details)
             stop = partial(self.store.pause_stage, dataflow, stage, failure.message, details)
-            self.isolation.attempt(dataflow, "stopped", stop)
+            self.isolation.attempt(dataflow, "paused after an error in its code", stop)
 
 
-LOOKED_AT, DECIDED = "looked at", "decided about"
+LOOKED_AT, DECIDED = "examined for runs to start", "scheduled"
 
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)

@@ -77,7 +77,7 @@ class VerificationTooLargeError(OperatingError):
     def __init__(self, dataflow: str, records: int, records_max: int) -> None:
         super().__init__(
             f"{dataflow!r} has at least {records:,} input records, but the reference engine takes "
-            f"at most {records_max:,}: use the direct engine",
+            f"at most {records_max:,}: use the direct engine (--engine direct)",
             dataflow=dataflow,
             records=records,
             records_max=records_max,
@@ -93,8 +93,8 @@ class PunctuationUnplacedError(OperatingError):
     def __init__(self, dataflow: str, flow: str, at: int) -> None:
         super().__init__(
             f"the frames of flow {flow!r} of {dataflow!r} were closed before its increment {at}, "
-            "but a recomputation would cut that flow into different increments. Verify with the "
-            "input split into increments, and close only sources",
+            "but a recomputation would cut that flow into different increments. Verify with "
+            "--split increments, and close only sources",
             dataflow=dataflow,
             flow=flow,
             at=at,

@@ -161,10 +161,10 @@ class Repetition:
 
     def _origin(self, unit: PhysicalStage, last: int) -> _Origin:
         if self.subject.request.engine != "direct":
-            why = "use the direct engine, which can repeat the later epochs"
+            why = "use the direct engine (--engine direct), which can repeat the later epochs"
             raise _NotRepeatedError(why)
         if unit.leader.translator.framed:
-            why = f"`{unit.leader.name}` reads frames, which cannot be cut again"
+            why = f"`{unit.leader.name}` reads frames, which cannot be formed again"
             raise _NotRepeatedError(why)
         begun, begun_ms, emptied = self._begun(unit)
         records, why = self._records(unit, begun, last)
@@ -209,7 +209,7 @@ class Repetition:
             if record is None:
                 why = f"the record of epoch {epoch} is no longer kept"
             elif record.correction is not None and not record.correction.gives_back:
-                why = f"epoch {epoch} is a correction that no run followed"
+                why = f"no run has followed the correction in epoch {epoch}"
             elif not self._same_code(unit, record):
                 why = f"epoch {epoch} ran with different code"
             elif (gone := self._gone(unit, record)) is not None:
@@ -291,7 +291,7 @@ class Repetition:
         """Add the records of the epochs that the table did not show when it was looked up."""
         moment, table = one.moment, f"{one.node.name}.{one.state}"
         if moment is None:
-            why = f"its record does not contain the moment at which {name!r} was looked up"
+            why = f"the record does not contain the moment at which {name!r} was looked up"
             raise _NotRepeatedError(why)
         shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:

@@ -320,8 +320,8 @@ class Verifications:
     def _give_up(self, job: _Job) -> None:
         """Stop waiting for a thread that was asked to end; its result is dropped."""
         if not job.shown.ended:
-            _log.warning("verification.given_up", verification=job.shown.id, step=job.shown.step)
-            job.show(status=job.why, step=f"{job.shown.step}; did not end when it was asked to")
+            _log.warning("verification.abandoned", verification=job.shown.id, step=job.shown.step)
+            job.show(status=job.why, step=f"{job.shown.step}; did not stop when asked to")
             self._keep(job.shown)
 
     def _keep(self, ended: Verification) -> None:
@@ -330,7 +330,7 @@ class Verifications:
         try:
             self.store.keep_verification(record, most=KEPT_MAX)
         except CbpError as error:
-            _log.warning("verification.not_kept", verification=ended.id, error=error.as_dict())
+            _log.warning("verification.not_stored", verification=ended.id, error=error.as_dict())
 
     # one verification
 
@@ -373,7 +373,7 @@ class Verifications:
         try:
             remove_scratch(self.files, scratch, faults=self.faults)
         except CbpError as error:  # another instance leads now, and removes it at its next start
-            _log.warning("verification.scratch_left", folder=scratch, error=error.as_dict())
+            _log.warning("verification.scratch_not_removed", folder=scratch, error=error.as_dict())
 
     def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation = Recomputation(

@@ -342,7 +342,7 @@ class Database:
             raise _translate(exc, self.label) from exc
         except (OverflowError, UnicodeEncodeError) as exc:
             # SQLite's driver raises these itself; PostgreSQL's raises a DataError.
-            message = f"database {self.label} cannot hold a value: {exc}"
+            message = f"database {self.label} cannot store a value: {exc}"
             raise InvariantError(message) from exc
 
 
@@ -374,7 +374,7 @@ def _parse(url: str) -> URL:
     match parsed.get_backend_name():
         case "sqlite":
             if parsed.database in (None, "", ":memory:") or "mode" in parsed.query:
-                raise DatabaseUrlError(label, "it is not kept in a file")
+                raise DatabaseUrlError(label, "an SQLite database must be a plain file")
             return parsed.set(drivername="sqlite+pysqlite")
         case "postgresql":
             return parsed.set(drivername="postgresql+psycopg")
@@ -397,7 +397,7 @@ def _engine(url: URL, label: str, answer_seconds: float) -> Engine:
     try:
         engine = create_engine(url, pool_pre_ping=remote, connect_args=arguments)
     except ModuleNotFoundError as exc:
-        why = f"the driver {exc.name} is missing: pip install 'cbp[postgres]'"
+        why = f"the driver {exc.name} is not installed (pip install 'cbp[postgres]')"
         raise DatabaseUrlError(label, why) from exc
     if remote:
         _limit_patience(engine, answer_seconds)
@@ -491,7 +491,10 @@ def _make_wal(path: Path) -> None:
     finally:
         os.close(folder)
     if mode != "wal":
-        message = f"SQLite cannot use WAL here (it uses {mode}); choose a local file system"
+        message = (
+            f"SQLite cannot use a write-ahead log for {path} (journal mode {mode}); put the "
+            "database on a local file system"
+        )
         raise OperatingError(message, journal_mode=mode)
 
 

@@ -101,8 +101,8 @@ def keep_frames(
         stale = oldest != index or bool(closes and closes[0] <= index)
         connection.execute(delete_from(queue).where(here, queue.c.idx == index))
     if framed is None or stale:
-        what = "no punctuation" if index is None else f"increment {index} does not"
-        message = f"{what} wait to be framed next at {stage}.{input_}"
+        what = "no punctuation waits" if index is None else f"increment {index} does not wait"
+        message = f"{what} to be framed next at {stage}.{input_}"
         raise InvariantError(message, dataflow=dataflow, stage=stage)
     queued = (*framed.queue, *map(Queued, frames))
     write_frames(connection, dataflow, stage, Connector(input_, queued, framing, closes=closes))

@@ -140,7 +140,8 @@ def require_epoch(connection: Connection, epoch: int) -> None:
     )
     lease = connection.execute(query).one()
     if lease.epoch != epoch:
-        raise LeaseLostError(epoch, f"epoch {lease.epoch} leads at {lease.address}")
+        why = f"the controller at {lease.address} leads (epoch {lease.epoch})"
+        raise LeaseLostError(epoch, why)
 
 
 def _led_by(epoch: int) -> Event:

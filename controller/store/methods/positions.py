@@ -88,7 +88,10 @@ class Positions:
             if all(step <= 0 for step in steps):
                 return
             if any(step < 0 for step in steps):
-                message = f"{position.dataflow!r} is partly ahead of a position, partly behind"
+                message = (
+                    f"some stages of {position.dataflow!r} are ahead of the position, and others "
+                    "behind it"
+                )
                 raise InvariantError(message, epochs=known)
             store_increments(connection, position, at)
             ends = _ends(position)
@@ -252,7 +255,7 @@ def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]
         for name, stage in position.stages.items()
     }
     if present != known:
-        message = f"the position of {position.dataflow!r} is of other stages or inputs"
+        message = f"the position of {position.dataflow!r} has other stages or inputs"
         raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
 
 

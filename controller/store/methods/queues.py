@@ -97,7 +97,7 @@ def _assert_same(connection: Connection, record: IncrementRecord) -> None:
     )
     row = connection.execute(query).first()
     if row is None or rows.increment_of(row) != increment:
-        message = f"increment {increment.name} is stored with other content"
+        message = f"increment {increment.name} is already stored with other content"
         raise InvariantError(message, dataflow=record.dataflow)
 
 
@@ -177,7 +177,7 @@ def _assert_all(intention: Intention, input_: str, indexes: set[int], waiting: i
     if waiting != len(indexes):
         message = (
             f"{intention.id} takes {sorted(indexes)} from input {input_!r}, "
-            f"of which {waiting} wait there"
+            f"but only {waiting} of them wait there"
         )
         raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 

@@ -41,7 +41,7 @@ class Runs:
         with self._database.write() as connection:
             stage = hold_stage(connection, run.dataflow, run.stage)
             if run.epoch != stage.epoch:
-                message = f"run {run.id} is for epoch {run.epoch}, the next one is {stage.epoch}"
+                message = f"run {run.id} is for epoch {run.epoch}, expected epoch {stage.epoch}"
                 raise InvariantError(message, dataflow=run.dataflow, stage=run.stage)
             intended = replace(run, status=RunStatus.INTENDED)
             insert_new(connection, runs, rows.run_row(intended), kind="run", name=run.id)
@@ -67,7 +67,7 @@ class Runs:
             if stage.epoch > intention.epoch:
                 return
             if stage.epoch < intention.epoch:
-                message = f"{intention.id} came before epoch {stage.epoch} of its stage"
+                message = f"{intention.id} came, but epoch {stage.epoch} of its stage is missing"
                 raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
             _require_generation(connection, intention)
             queues.consume(connection, intention)
@@ -249,7 +249,10 @@ def _require_generation(connection: Connection, intention: Intention) -> None:
     query = select(dataflows.c.generation).where(dataflows.c.name == intention.dataflow)
     number = connection.execute(query).scalar_one()
     if number != intention.generation:
-        message = f"{intention.id} is of generation {intention.generation}, the store of {number}"
+        message = (
+            f"{intention.id} belongs to generation {intention.generation}, but the store is at "
+            f"generation {number}"
+        )
         raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 
 

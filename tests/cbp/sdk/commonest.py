@@ -480,7 +480,7 @@ AT_DECLARATION = (
         "import absent_package  # here\n",
         "translator_failed",
         "FILE: cannot be imported: ModuleNotFoundError: No module named 'absent_package'; install "
-        "it into the service's environment: PYTHON -m pip install absent_package",
+        "the package for the service: PYTHON -m pip install absent_package",
     ),
     Declared(
         "syntax",

@@ -43,7 +43,7 @@ class FakeHousekeeping:
     def look(self, name: str) -> Garbage:
         self.store.dataflow(name)
         dead = Dead("_runs/x", 100, "written by epoch 1")
-        kept = Kept("shown by the newest version", 3, 900)
+        kept = Kept("in the newest version of the table", 3, 900)
         plan = TablePlan(4, 2, (dead,), (kept,))
         stays = Expiry((), "", "waits in a queue")
         gone = Expiry(

@@ -77,6 +77,14 @@ def test_package_names_may_be_spelled_in_any_way():
     assert registry(Point("copy", Copy, "My_Flows"), allowed=["my-flows"]).names() == ("copy",)
 
 
+@pytest.mark.parametrize("name", ["copy", "Copy"])
+def test_an_unknown_name_without_any_translator_names_the_setting(name):
+    """There is no list to choose from, so the message does not offer one."""
+    mistake = rule_of(registry().resolve, name, {})
+    assert mistake.code == "translator_unknown"
+    assert mistake.message.endswith("allow a package (CBP_ALLOWED_PACKAGES)")
+
+
 def test_an_unknown_name_is_answered_with_near_ones():
     """A typing mistake is answered with what was meant."""
     actual = registry(Point("url_count", Copy), Point("merge", Copy))

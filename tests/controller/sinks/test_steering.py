@@ -211,8 +211,8 @@ def test_a_plan_names_each_sink_that_differs(steered: Steered, tmp_path: Path) -
     sinks = {"totals": {**FILES, "paused": True}, "late": late}
     wanted.write_text(json.dumps(sunk.document(sinks)))
     said = [
-        "The sink other is removed; what it has published stays.",
-        "The sink totals changes: it publishes sum.totals to parquet.",
+        "The sink other is removed. The data that it has published stays.",
+        "The sink totals changes: it now publishes sum.totals to parquet.",
         "The sink late is added: it publishes sum.totals to csv.",
     ]
     for options in (["--plan"], []):
@@ -241,8 +241,8 @@ def test_a_plan_says_where_a_late_sink_begins(tmp_path: Path) -> None:
     given = wanted(totals=FILES, late=late, latest=latest)
     planned = world.controller.change(given, dry_run=True)
     assert [line for line in planned.sinks if "begins" in line] == [
-        f"The sink late begins at increment {first}: the increments before it are not kept, as "
-        "after a rebuild."
+        f"The sink late begins at increment {first}, because earlier increments are no longer "
+        "kept (for example, after a rebuild)."
     ]
     world.close()
 

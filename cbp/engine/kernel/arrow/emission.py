@@ -163,7 +163,7 @@ class Emission:
             key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
             message = (
                 f"state {state.name!r} was emitted for the key {key!r}, but this call has no "
-                "group of that key; emit the record in the call of that group"
+                "group with that key; emit the record in the call that has the group"
             )
             raise AuthorMisuse(StateKeyForeignError, message)
         return group_indexes

@@ -113,7 +113,7 @@ class Groups:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse the assignment: the engine compares these values with the emissions."""
-        message = f"groups.{name} is read-only; assign to another name"
+        message = f"groups.{name} cannot be assigned; keep the value in a variable"
         raise AttributeError(message)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -149,7 +149,7 @@ class Groups:
         table, offsets = self._flow(flow)
         values = table.column(column)
         if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-            message = f"sums needs a numeric column, but {flow}.{column} is {values.type}"
+            message = f"groups.sums needs integers or floats, but {flow}.{column} is {values.type}"
             raise TypeError(message)
         numbers = (values.fill_null(0) if values.null_count else values).to_numpy()
         kind: Any = np.float64 if pa.types.is_floating(values.type) else np.int64
@@ -171,7 +171,7 @@ def _require_64_bits(numbers: npt.NDArray[Any], starts: Int64s, name: str) -> No
     """Raise if an integer sum overflows: NumPy wraps silently, so a float sum is compared."""
     rough = np.add.reduceat(numbers.astype(np.float64), starts)
     if np.abs(rough).max() >= _INT64_END:
-        message = f"a sum of {name} has more than 64 bits"
+        message = f"a sum of {name} does not fit into 64 bits"
         raise OverflowError(message)
 
 

@@ -169,7 +169,7 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     if len(unknown):
         key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
         message = (
-            f"state {state!r} was asked for the key {key!r}, but this call has no group of that "
-            "key. Read the state in the call of that group, or look it up from another stage"
+            f"state {state!r} was read at the key {key!r}, but this call has no group with that "
+            "key. Read the state in the call that has the group, or by a Lookup of another stage"
         )
         raise AuthorMisuse(StateKeyForeignError, message)

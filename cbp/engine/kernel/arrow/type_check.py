@@ -48,7 +48,7 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
     """
     if table.num_columns != len(schema) or set(table.column_names) != set(schema.names):
         came = ", ".join(table.column_names) or "none"
-        message = f"the columns are {', '.join(schema.names)}; got {came}"
+        message = f"expected the columns {', '.join(schema.names)}, got {came}"
         raise TypeError(message)
     wanted = author_schema(schema)
     if table.schema.types == wanted.types and table.column_names == wanted.names:

@@ -42,7 +42,7 @@ class RunTables:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse the assignment: these attributes belong to the engine."""
-        message = f"tables.{name} cannot be set, since it is an input or a state; use another name"
+        message = f"tables.{name} cannot be assigned; keep the value in a variable"
         raise AttributeError(message)
 
     def __getattr__(self, name: str) -> NoReturn:

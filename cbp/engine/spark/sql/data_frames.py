@@ -143,7 +143,7 @@ def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
     """Return the declared columns, in their order."""
     if sorted(frame.columns) != sorted(schema.names):
         came = ", ".join(frame.columns)
-        message = f"out.{flow}: the columns are {', '.join(schema.names)}; got {came}"
+        message = f"out.{flow}: expected the columns {', '.join(schema.names)}, got {came}"
         raise TypeError(message)
     declared: Any = StructType.fromDDL(
         ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)

@@ -30,7 +30,7 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Schema
 
 _INSTEAD = (
-    "instead of the current time, use the column `time` of the table `run`, which is recorded "
+    "Instead of the current time, use the column `time` of the table `run`, which is recorded "
     "(FROM urls CROSS JOIN run); instead of a random number or id, use a hash of columns, such as "
     "xxhash64(url)"
 )
@@ -101,7 +101,7 @@ def mistakes_of(
         Mistake(
             "by_sql_invalid",
             f"stages.{stage}",
-            f"{name}: {', '.join(differing)} gives another result when the run is repeated; "
+            f"{name} uses {', '.join(differing)}, so a repeated run would give another result. "
             f"{_INSTEAD}",
             spec.place,
         )
@@ -158,10 +158,10 @@ class SqlKeys:
             frame = self._spark.sql(f"SELECT {columns}").selectExpr(f"({text}) AS k")
         except AnalysisException as exc:  # includes parse errors
             said = " ".join(str(exc).split(";")[0].split("==")[0].split())
-            return f"is refused by Spark: {said}; the input has ({schema})"
+            return f"is refused by Spark: {said}; the columns of the input are ({schema})"
         plan = frame._jdf.queryExecution().analyzed()
         if not self._is_plain(plan):
-            return "must give one value for each record: no aggregate, window, explode or query"
+            return "must give one value for each record: no aggregate, window, explode or subquery"
         if not plan.deterministic() or plan.containsPattern(self._current()):
             return "must give the same value every time (it must be deterministic)"
         given = frame.schema[0].dataType.simpleString()

@@ -100,6 +100,12 @@ def test_nothing_is_rounded_cut_or_guessed(declared: str, value: Any) -> None:
     assert type(value).__name__ in str(caught.value)
 
 
+def test_digits_are_counted_before_the_decimal_point() -> None:
+    """The scale takes two of the ten digits, so nine before the point are too many."""
+    with pytest.raises(OverflowError, match="123456789 has more than 8 digits before the decimal"):
+        typed(123_456_789, type_of("DECIMAL(10,2)"))
+
+
 def test_null_fits_every_nullable_column_only() -> None:
     """Null passes through, unless the column is NOT NULL."""
     assert typed_row([None, None], Schema.parse("a STRING, b ARRAY<INT>")) == (None, None)
@@ -150,6 +156,6 @@ def test_equal_floats_make_one_key() -> None:
 
 def test_an_integer_that_does_not_fit_is_told_with_the_range() -> None:
     """Who sees only the type and the value does not see what is wrong with it."""
-    with pytest.raises(TypeError, match=r"out of range, from -9223372036854775808 to 92") as caught:
+    with pytest.raises(TypeError, match=r"a value from -9223372036854775808 to 92") as caught:
         typed_row([2**63], Schema.parse("c BIGINT"))
     assert "BIGINT, got 9223372036854775808 (int)" in str(caught.value)

@@ -231,7 +231,7 @@ def test_a_task_has_one_stream() -> None:
             exchange.finish(done=True)
             return said
 
-    assert "a stream already" in together(2, work)[0]
+    assert "already opened its stream" in together(2, work)[0]
 
 
 def test_a_stream_that_is_never_opened_is_not_waited_for() -> None:

@@ -168,7 +168,7 @@ def test_a_copy_that_was_cut_off_later_is_let_go(
     now[0] += index.TOUCH_SECONDS + 1
     assert look_up(table, cache, None).equals(as_written(content))
     (note,) = dropped_copies(tmp_path / "cache")
-    assert note["why"] == "it was cut off"
+    assert note["why"] == "it was truncated"
 
 
 def test_a_block_is_checked_once_per_map(

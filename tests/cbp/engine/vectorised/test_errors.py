@@ -54,7 +54,7 @@ def _fails(groups: Any, out: Any) -> None:
 
 MISTAKES = [
     (_wrong_type, "column 'n' is declared BIGINT"),
-    (_wrong_column, "the columns are url, n"),
+    (_wrong_column, "expected the columns url, n"),
     (_other_key, "elsewhere"),
     (_no_output, "no output 'total'"),
     (_fails, "ZeroDivisionError"),

@@ -20,7 +20,7 @@ def test_a_dry_run_tells_and_removes_nothing(cbp: Cbp, service: Service) -> None
     for words in (
         "would go",
         "stays",
-        "shown by the newest version",
+        "in the newest version of the table",
         "waits in a queue",
         "outputs/count.totals",
         "run of its stage",

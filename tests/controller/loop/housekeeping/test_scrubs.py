@@ -113,7 +113,7 @@ def test_a_damage_that_a_read_meets_is_told_everywhere(
             with pytest.raises(ServiceProblemError) as refused:
                 client.get("dataflows", "one", "flows", "sum.totals", "records")
             assert refused.value.error_code == "file_damaged"
-    assert [one["event"] for one in logs].count("read.damage") == 1
+    assert [one["event"] for one in logs].count("damage.found_by_read") == 1
     (damage,) = client.get(*PATH)["damages"]
     assert (damage["code"], damage["path"]) == ("file_damaged", str(path))
     assert metric(service, "cbp_damaged_files") == [1.0]

@@ -276,7 +276,7 @@ def test_going_back_needs_the_old_code(world: Beside) -> None:
     world.translators["sum"] = Tripled
     world.restart()
     world.controller.recover()
-    with pytest.raises(ChangeRefusedError, match="save the code of version 1 again"):
+    with pytest.raises(ChangeRefusedError, match="not that of version 1: save the code"):
         world.controller.rebuild_jobs.swaps.back("d")
     assert world.store.dataflow("d").version == 2
 
@@ -454,7 +454,7 @@ def test_register_rebuilds_beside_unless_in_place_is_asked_for(
     in_place = register("--rebuild", "sum", "--rebuild", "best", "--in-place", "--plan")
     assert "readers see sum.sums" in in_place
     kept = register("--rebuild", "sum", "--keep", "best", status=1)
-    assert "stages.best: cannot keep its state" in kept
+    assert "stages.best: the stage cannot keep its state" in kept
     assert "while readers see the tables grow, use --in-place" in kept
     assert "nobody" in register("--rebuild", "nobody", status=1), "it is no stage"
     assert "stages.sum: has" in register("--rebuild", "best", status=1), "it differs too"

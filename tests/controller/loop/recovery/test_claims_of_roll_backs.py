@@ -138,7 +138,7 @@ def test_files_of_one_increment_come_back_together_or_not_at_all(world: World) -
     arrive(world, "g2", 12)
     with pytest.raises(RollbackImpossibleError) as caught:
         back(world, "sum:0")
-    assert "1 file of them arrived again" in caught.value.details["why"]
+    assert "of which 1 arrived again" in caught.value.details["why"]
     arrive(world, "g1", 11)
     begun = back(world, "sum:0")
     assert begun.superseded == {"a": (3,)}

@@ -251,7 +251,7 @@ def test_an_unreadable_record_pauses_its_stage(world: World) -> None:
     world.controller.recover()
     world.ticks()
     because = world.store.stages("one")[0].paused_because
-    assert "_intentions/sum/00000000000000000000.json is damaged: it cannot be read" in because
+    assert "_intentions/sum/00000000000000000000.json is damaged: its content" in because
     assert "`cbp backfill one sum`" in because
     assert world.engine.prepared == []
 

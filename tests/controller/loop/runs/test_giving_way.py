@@ -274,7 +274,7 @@ def test_an_operators_cancel_wins(world: World, runs: Deferred) -> None:
     world.parts.in_flight.give_way(newest(world, "bad").id, "good")
     end(runs)
     assert newest(world, "bad").error["error_code"] == "run_cancelled"
-    assert "resume to run epoch 0 again" in world.store.stages("bad")[0].paused_because
+    assert "`cbp resume` runs epoch 0 again" in world.store.stages("bad")[0].paused_because
     world.controller.retry("bad", "sum")
     world.controller.tick()
     assert "narrow" not in words(world, "bad")

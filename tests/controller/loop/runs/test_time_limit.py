@@ -136,7 +136,7 @@ def test_an_operators_cancel_is_given_up_too(world: World, runs: Deferred) -> No
     world.clock.advance(GIVE_UP_SECONDS)
     world.controller.tick()
     assert newest(world).error["error_code"] == "run_cancelled"
-    assert "resume to run epoch 0 again" in because(world)
+    assert "`cbp resume` runs epoch 0 again" in because(world)
 
 
 def test_a_stage_has_its_own_limit(tmp_path: Path, runs: Deferred) -> None:

@@ -184,7 +184,7 @@ def test_a_cancelled_run_leaves_nothing_and_runs_again(operator: Operator) -> No
     assert operator.http.get(f"/dataflows/{name}/flows/sum.totals/records").json()["items"] == []
     wait = operator.waits(name)["sum"]
     assert (wait["kind"], wait["inputs"][0]["unread"]) == ("stopped", 1)
-    assert "resume to run epoch 0 again" in wait["words"]
+    assert "`cbp resume` runs epoch 0 again" in wait["words"]
     operator.post(f"/runs/{run['id']}/cancel", 409)
     operator.post(f"/dataflows/{name}/resume")
     operator.work()

@@ -379,7 +379,7 @@ def test_what_hangs_is_left_alone(tmp_path: Path):
     hung = ended(world, begun.id)
     assert (hung.status, hung.step.rpartition("; ")[2]) == (
         "cancelled",
-        "did not end when it was asked to",
+        "did not stop when asked to",
     )
     let_go.set()
     STEPS.asked = None

@@ -85,7 +85,7 @@ def test_columns_are_taken_by_name() -> None:
     schema = Schema.parse("a INT, b INT")
     assert conform(pa.table({"b": [2], "a": [1]}), schema).to_pylist() == [{"a": 1, "b": 2}]
     for wrong in ({"a": [1]}, {"a": [1], "b": [2], "c": [3]}, {"a": [1], "B": [2]}):
-        with pytest.raises(TypeError, match="the columns are a, b"):
+        with pytest.raises(TypeError, match="expected the columns a, b"):
             conform(pa.table(wrong), schema)
 
 
