@@ -69,11 +69,11 @@ _STATUSES = """
 \b
 Exit status:
   0  done
-  1  refused, failed, or a check failed: one panel on stderr, with --json a document
+  1  refused, failed, or a check failed; the error is on stderr (with --json, as JSON)
   2  a usage error
-  3  serve could not start; drop: a file repeats an earlier one; verify: not finished;
+  3  serve: could not start; drop: a file repeats an earlier one; verify: not finished;
      status: not up to date yet
-  4  serve had to end itself, since something hung; status: something needs an operator
+  4  serve: hung and ended itself; status: an operator is needed; verify: undecided
 Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/README.md.
 """
 

@@ -21,7 +21,8 @@ from controller.terminal import one_line, print_json, print_table, print_text
 
 GROUP = "cbp.dataflows"
 _IN_PLACE = (
-    "nothing was built. To rebuild in place, while readers see the tables grow, use --in-place"
+    "nothing was built. To rebuild in place, use --in-place; readers then see the tables empty at "
+    "first, and growing"
 )
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
@@ -36,16 +37,17 @@ Rebuild = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STAGE",
-        help="Compute the results of this stage again from the retained input: all tables of the "
-        "dataflow are built beside the present ones; with --in-place, only those of the stage.",
+        help="Recompute the results of this stage from the retained input. All tables of the "
+        "dataflow are built beside the present ones; with --in-place, only those of the stage are "
+        "rebuilt.",
     ),
 ]
 InPlace = Annotated[
     bool,
     typer.Option(
         "--in-place",
-        help="With --rebuild: compute the stages again in their own tables, which readers see "
-        "empty, and then growing.",
+        help="With --rebuild: recompute the stages in their present tables, which readers see "
+        "empty at first, and then growing.",
     ),
 ]
 Retained = Annotated[
@@ -54,7 +56,7 @@ Retained = Annotated[
 ]
 Expected = Annotated[
     int | None,
-    typer.Option("--expect-version", min=1, help="Refuse unless this version is registered now."),
+    typer.Option("--expect-version", min=1, help="Refuse unless this is the registered version."),
 ]
 
 
@@ -121,7 +123,10 @@ def register_command(
         print_text(f"registered {summary['name']} with {stages}", "green")
         epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
         if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
-            print_text(f"resumed its tables at version {summary['version']} (epochs: {epochs})")
+            print_text(
+                f"continues with its existing tables at version {summary['version']} (epochs: "
+                f"{epochs})"
+            )
         for source in answer["sources"]:
             print_text(arrival_line(summary["name"], source))
             if source["uncorrectable"]:

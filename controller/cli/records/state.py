@@ -37,11 +37,14 @@ from controller.terminal import (
 
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE")]
 AnyState = Annotated[
-    str, typer.Argument(metavar="[STAGE.STATE]", help="Without it, the size of every state.")
+    str,
+    typer.Argument(
+        metavar="[STAGE.STATE]", help="Name of a state; without it, all states are listed."
+    ),
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE...", help="The key; without it, all records."),
+    typer.Argument(metavar="COLUMN=VALUE...", help="Key; without it, all records are printed."),
 ]
 Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum number of changes.")]
 

@@ -44,8 +44,8 @@ def test_buckets_that_leave_slots_idle_are_told(
     preparer = type(service.world.engine.preparer)
     monkeypatch.setattr(preparer, "limits", lambda _: PhysicalLimits(slots))
     outcome = cbp("explain", "fused", session=service.session)
-    assert ("256 buckets would use all 64 slots" in outcome.out) == (slots == 64)
-    assert ("would use all" in outcome.out) == (slots == 64)
+    assert ("with 256 buckets, its runs could use all 64 slots" in outcome.out) == (slots == 64)
+    assert ("could use all" in outcome.out) == (slots == 64)
 
 
 @pytest.mark.parametrize(("shape", "head"), [("mermaid", "flowchart LR"), ("dot", "digraph fused")])
@@ -136,5 +136,5 @@ def test_a_loop_says_which_way_it_goes_and_went(cbp: Cbp, tmp_path: Path):
     assert "goes by what changed: reads what it comes to, by key; from one edge for 16" in plan.out
     newest = made.world.store.runs("graph").items[0]
     story = cbp("explain", "--run", newest.id, session=made.session)
-    assert "way: anew; read 2 records of held as a whole; read 2 records of links" in story.out
+    assert "how: anew; read 2 records of held as a whole; read 2 records of links" in story.out
     made.world.close()
