@@ -226,10 +226,10 @@ def test_look_ups_are_in_the_graph_and_on_the_stage(
     screenshot(page, "graph-lookups")
     page.locator('[data-id="stage:paired"]').get_by_text("Waiting").click()
     panel = page.get_by_role("region", name="Chosen: paired")
-    expect(panel).to_contain_text("looked up in newest.newest:by word; its changes call groups")
+    expect(panel).to_contain_text("looked up in newest.newest:by word; changed records call groups")
     page = viewer.open("/dataflows/shop?view=table")
     row = page.get_by_role("table", name="Look-ups").locator('tr[data-row="named.words"]')
-    expect(row).to_contain_text("by word; calls no group")
+    expect(row).to_contain_text("by word; changed records call no group")
     page = open_viewer(width=400, color_scheme="dark").open("/dataflows/shop/stages/named")
     moment = served.get("/dataflows/shop/stages/named")["moments"]["words"]
     assert moment["epoch"] == 0

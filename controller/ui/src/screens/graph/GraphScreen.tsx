@@ -192,7 +192,7 @@ function Groups({
 const WORDS: readonly [string, string][] = [
   ["running", "running"],
   ["waiting", "waiting"],
-  ["retrying", "failed and tried again"],
+  ["retrying", "failed and retrying"],
   ["stopped", "stopped"],
   ["set_aside", "with records set aside"],
   ["paused", "paused"],
