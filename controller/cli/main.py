@@ -147,7 +147,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "increment": flows.increment_command,
         "snapshot": snapshot.snapshot_command,
     },
-    "See how it goes": {
+    "Monitor": {
         "status": status.status_command,
         "top": top.top_command,
         "waiting": status.waiting_command,
@@ -158,7 +158,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "disk": gc.disk_command,
         "alerts": alerts.alerts_command,
     },
-    "Steer": {
+    "Control": {
         "pause": control.pause_command,
         "drain": control.drain_command,
         "resume": control.resume_command,
@@ -185,7 +185,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "settings": settings.settings_command,
         "support-bundle": support_bundle.support_bundle_command,
     },
-    "After damage": {
+    "Repair": {
         "repair": repair.repair_command,
         "recover": recover.recover_command,
         "release": repair.release_command,

@@ -89,7 +89,7 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
         facts.append(f"started by rule {stage['runnable']}")
     print_text(f"  {stage['name']}: {'; '.join(facts)}")
     if stage["ways"]:
-        print_text(f"    goes {stage['ways']}")
+        print_text(f"    how: {stage['ways']}")
     for input_ in stage["inputs"]:
         routed = f" by {input_['route']}" if input_["route"] else ""
         print_text(f"    reads {input_['flow']}{routed}: {input_['words']}")

@@ -156,8 +156,8 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
     """Check a document as `cbp register` does; change nothing.
 
     Each mistake is one line on stderr, `file:line:column: code: message`, as editors read it.
-    Status 0: the document can be registered; 1: it has mistakes, or the service refused; 2: a
-    wrong call.
+    Exit status: 0 if the document can be registered; 1 if it has mistakes, or the service refused;
+    2 for a usage error.
     """
     document = document_of(file)
     with session(context).client() as client:
@@ -287,8 +287,8 @@ def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterat
         if stage in retained and node["kind"] != "added" and not node["rewired"]:
             yield (
                 f"--retained {stage} applies only to stages that this version adds, but {stage} "
-                f"exists already. To let {stage} read all retained input:  --rebuild {stage}, or "
-                f"cbp backfill {answer['name']} {stage}"
+                f"exists already. To let {stage} read all retained input, use --rebuild {stage}, "
+                f"or cbp backfill {answer['name']} {stage}"
             )
 
 

@@ -219,8 +219,8 @@ def replay_command(
 
 def _print_plan(plan: dict[str, Any]) -> None:
     rollback = plan["rollback"]
-    undone = format_count(plan["records_undone"], "record")
-    print_text(f"position {rollback['position']}; {undone} undone")
+    undone = f"{plan['records_undone']:,}"
+    print_text(f"back to position {rollback['position']}; records undone: {undone}")
     stages = [(s, epoch, rollback["undone"].get(s, 0)) for s, epoch in rollback["epochs"].items()]
     print_table(("stage", "next epoch", "epochs undone"), stages, empty="no stages")
     columns: dict[str, Cell] = {

@@ -81,7 +81,7 @@ def _print_inputs(answer: dict[str, Any]) -> None:
         )
         for one in answer["stage"]["queues"]
     ]
-    columns = ("input", "flow", "unread", "records", "size", "held at")
+    columns = ("input", "flow", "unread", "records", "size", "limit")
     print_text("\ninputs", "bold")
     print_table(columns, rows, empty="no queue of its own")
 
@@ -99,7 +99,7 @@ def _print_lookups(answer: dict[str, Any]) -> None:
     ]
     if rows:
         print_text("\nlook-ups", "bold")
-        columns = ("look-up", "table", "by", "wakes groups", "last run read")
+        columns = ("look-up", "table", "by", "changes call groups", "last run read")
         print_table(columns, rows, empty="")
 
 

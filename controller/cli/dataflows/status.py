@@ -241,7 +241,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
-        ("source", "format", "equal content", "inputs kept", "up to", "set by", "kept since"),
+        ("source", "format", "duplicates", "inputs kept", "up to", "set by", "kept since"),
         [
             (
                 one["name"],

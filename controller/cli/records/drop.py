@@ -344,8 +344,8 @@ def replace_command(
 ) -> None:
     """Replace a file of a source: apply only the differences between both files.
 
-    Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
-    such a stage stops, and its tables stay unchanged, until the swap.
+    If a stage cannot apply the correction, the command is refused, and nothing changes. With
+    --then-rebuild such a stage stops, with its tables unchanged, until new tables are swapped in.
     """
     _correct(
         context,
@@ -372,8 +372,8 @@ def retract_command(
 ) -> None:
     """Take back all records of a file of a source.
 
-    Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
-    such a stage stops, and its tables stay unchanged, until the swap.
+    If a stage cannot apply the correction, the command is refused, and nothing changes. With
+    --then-rebuild such a stage stops, with its tables unchanged, until new tables are swapped in.
     """
     _correct(
         context,

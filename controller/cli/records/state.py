@@ -116,7 +116,7 @@ def history_command(
     """Show which epochs changed the records of one key, newest first.
 
     The history reaches back as far as versions of the state are kept: cbp history clicks
-    count.counts url=a. Further columns of the key of a view or a kept state select one record of
+    count.counts url=a. For a view or a kept state, further columns of its key select one record of
     the group.
     """
     query = [pair(text) for text in key or () if text]
