@@ -81,7 +81,7 @@ class AvroContainer:
         while self._has_more():
             count, size = self._long(), self._long()
             if count < 0 or size < 0:
-                damaged(f"the header of a block has {count} records and {size} bytes")
+                damaged(f"the header of a block is invalid: {count} records in {size} bytes")
             if size > bytes_max:
                 limited(f"a block has {size} bytes, but at most {bytes_max} are allowed")
             packed = self._bytes(size)
