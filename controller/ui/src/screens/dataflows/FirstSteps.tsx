@@ -30,7 +30,7 @@ export function FirstSteps() {
         {can("admin") ? (
           <section aria-label="Ready dataflows">
             <Title order={3} size="h5" mb="xs">
-              1. Start one that is ready
+              1. Register a ready dataflow
             </Title>
             {examples.isPending && <Loading />}
             {examples.isError && <ProblemMessage error={examples.error} />}

@@ -75,7 +75,7 @@ export default function RunScreen() {
     >
       {cancel.isSuccess && shown.status === "COMMITTED" && (
         <Notice tone="warn" title="The run had finished before it could be cancelled">
-          Cancel came when its result was being recorded. The result counts, and is in the tables; a roll-back undoes it.
+          The result was already being recorded, and is in the tables. To undo it, roll the dataflow back.
         </Notice>
       )}
       {shown.error !== null && <AuthorError error={shown.error} dataflow={shown.dataflow} />}
