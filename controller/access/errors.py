@@ -85,8 +85,8 @@ class DataflowNotGrantedError(CbpError):
 
     def __init__(self, action: str, granted: Sequence[str]) -> None:
         super().__init__(
-            f"this token is limited to these dataflows: {', '.join(granted)}. But {action} is not "
-            "about one of them alone; use a token without this limit",
+            f"this token is limited to these dataflows: {', '.join(granted)}. But {action} needs "
+            "access to another dataflow, or to all; use a token without this limit",
             action=action,
             dataflows=list(granted),
         )

@@ -49,7 +49,7 @@ def new_command(
     ] = False,
     dataflow: Annotated[
         list[str] | None,
-        typer.Option(help="Limit it to this dataflow; can be given several times."),
+        typer.Option(help="Limit the token to this dataflow; can be given several times."),
     ] = None,
     json_: AsJson = False,
 ) -> None:
