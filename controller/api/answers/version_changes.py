@@ -195,7 +195,7 @@ def _others(older: Sequence[str]) -> Iterator[str]:
         wait = "it waits until it is" if one else "they wait until they are"
         yield (
             f"{listed(tuple(older))} still {run} the old code of changed files. After the next "
-            f"restart of the service, {wait} registered again, too."
+            f"restart of the service, {wait} registered again."
         )
 
 

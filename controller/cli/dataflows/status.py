@@ -345,7 +345,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
             text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
-            share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
+            share = f"{text}, working {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
             print_text(share if job["share"] < 1 else text, "yellow")
             if job["anew"]:
                 print_text(f"the rebuild started over: {job['anew']}")
