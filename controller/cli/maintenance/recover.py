@@ -55,7 +55,7 @@ from controller.terminal import (
 _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Restore the missing records.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Finish and restore all of it.")]
 
 
 def recover_command(
@@ -65,10 +65,10 @@ def recover_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Show work that a crash left unfinished, and records that the database lacks.
+    """Show work that a crash left unfinished, and dataflows that the database lacks.
 
     A service that starts finishes such work by itself. With --rebuild, the command finishes it, and
-    restores missing records from the folders; stop the service before. Deleted dataflows whose
+    restores missing dataflows from their folders; stop the service first. Deleted dataflows whose
     tables were kept are restored, too, unless you name the dataflows to restore.
     """
     settings = session(context).settings
