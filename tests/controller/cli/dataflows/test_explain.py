@@ -91,7 +91,7 @@ def test_a_run_whose_record_is_gone_is_told_without_it(cbp: Cbp, service: Live):
     assert (told["recorded"], told["changes"]) == (False, [])
     assert (told["version"], told["codes"]) == (1, before["codes"])
     assert len(told["produced"]) == 3
-    assert "no longer in the log" in cbp("explain", "--run", run.id, session=service.session).out
+    assert "the log no longer has" in cbp("explain", "--run", run.id, session=service.session).out
 
 
 def test_a_run_can_be_named_beside_its_dataflow(cbp: Cbp, service: Live):
@@ -133,7 +133,7 @@ def test_a_loop_says_which_way_it_goes_and_went(cbp: Cbp, tmp_path: Path):
         made.world.arrive("graph", "edges", edge)
         made.world.ticks()
     plan = cbp("explain", "graph", session=made.session)
-    assert "goes by what changed: reads what it comes to, by key; from one edge for 16" in plan.out
+    assert "how: by what changed: reads what it comes to, by key; from one edge for 16" in plan.out
     newest = made.world.store.runs("graph").items[0]
     story = cbp("explain", "--run", newest.id, session=made.session)
     assert "how: anew; read 2 records of held as a whole; read 2 records of links" in story.out

@@ -255,7 +255,7 @@ def test_a_line_that_was_taken_in_cut_is_reported(tmp_path: Path):
     producer.now(lambda file: (file.seek(0, os.SEEK_END), file.write(b"ee\n")))
     drop.scan()
     (reason,) = drop.reasons()
-    assert "may be truncated" in reason["message"]
+    assert "may be cut" in reason["message"]
 
 
 @pytest.mark.parametrize(
