@@ -90,7 +90,9 @@ def test_a_full_queue_holds_its_writer_and_says_so(served: Served, viewer: Viewe
     screenshot(page, "stage-full")
     page = viewer.open("/dataflows/visits")
     limit = page.get_by_test_id("graph").get_by_role("img", name=re.compile("of the limit"))
-    expect(limit).to_have_attribute("aria-label", re.compile("full, so the stage that writes to it waits"))
+    expect(limit).to_have_attribute(
+        "aria-label", re.compile("full, so the stage that writes to it waits")
+    )
     expect(page.locator('[data-full="true"]')).to_have_count(1)
     expect(page.locator('[data-id="stage:keep"]')).to_contain_text("Waiting")
     screenshot(page, "graph-full")

@@ -183,4 +183,4 @@ def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
         if one["error"] is not None:
             print_text(f"{one['id']} {one['step']}: {one['error']['detail']}", "yellow")
     if answer["back_until"]:
-        print_text(f"the last swap can be undone (--back) until {clock(answer['back_until'])}")
+        print_text(f"the last swap can be undone until {clock(answer['back_until'])} (--back)")
