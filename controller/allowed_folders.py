@@ -33,13 +33,14 @@ class AllowedFolders:
         inside = [one for one in self._real_roots() if folder.is_relative_to(one)]
         if not inside:
             return (
-                f"{path!r} is in no folder that {self.setting} allows; choose a path in one of them"
+                f"{path!r} is below none of the folders in {self.setting}; choose a path below one "
+                "of these folders"
             )
         if folder in inside:
-            return f"{path!r} is a folder of {self.setting} itself; name one below it"
+            return f"{path!r} is one of the folders in {self.setting}; name a folder below it"
         own = (Path(os.path.realpath(one)) for one in self.taken)
         if any(folder.is_relative_to(one) or one.is_relative_to(folder) for one in own):
-            return f"{path!r} is a folder of the service itself"
+            return f"{path!r} contains, or is in, a folder that the service uses; choose another"
         return ""
 
     def locate(self, path: str) -> str:

@@ -218,7 +218,9 @@ class RunLogCapture(logging.Handler):
         """Report a lost line without its text, which could contain secrets."""
         with suppress(OSError, ValueError):
             kind = type(sys.exc_info()[1]).__name__
-            sys.stderr.write(f"a line of a run's log was lost ({kind}), by {record.name}\n")
+            sys.stderr.write(
+                f"a line of a run's log, written by {record.name}, was lost ({kind})\n"
+            )
 
     def _keep(self, _logger: Any, _method: str, entry: Entry) -> str:
         if entry.get("dataflow") and entry.get("run"):

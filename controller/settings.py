@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     """Settings of an operator; the module header lists the sources of their values.
 
     Attributes:
-        root: Folder of all files without a folder setting of their own.
+        root: Folder of all files for which no other setting names a folder.
         tables: Folder of the tables of all dataflows.
         drop_root: Folder of the drop folders of all sources.
         cache: Folder of index copies, on this machine's own disk; the copies can be removed at any
@@ -61,18 +61,17 @@ class Settings(BaseSettings):
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
         host: Address on which the service listens, and which `cbp` connects to.
         port: Port on which the service listens, and which `cbp` connects to.
-        engine: `spark`, or `local`: the same files without Spark, on this machine.
+        engine: `spark`, or `local` (without Spark, on this machine); both write the same files.
         worker_processes: Whether `engine=local` runs translators in processes of their own. Without
             them, a translator that crashes, calls `os._exit` or uses all memory ends the service.
-        worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
-            translator that needs more gets a `MemoryError`. 0 means no limit.
-        whole_run_bytes_max: Bytes of memory that a loop in a run may hold; it needs 8 times as much
-            memory, and may hold 32 times as much in temporary files.
-        superstep_log_seconds: Shortest time between two notes on the progress of a loop within a
-            run; after a kill, the next attempt continues from the last note. 0: after each
-            superstep.
-        loop_tasks_max: Tasks of a large loop within a run, at most, which exchange its messages; 0:
-            one for each slot. A loop with few messages in a superstep is faster in one task.
+        worker_memory_bytes_max: Memory limit of each of these processes, not counting mapped files;
+            a translator that needs more gets a `MemoryError`. 0 means no limit.
+        whole_run_bytes_max: Bytes of records that a loop within a run may hold in memory (the
+            process needs 8 times as much); it may hold 32 times as much in temporary files.
+        superstep_log_seconds: Shortest time between two snapshots of a loop within a run; after a
+            kill, the next attempt continues from the last snapshot. 0: one after each superstep.
+        loop_tasks_max: Most tasks into which a large loop within a run is split; 0: one for each
+            slot. Tasks exchange messages, so a loop with few messages is faster in one task.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -86,13 +85,13 @@ class Settings(BaseSettings):
             `off` gives the same results more slowly; use it to find out whether an error comes from
             the optimisation.
         parallel_runs_max: Concurrent runs over all dataflows.
-        slow_run_seconds: A run, or the framing of an increment, that takes longer no longer counts
-            for `parallel_runs_max`, so other runs start beside it. If other runs still have no
-            slot, the slow run is cancelled and runs again later. 0 turns off both.
+        slow_run_seconds: A run, or the framing of an increment, stops counting for
+            `parallel_runs_max` after this time, so that other runs can start. If there is still no
+            slot for them, the slow run is cancelled and runs again later. 0 turns off both.
         slow_runs_max: Concurrent runs that do not count for `parallel_runs_max`.
         run_seconds_max: Time limit of one run, and of framing one increment; 0 means no limit. A
             stage may have its own.
-        runnable_seconds_max: Time limit of one answer of an author's Runnable; 0 means no limit.
+        runnable_seconds_max: Time limit of one call of an author's Runnable; 0 means no limit.
         failures_max: Attempts of one run before its stage stops. Operating failures (a full disk,
             an unreachable database, a lost Spark) do not count: the run is retried until they are
             over.
@@ -109,7 +108,7 @@ class Settings(BaseSettings):
             on NFS. Folders that send events are listed in turn, each once in 300 such periods.
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_days: Period in which everything on disk is read once to find damage; 0 means never.
-        keep_versions_min: How many versions of a table before the newest stay readable at any age.
+        keep_versions_min: How many versions before a table's newest stay readable at any age.
         keep_versions_max: How many versions of a table stay readable at most, whatever their age.
         keep_hours: How long a version stays readable after a newer one has replaced it.
         keep_inputs_hours: How long an increment of a source is kept after all stages have read it;
@@ -157,7 +156,7 @@ class Settings(BaseSettings):
         events_hours: How long events are kept; a client that was away for longer must read
             everything again.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
-        file_bytes_max: Size of the largest dropped file, compressed if it is.
+        file_bytes_max: Size of the largest dropped file, as it arrives, compressed or not.
         decompressed_bytes_max: Size of the largest dropped file, decompressed.
         line_bytes_max: Size of the longest line, or record of a CSV file.
         decompression_ratio_max: Largest ratio of decompressed to compressed bytes of one dropped
@@ -172,8 +171,8 @@ class Settings(BaseSettings):
             that cannot be read in finite time or memory can hang or end the service.
         query_seconds, query_memory_bytes: Limits of time and memory of one SQL query; beyond them
             it is stopped.
-        query_rows_max: Most rows of an answer; the answer says whether there were more.
-        queries_max: Number of SQL queries at a time.
+        query_rows_max: Most rows that one SQL query returns; the answer says if there were more.
+        queries_max: Concurrent SQL queries.
         page_size_default: Items in one page of a list over REST, if the client gives no limit.
         page_size_max: Most items in one page of a list over REST, however many are asked for.
         alert_webhook_url: Address to which alerts are sent as JSON by POST; its path can contain
@@ -181,8 +180,8 @@ class Settings(BaseSettings):
         alert_email_to: Addresses to which alerts are sent by e-mail; needs `smtp_url`.
         alert_email_from: The sender of these e-mails.
         smtp_url: `smtp://user:password@host:587` or `smtps://...`, the server that sends them.
-        alert_lag_seconds: A dataflow is late if its oldest waiting increment is older than this, a
-            paused one if it is four times as old; 0: never.
+        alert_lag_seconds: A dataflow is late if its oldest waiting increment is older than this; a
+            paused dataflow, if it is older than four times this. 0: never.
         alert_repeat_hours: Time after which an alert that persists is sent again; 0 means never.
         otlp_endpoint: Base URL of an OTLP/HTTP receiver that gets a trace of each run, such as
             `http://127.0.0.1:4318`; needs `cbp[telemetry]`.
@@ -406,7 +405,7 @@ class Settings(BaseSettings):
     @classmethod
     def _not_negative(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         if not all(0 <= delay <= DELAY_SECONDS_MAX for delay in value):
-            message = f"a delay is from 0 to {DELAY_SECONDS_MAX} seconds"
+            message = f"each delay must be from 0 to {DELAY_SECONDS_MAX} seconds"
             raise ValueError(message)
         return value
 
@@ -441,7 +440,7 @@ class Settings(BaseSettings):
         if not self.advertise_url:
             object.__setattr__(self, "advertise_url", self.url)
         if bool(self.oidc_issuer) is not bool(self.oidc_audience):
-            message = "oidc_issuer and oidc_audience need each other; set both, or none"
+            message = "oidc_issuer and oidc_audience need each other; set both, or neither"
             raise ValueError(message)
         issuer = urlsplit(self.oidc_issuer)
         if issuer.scheme == "http" and not _is_loopback(issuer.hostname or ""):
@@ -449,10 +448,10 @@ class Settings(BaseSettings):
             raise ValueError(message)
         for one, other in (("tls_cert", "tls_key"), ("s3_access_key_id", "s3_secret_access_key")):
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
-                message = f"{one} and {other} are a pair; set both, or none"
+                message = f"{one} and {other} are a pair; set both, or neither"
                 raise ValueError(message)
         if self.page_size_default > self.page_size_max:
-            message = "page_size_default is above page_size_max"
+            message = "page_size_default must not be larger than page_size_max"
             raise ValueError(message)
         if not (self.allow_remote or _is_loopback(self.host)):
             message = (

@@ -118,7 +118,7 @@ def print_table(
     console.print(table)
     if len(shown) < len(columns):
         hidden = ", ".join(column for column in columns if column not in shown)
-        said = f"left out: {hidden} (a wider terminal or --json has them)"
+        said = f"columns left out: {hidden} (use a wider terminal, or --json)"
         print_text(said, "dim", console=given)
 
 

@@ -105,7 +105,7 @@ def _valid_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as exc:
-        message = f"half of a surrogate pair in {excerpt(value)}"
+        message = f"expected valid Unicode, got half of a surrogate pair in {excerpt(value)}"
         raise ValueError(message) from exc
     return value
 
@@ -251,7 +251,10 @@ def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:
         raise _NoZoneError(message)
     first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
     if first.utcoffset() != second.utcoffset():
-        message = f"{value} is not one moment in {zone}, where clocks change; write the offset"
+        message = (
+            f"{value} is ambiguous, or does not exist, in {zone}, where clocks change at that "
+            "time; write the offset"
+        )
         raise _NoZoneError(message)
     return first
 

@@ -5,16 +5,16 @@
 #     bash deploy/entrypoint.sh service   the CBP service, in the foreground
 #     bash deploy/entrypoint.sh master    a Spark standalone master, from the pip package
 #     bash deploy/entrypoint.sh worker    a Spark standalone worker of $SPARK_MASTER_URL
-#     bash deploy/entrypoint.sh secrets   makes the secret files of docker-compose.yml, where missing
-#     bash deploy/entrypoint.sh images    pins the base images by digest in .env, where missing
+#     bash deploy/entrypoint.sh secrets   creates those secret files of docker-compose.yml that are missing
+#     bash deploy/entrypoint.sh images    pins those base images in .env, by digest, that are not pinned yet
 #
 # Settings come from the environment. The service reads its own (CBP_ROOT, CBP_DATABASE_URL,
 # CBP_SPARK_MASTER, CBP_HOST, CBP_PORT, ...: controller/settings.py). Read here:
-#     POSTGRES_PASSWORD_FILE   file with the password of CBP_DATABASE_URL, which then holds none
+#     POSTGRES_PASSWORD_FILE   file with the database password, if CBP_DATABASE_URL has none
 #     SPARK_SECRET_FILE        file with the secret that master, workers and service share; by default
-#                              deploy/secrets/spark_secret, which the master makes
-#     CBP_CACHE                service of a cluster, and worker: a folder on a local disk of each machine, of
-#                              one name on all: /var/tmp/cbp-cache-UID
+#                              deploy/secrets/spark_secret, which the master creates
+#     CBP_CACHE                service of a cluster, and worker: a folder on a local disk, with the same path
+#                              on each machine; by default /var/tmp/cbp-cache-UID
 #     SPARK_MASTER_HOST, SPARK_MASTER_PORT, SPARK_MASTER_WEBUI_PORT     master: 127.0.0.1, 7077, 8080
 #     SPARK_MASTER_URL         worker: spark://127.0.0.1:7077
 #     SPARK_WORKER_HOST, SPARK_WORKER_CORES, SPARK_WORKER_MEMORY, SPARK_WORKER_DIR,
@@ -81,8 +81,8 @@ use_local_cache() {
     folder="/var/tmp/cbp-cache-$(id -u)"
     mkdir -m 700 -- "$folder" 2>/dev/null || : # it may be there; that is looked at next
     if [ ! -d "$folder" ] || [ -L "$folder" ] || [ ! -O "$folder" ]; then
-        cbp_say "$folder cannot be made, or is not a folder of $(id -un 2>/dev/null || id -u)."
-        cbp_say "Set CBP_CACHE to a folder on a local disk of each machine that this user may write."
+        cbp_say "The folder $folder cannot be created, or does not belong to $(id -un 2>/dev/null || id -u)."
+        cbp_say "Set CBP_CACHE to a folder that this user can write, on a local disk of each machine."
         exit 2
     fi
     export CBP_CACHE="$folder"
@@ -157,7 +157,7 @@ make_secret() { # NAME
     od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$folder/$name.new"
     chmod 644 -- "$folder/$name.new"
     mv -f -- "$folder/$name.new" "$folder/$name"
-    cbp_say "made deploy/secrets/$name"
+    cbp_say "created deploy/secrets/$name"
 }
 
 make_secrets() {
@@ -176,7 +176,7 @@ pin_image() { # VARIABLE NAME:TAG
             return 0
             ;;
         ?*)
-            cbp_say "$1 in .env is $pinned, which has no digest: remove the line, or write NAME@sha256:..."
+            cbp_say "$1 in .env is $pinned, which has no digest. Remove the line, or change it to $1=NAME@sha256:..."
             exit 2
             ;;
     esac
@@ -184,7 +184,7 @@ pin_image() { # VARIABLE NAME:TAG
     case "$digest" in
         sha256:*) ;;
         *)
-            cbp_say "The digest of $2 was not found. Look it up in a registry of yours, and write into .env:"
+            cbp_say "The digest of $2 was not found. Look it up in your registry, and add this line to .env:"
             cbp_say "$1=$2@sha256:..."
             exit 2
             ;;

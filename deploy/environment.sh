@@ -73,9 +73,9 @@ cbp_check_python() {
         fi
     done
     if [ -n "$without_venv" ]; then
-        cbp_problem "Python $without_venv has no venv module, which makes the virtual environment.
+        cbp_problem "Python $without_venv lacks the module venv or ensurepip, which the virtual environment needs.
   Debian/Ubuntu:  sudo apt install python$without_venv-venv
-  Others: install Python with its standard library complete (venv and ensurepip)."
+  Others: install a Python with its complete standard library."
     else
         cbp_problem "Python 3.11 or newer was not found${found_old:+ ($found_old)}.
   Debian/Ubuntu:  sudo apt install python3.11 python3.11-venv   (or a newer 3.x)
@@ -106,7 +106,7 @@ cbp_check_java() {
         java="$JAVA_HOME/bin/java" where="JAVA_HOME=$JAVA_HOME"
         if [ ! -x "$java" ]; then
             cbp_problem "JAVA_HOME is set to $JAVA_HOME, but there is no bin/java in it.
-  Unset it to use the java of the PATH, or set it to a JDK of version $CBP_JAVA_MIN or newer.
+  Unset JAVA_HOME to use the java on the PATH, or set it to a JDK of version $CBP_JAVA_MIN or newer.
   $fix"
             return 0
         fi
@@ -149,9 +149,9 @@ PYTHON
     if command -v ss >/dev/null 2>&1; then
         holder="$(ss -Hltnp "sport = :$port" 2>/dev/null | sed -n 's/.*users:((\(.*\)))$/\1/p' | head -n 1)"
     fi
-    cbp_problem "Port $port is taken${holder:+ by $holder}.
-  Is it a CBP that still runs?  See who holds it:  ss -ltnp 'sport = :$port'   (macOS: lsof -i :$port)
-  Or take another port:  CBP_PORT=$((port < 65535 ? port + 1 : port - 1)) bash \"$0\""
+    cbp_problem "Port $port is in use${holder:+ by $holder}, perhaps by a CBP service that still runs.
+  To see which process uses it:  ss -ltnp 'sport = :$port'   (macOS: lsof -i :$port)
+  To use another port:           CBP_PORT=$((port < 65535 ? port + 1 : port - 1)) bash \"$0\""
 }
 
 # --- the virtual environment --------------------------------------------------------------------
@@ -197,17 +197,17 @@ cbp_check_venv_folder() {
     [ -e "$CBP_VENV" ] || return 0
     [ -e "$CBP_VENV/pyvenv.cfg" ] || [ -e "$CBP_VENV/.cbp-lock" ] && return 0
     [ -d "$CBP_VENV" ] && [ -z "$(ls -A -- "$CBP_VENV")" ] && return 0
-    cbp_problem "$CBP_VENV holds something that is no virtual environment; nothing was touched.
-  Move it away, or name another place:  CBP_VENV=/path/to/venv bash \"$0\""
+    cbp_problem "$CBP_VENV exists, but is not a virtual environment; nothing in it was changed.
+  Move it away, or choose another folder:  CBP_VENV=/path/to/venv bash \"$0\""
 }
 
 # Makes an empty environment, whatever an earlier try has left there.
 cbp_make_venv() {
-    cbp_say "Making a virtual environment in $CBP_VENV"
+    cbp_say "Creating a virtual environment in $CBP_VENV"
     find "$CBP_VENV" -mindepth 1 -maxdepth 1 ! -name .cbp-lock ! -name .cbp-unfinished \
         -exec rm -rf -- {} +
     "$CBP_BASE_PYTHON" -m venv "$CBP_VENV" || {
-        cbp_say "$CBP_BASE_PYTHON could not make $CBP_VENV (see above). Disk full, or no right to write there?"
+        cbp_say "$CBP_BASE_PYTHON could not create $CBP_VENV (see above). Is the disk full, or the folder not writable?"
         exit 2
     }
 }
@@ -217,9 +217,9 @@ cbp_pip() {
     [ -t 2 ] && quiet=""
     "$CBP_VENV_PYTHON" -m pip install ${quiet:+"$quiet"} ${CBP_NO_COMPILE:+--no-compile} --no-input "$@" 1>&2 || {
         cbp_say ""
-        cbp_say "pip could not install the pinned packages of deploy/constraints.txt; its reason is above."
-        cbp_say "  No network, or a proxy?  Set https_proxy, or PIP_INDEX_URL to your mirror, and start again:"
-        cbp_say "  what was downloaded is kept. Disk full?  About 2 GB are needed in $CBP_VENV."
+        cbp_say "pip could not install the pinned packages of deploy/constraints.txt; the reason is above."
+        cbp_say "  No network, or a proxy?  Set https_proxy, or PIP_INDEX_URL to your mirror, and start again;"
+        cbp_say "  downloaded packages are kept. Disk full?  About 2 GB are needed in $CBP_VENV."
         exit 2
     }
 }
@@ -238,7 +238,7 @@ cbp_install() {
     mkdir -p -- "$CBP_VENV"
     exec 9>"$CBP_VENV/.cbp-lock"
     if command -v flock >/dev/null 2>&1; then
-        flock -n 9 || { cbp_say "Waiting for another start that installs into $CBP_VENV"; flock 9; }
+        flock -n 9 || { cbp_say "Waiting for another process that installs into $CBP_VENV"; flock 9; }
     fi
     if ! cbp_venv_is_ready; then
         if [ -e "$CBP_VENV/.cbp-unfinished" ] || ! cbp_python_version "$CBP_VENV_PYTHON" >/dev/null ||
@@ -308,11 +308,11 @@ PYTHON
         grep -m 6 -E 'unresolved dependency|Server access|Exception: |No space|denied' "$log" >&2 ||
             tail -n 15 "$log" >&2
         cbp_say ""
-        cbp_say "The Delta jars could not be fetched; the reason is above, all of it in"
+        cbp_say "The Delta jars could not be downloaded; the reason is above, and the full log is"
         cbp_say "  $log"
-        cbp_say "  No network?  They are downloaded once; connect and start again."
-        cbp_say "  A machine that stays offline: copy ~/.ivy2.5.2 from one where this script has run."
-        cbp_say "  A Maven mirror of your own: name its ivysettings.xml as spark.jars.ivySettings in"
+        cbp_say "  No network?  The jars are downloaded only once: connect, and start again."
+        cbp_say "  A machine that stays offline?  Copy ~/.ivy2.5.2 from a machine where this script has run."
+        cbp_say "  A Maven mirror of your own?  Name its ivysettings.xml as spark.jars.ivySettings in"
         cbp_say "  \$SPARK_CONF_DIR/spark-defaults.conf."
         exit 2
     fi

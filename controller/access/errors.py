@@ -27,8 +27,8 @@ class UnauthenticatedError(CbpError):
 
     def __init__(self, reason: Reason = "missing", why: str = "") -> None:
         super().__init__(
-            f"{_WHY[reason]}{': ' if why else ''}{why}. A bearer token is required: send "
-            "'Authorization: Bearer <token>'; `cbp serve` prints which file holds the admin's",
+            f"{_WHY[reason]}{': ' if why else ''}{why}. Send a bearer token: 'Authorization: "
+            "Bearer <token>'. The admin's token is in the token file; `cbp serve` prints its path",
             reason=reason,
         )
 
@@ -43,7 +43,7 @@ class IdentityProviderError(OperatingError):
     ) -> None:
         super().__init__(
             f"the keys of {issuer} cannot be read ({why}), so its tokens cannot be checked; tokens "
-            "of this service work",
+            "that this service created still work",
             issuer=issuer,
         )
 
@@ -57,7 +57,7 @@ class OidcPackagesMissingError(OperatingError):
     def __init__(self, package: str) -> None:
         super().__init__(
             f"CBP_OIDC_ISSUER needs the package {package}, which is not installed; install "
-            "`cbp[oidc]`, or unset it",
+            "`cbp[oidc]`, or unset CBP_OIDC_ISSUER",
             package=package,
         )
 
@@ -85,8 +85,8 @@ class DataflowNotGrantedError(CbpError):
 
     def __init__(self, action: str, granted: Sequence[str]) -> None:
         super().__init__(
-            f"this token is limited to the dataflows {', '.join(granted)}, but {action} concerns "
-            "another one, or several; use a token without this limit",
+            f"this token is limited to these dataflows: {', '.join(granted)}. But {action} needs "
+            "access to another dataflow, or to all; use a token without this limit",
             action=action,
             dataflows=list(granted),
         )
@@ -138,8 +138,8 @@ class TokenNeededError(CbpError):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"{why}; use a token that is not limited to dataflows, such as the one in the token "
-            "file, with: cbp link"
+            f"{why}. Call `cbp link` with a token that is not limited to dataflows, such as the "
+            "one in the token file"
         )
 
 

@@ -95,7 +95,8 @@ class ProviderTokens:
         claims = self._verified(token)
         subject = _text(_claim(claims, self._settings.oidc_subject_claim))
         if not subject or len(subject) > SUBJECT_LENGTH_MAX or not subject.isprintable():
-            raise UnauthenticatedError("provider", "it has no subject, or one that cannot be shown")
+            why = "its subject is missing, too long or not printable"
+            raise UnauthenticatedError("provider", why)
         return Identity(
             scope=self._scope(claims),
             subject=subject,
@@ -140,7 +141,7 @@ class ProviderTokens:
             Scope(scope) for value, scope in self._settings.oidc_scopes.items() if value in given
         ]
         if not scopes:
-            raise UnauthenticatedError("provider", "it has no role that this service knows")
+            raise UnauthenticatedError("provider", "CBP_OIDC_SCOPES has none of its roles")
         return max(scopes, key=list(Scope).index)
 
     def _dataflows(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -188,10 +189,10 @@ def _reason(error: Exception) -> str:
     words = {
         "ExpiredSignatureError": "it has expired",
         "ImmatureSignatureError": "it is not valid yet",
-        "InvalidAudienceError": "it is for another service",
-        "InvalidIssuerError": "it has another issuer",
+        "InvalidAudienceError": "its audience is not that of CBP_OIDC_AUDIENCE",
+        "InvalidIssuerError": "its issuer is not that of CBP_OIDC_ISSUER",
         "InvalidSignatureError": "its signature is wrong",
-        "MissingRequiredClaimError": "it lacks a claim that is required",
+        "MissingRequiredClaimError": "it lacks one of the claims exp, iat, iss, aud and sub",
     }
     return words.get(type(error).__name__, "it cannot be read")
 
@@ -292,11 +293,11 @@ class SigningKeys(Generic[K]):
             )
         if not isinstance(address, str) or not _is_as_safe(address, self._issuer):
             raise IdentityProviderError(
-                self._issuer, "its openid-configuration names no safe jwks_uri"
+                self._issuer, "the jwks_uri of its openid-configuration is missing, or not https"
             )
         described = self._fetch(address).get("keys")
         if not isinstance(described, list):
-            raise IdentityProviderError(self._issuer, "its jwks_uri has no keys")
+            raise IdentityProviderError(self._issuer, "the answer of its jwks_uri has no keys")
         keys: dict[str, K] = {}
         for one in described[:KEYS_MAX]:
             name = one.get("kid") if isinstance(one, dict) else None

@@ -164,8 +164,8 @@ def _require_whole_token(caller: Identity) -> None:
         why = "a session cannot create a link for another session"
         raise TokenNeededError(why)
     if caller.subject:
-        why = "a session needs a token of this service; this token is from the identity provider"
+        why = "a session cannot be made from a token of the identity provider"
         raise TokenNeededError(why)
     if caller.dataflows is not None:
-        why = "the page shows all dataflows, and this token is limited to some"
+        why = "the page shows all dataflows, but this token is limited to some of them"
         raise TokenNeededError(why)

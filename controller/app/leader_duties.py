@@ -241,7 +241,7 @@ class LeaderDuties:
     @contextmanager
     def _registered(self, record: DataflowRecord) -> Iterator[None]:
         """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or created again."""
-        with self._controller.exclusive(record.name, "has its objects noted"):
+        with self._controller.exclusive(record.name, "records objects of its buckets"):
             if self._store.dataflow(record.name).created_at != record.created_at:
                 raise NotFoundError(kind="dataflow", name=record.name)
             yield
@@ -329,7 +329,7 @@ class LeaderDuties:
 
     def _scan_one(self, name: str) -> tuple[DataflowRecord, ScanReport]:
         # Not during a deletion: a scan would create its folders again.
-        with self._controller.exclusive(name, "has its files read"):
+        with self._controller.exclusive(name, "takes in files"):
             record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
             report = self._drop_folder.scan(record, dataflow, stopping=self.scans.stopping)
         self._complain(name, "; ".join(error.message for error in report.failures))

@@ -11,7 +11,8 @@ from controller.cli.session import AsJson
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running.")]
 Root = Annotated[
-    Path | None, typer.Option(help="Create the working folder in this one, and keep it.")
+    Path | None,
+    typer.Option(help="Create the working folder in this folder, and keep it."),
 ]
 Increments = Annotated[
     int, typer.Option(min=1, max=100, help="Number of increments before the last one.")
@@ -27,7 +28,7 @@ Port = Annotated[
         min=1,
         max=65535,
         envvar="CBP_PORT",
-        help="Port of the service; another one if it is in use.",
+        help="Port of the service; if it is in use, the demo takes another one.",
     ),
 ]
 

@@ -63,8 +63,9 @@ OnSave = Annotated[
     typer.Option(
         "--on-change",
         metavar="rebuild|keep",
-        help="Whether the state of a stage whose code was saved is recomputed from the retained "
-        "input, or kept as it is. An added stage reads the retained input, or new input only.",
+        help="`rebuild`: recompute the state of a stage whose code was saved from the retained "
+        "input; an added stage reads it, too. `keep`: keep the state as it is; an added stage "
+        "reads new input only.",
     ),
 ]
 
@@ -210,7 +211,7 @@ class DevelopmentLoop:
         for problem in problems:
             self._say(f"{saved}: {problem.message}", "red")
         if not quiet and not problems and not any(outcomes):
-            self._say(f"{saved}: saved; the code of every registered dataflow is unchanged")
+            self._say(f"{saved}: saved; this changes the code of no registered dataflow")
 
     def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
         return self._change(client, saved, name, client.dataflow(name).document)
@@ -232,8 +233,8 @@ class DevelopmentLoop:
                 self._say(f"  {reason['where']}: {reason['message']}", "red")
             if any(reason["code"] == "schema_incompatible" for reason in plan["refused"]):
                 self._say(
-                    f"  to start over without its tables: cbp delete {name} --purge; then save "
-                    "the document again, and drop the files again"
+                    f"  to start over without its tables, call cbp delete {name} --purge, save the "
+                    "document again, and drop the files again"
                 )
             return True
         answer = client.change(name, document, **chosen.query())

@@ -30,8 +30,8 @@ class DamagesFoundError(OperatingError):
 
     def __init__(self, count: int) -> None:
         super().__init__(
-            f"{format_count(count, 'damage')} found; "
-            "`cbp help damage` explains each, and how to repair it",
+            f"{format_count(count, 'damaged or missing file')} found; `cbp help damage` explains "
+            "each error code, and how to repair the damage",
             damages=count,
         )
 

@@ -69,11 +69,11 @@ _STATUSES = """
 \b
 Exit status:
   0  done
-  1  refused, failed, or a check failed: one panel on stderr, with --json a document
+  1  refused, failed, or a check failed; the error is on stderr (with --json, as JSON)
   2  a usage error
-  3  serve could not start; drop: a file repeats an earlier one; verify: not finished;
+  3  serve: could not start; drop: a file repeats an earlier one; verify: not finished;
      status: not up to date yet
-  4  serve had to end itself, since something hung; status: something needs an operator
+  4  serve: hung and ended itself; status: an operator is needed; verify: undecided
 Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/README.md.
 """
 
@@ -147,7 +147,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "increment": flows.increment_command,
         "snapshot": snapshot.snapshot_command,
     },
-    "See how it goes": {
+    "Monitor": {
         "status": status.status_command,
         "top": top.top_command,
         "waiting": status.waiting_command,
@@ -158,7 +158,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "disk": gc.disk_command,
         "alerts": alerts.alerts_command,
     },
-    "Steer": {
+    "Control": {
         "pause": control.pause_command,
         "drain": control.drain_command,
         "resume": control.resume_command,
@@ -185,7 +185,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "settings": settings.settings_command,
         "support-bundle": support_bundle.support_bundle_command,
     },
-    "After damage": {
+    "Repair": {
         "repair": repair.repair_command,
         "recover": recover.recover_command,
         "release": repair.release_command,

@@ -68,7 +68,7 @@ version = "0.1"
 requires-python = ">=3.11"
 dependencies = ["cbp"]
 
-# What a document may name: `name = "module:Class"`. `cbp serve` in this folder reads it.
+# Translators by the names that documents use: `name = "module:Class"`. `cbp serve` reads this.
 [project.entry-points."cbp.translators"]
 ${name}_visits = "$name.visits:Visits"
 
@@ -100,7 +100,7 @@ class Visits(Translate):
         for page in group.pages:
             count += page.visits
             times.append(page.last)
-        # What is not emitted again is gone.
+        # State that is not emitted again is deleted.
         out.pages(page=key.page, visits=count, last=max(times))
 ''',
     "tests/test_visits.py": '''\
@@ -124,7 +124,7 @@ def test_visits_are_counted_over_increments():
 
 
 def test_any_split_and_order_of_the_input_give_the_same():
-    """A forgotten record of the state is found by this; `any_order: true` promises it."""
+    """As `any_order: true` promises; this fails if a call forgets to emit its state again."""
     check_any_order(Visits, [MONDAY, TUESDAY])
 ''',
     "dataflow.yaml": """\

@@ -24,7 +24,7 @@ FileLimit = Annotated[
     typer.Option(
         min=1,
         max=500,
-        help="Maximum number of rows; by default 20, or all of them where a file is written.",
+        help="Maximum number of rows; by default 20, or with --csv all.",
     ),
 ]
 

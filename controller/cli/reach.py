@@ -32,6 +32,6 @@ def _kept(one: Mapping[str, Any]) -> str:
     if one["complete"]:
         return f"{one['source']}: all input is kept ({kept})"
     return (
-        f"{one['source']}: input is kept from increment {one['first']:,} on ({kept}), arrived at "
-        f"{clock(one['first_at'])}; operations that need all input are refused"
+        f"{one['source']}: input is kept from increment {one['first']:,} on ({kept}, the first "
+        f"from {clock(one['first_at'])}); operations that need all input are refused"
     )

@@ -37,7 +37,7 @@ Readers = Annotated[
     typer.Option(
         min=0,
         max=64,
-        help="Processes that answer reads over REST beside the service's own; CBP_READERS.",
+        help="Processes that answer reads over REST, besides the service's own (CBP_READERS).",
     ),
 ]
 
@@ -54,9 +54,9 @@ def serve_command(
     """Start the service, and run it until Ctrl-C or SIGTERM.
 
     A document names a class of a file as `translator: MyClass`, or as `myfile:MyClass` if several
-    files have one. In the folder of a project whose pyproject.toml has the entry points
-    cbp.translators, these are known without --translators. A registration uses the code that is on
-    disk. A registered dataflow continues with the code with which it was registered.
+    files have a class of that name. In the folder of a project whose pyproject.toml has the entry
+    points cbp.translators, the service also finds these without --translators. A registration uses
+    the code that is on disk. A registered dataflow continues with its registered code.
 
     On the first signal the service starts no more runs. Requests and runs have `drain_seconds`
     to finish; runs that take longer are cancelled, and run again after the next start. The exit

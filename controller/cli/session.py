@@ -41,7 +41,7 @@ Epoch = Annotated[
     int | None, typer.Option(min=0, help="Read the first snapshot that has this epoch.")
 ]
 Stage = Annotated[
-    str | None, typer.Option(help="Stage that --epoch counts; by default every stage.")
+    str | None, typer.Option(help="Stage to which --epoch refers; by default every stage.")
 ]
 At = Annotated[
     datetime | None,
@@ -79,7 +79,7 @@ def _moment(value: str) -> str:
             return zoned(datetime.strptime(value, form)).isoformat()  # noqa: DTZ007 - `zoned`
         except ValueError:
             continue
-    raise typer.BadParameter(f"{value!r} is neither {_WHEN}")  # noqa: EM102
+    raise typer.BadParameter(f"expected {_WHEN}; got {value!r}")  # noqa: EM102
 
 
 Since = Annotated[
@@ -150,7 +150,7 @@ def session(context: typer.Context) -> Session:
 def require_reason(reason: str, dry_run: bool) -> None:
     """Refuse a change without a reason."""
     if not reason and not dry_run:
-        raise typer.BadParameter("say why", param_hint="--reason")
+        raise typer.BadParameter("is missing; say why", param_hint="--reason")
 
 
 def stage_and_state(name: str) -> tuple[str, str]:

@@ -395,7 +395,7 @@ class _Demo:
     def _last(self, client: Client, parts: Sequence[Sequence[Page]]) -> None:
         """Drop the last pages, and compare the touched groups with the expected ones."""
         pages, before = parts[-1], [page for part in parts[:-1] for page in part]
-        self.say(f"\n{len(pages)} more pages touch only the groups that they must", "bold")
+        self.say(f"\n{len(pages)} more pages touch only the groups that they concern", "bold")
         number, expected = len(parts) - 1, expected_touched(pages, before)
         seconds = self._apply(client, number, pages)
         touched = []
@@ -407,9 +407,9 @@ class _Demo:
                 groups, records = expected[stage]
                 touched.append((stage, int(called), groups, held, int(written), records))
         self._table([column.replace("_", " ") for column in TOUCHED], touched)
-        self._judge("each stage with state ran once for them", len(touched) == len(expected))
+        self._judge("each stage with state ran once for these pages", len(touched) == len(expected))
         for stage, called, groups, _, written, records in touched:
-            claim = f"{stage} touched exactly the groups that the {len(pages)} pages name"
+            claim = f"{stage} touched exactly the groups that the {len(pages)} pages concern"
             self._judge(claim, (called, written) == (groups, records))
         self.say(f"  applied {seconds:.2f} s after arrival", "dim")
         stages = [dict(zip(TOUCHED, row, strict=True)) for row in touched]
@@ -425,16 +425,16 @@ class _Demo:
         flow = Registry(self._settings.allowed_packages).compile(document())
         folder = str(Path(client.snapshot(NAME).tables[0].path).parents[1])
         records = [[page.record() for page in part] for part in parts]
-        with self._console.status("computing everything again, without the service"):
+        with self._console.status("recomputing everything in memory, without the service"):
             expected = run_dataflow(flow, {"pages": records})
             scratch = run_dataflow(flow, {"pages": [[one for part in records for one in part]]})
             found = read_tables(flow, folder, expected)
             other = read_tables(flow, folder, expected, by_polars)
         count = records_in(expected)
         for claim, difference in (
-            ("every table equals the test kit's result", first_difference(expected, found)),
+            ("every table equals the result in memory", first_difference(expected, found)),
             (
-                "state and last values equal one run over all pages",
+                "state and last values equal those of one run over all pages",
                 scratch.difference(found, without=histories(flow)),
             ),
             ("Polars and delta-rs read the same records", first_difference(found, other)),
@@ -459,7 +459,7 @@ class _Demo:
         self.say(f"\nDone in {self.result['seconds']:.0f} s", "bold")
         options, settings = self.options, self._settings
         if not options.keep and options.root is None:
-            self.say("  tables    removed with the service; --keep or --root DIR leaves them")
+            self.say("  tables    were removed; --keep or --root DIR keeps them")
             return
         self.say(f"  tables    {self.result['tables']}")
         if not options.keep:

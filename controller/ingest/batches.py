@@ -66,7 +66,7 @@ class _Judged:
             reason = manifest_refused(refused.path, error)
         else:
             gone = FileRejectedError(
-                rule="file_gone", message="was removed, or was already decided"
+                rule="file_gone", message="the file was removed, or was already dealt with"
             )
             reason = manifest_refused(missing[0], gone)
         rest = [claim for claim, _ in self.accepted]

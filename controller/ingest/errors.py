@@ -107,9 +107,9 @@ class FileNameSharedError(OperatingError):
         increments = list(dict.fromkeys(increments))
         without = " ".join(f"--without {source}/{index}" for index in increments)
         super().__init__(
-            f"{shared_name(name, increments)}. Instead, remove the wrong files with `cbp rollback "
-            f"{dataflow} ... {without}`, which leaves out all files of such an increment, and then "
-            "drop the files that are right",
+            f"{shared_name(name, increments)}. Instead, roll back with `cbp rollback {dataflow} "
+            f"... {without}` (name only increments with wrong files; all files of a named "
+            "increment are left out). Then drop the right files again",
             source=source,
             file=name,
             increments=increments,
@@ -120,8 +120,8 @@ def shared_name(name: str, increments: Sequence[int]) -> str:
     """Return why no single file of a name can be replaced, in words."""
     listed = " and ".join(f"increment {index}" for index in dict.fromkeys(increments))
     return (
-        f"the source has several files named {name!r} whose records count (in {listed}), "
-        "so a file of this name replaces none of them"
+        f"the source has current records of several files named {name!r} (in {listed}), so it is "
+        "not clear which of these files is meant"
     )
 
 
@@ -136,10 +136,10 @@ class FileDecidedError(OperatingError):
         step = (
             "To remove the records of that claim, roll back to before its increment"
             if claim_status == "accepted"
-            else "Its claims show what followed"
+            else "`cbp claims` lists what happened to it"
         )
         super().__init__(
-            f"the decision about {file!r} is final: it is {status}{became}. {step}",
+            f"{file!r} is already {status}{became}, so this decision is refused. {step}",
             file=file,
             status=status,
             claim=claim,
@@ -201,7 +201,7 @@ def device_errors(path: str) -> Iterator[None]:
             raise DiskFullError(place) from exc
         why = exc.strerror or str(exc)
         if isinstance(exc, PermissionError):
-            why += "; let the user of the service read and write there, and enter the folder"
+            why += "; give the user that runs the service read, write and search permission there"
         raise DropFolderError(place, why) from exc
 
 
@@ -243,8 +243,8 @@ class TableReplacedError(OperatingError):
 
     def __init__(self, source: str, table: str, why: str) -> None:
         super().__init__(
-            f"{table} is not the table that source {source!r} has read: {why}. Restore the "
-            f"original table. {_ANEW}",
+            f"{table} is no longer the table that source {source!r} has read so far: {why}. "
+            f"Restore the original table, if the change was a mistake. {_ANEW}",
             source=source,
             path=table,
             cause=why,
@@ -258,10 +258,11 @@ class FeedDisabledError(OperatingError):
     retryable = False
 
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
+        enable = "ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         advice = (
-            f"later changes of the table are not recorded. {_ANEW}, once they are recorded again"
+            f"changes since then are lost for the source. Turn the feed on: {enable}. {_ANEW}"
             if began
-            else "call ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+            else f"turn it on: {enable}"
         )
         super().__init__(
             f"version {version} of {table}, which source {source!r} reads, has no change data "
@@ -297,9 +298,9 @@ class TableVersionGoneError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int) -> None:
         super().__init__(
-            f"source {source!r} needs version {version} of {table} next, but its log entry was "
-            "removed: the source was behind for longer than the table keeps its log "
-            f"(delta.logRetentionDuration). {_ANEW}",
+            f"source {source!r} must read version {version} of {table} next, but the log entry of "
+            "that version was removed: the source was behind for longer than the table keeps its "
+            f"log (delta.logRetentionDuration). {_ANEW}",
             source=source,
             path=table,
             version=version,
@@ -315,8 +316,9 @@ class FeedHaltedError(OperatingError):
     def __init__(self, source: str, file: str, claim: str) -> None:
         super().__init__(
             f"source {source!r} waits, because {file} is in quarantine and must be applied before "
-            "later versions of the table. The quarantine shows the reason. Fix the cause and "
-            "readmit the file, or discard the file to continue without these versions",
+            f"later versions of the table. `cbp quarantine show DATAFLOW {source} {claim}` prints "
+            "why. Fix the cause and readmit the file, or discard it to continue without these "
+            "versions",
             source=source,
             file=file,
             claim=claim,
@@ -408,7 +410,9 @@ class ObjectGoneError(OperatingError):
     code = "object_gone"
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was deleted since it was listed", object=what)
+        super().__init__(
+            f"{what} was deleted after it was listed, so it was not taken in", object=what
+        )
 
 
 class ObjectChangedError(OperatingError):

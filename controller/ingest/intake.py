@@ -163,7 +163,7 @@ class Intake:
             path = f"{place.increments}/_log/{lost[0]:020d}.json"
             raise FileLostError(
                 path,
-                "its increment exists, and the dropped file was already moved to `finished`",
+                "the data of its increment exists, and the dropped file was moved to `finished`",
             )
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
@@ -385,8 +385,8 @@ class Intake:
             self._require_followed(place.dataflow, place.name, rebuild=asked)
         except ReplaceRefusedError as error:
             message = (
-                "the file would replace the earlier one of its name, but "
-                f"{error.details['why']}. No record of the file was taken in"
+                "the file would replace the earlier file of the same name, but "
+                f"{error.details['why']}. No record of this file was taken in"
             )
             raise FileRejectedError(rule="replace_refused", message=message) from error
 
@@ -463,15 +463,15 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
         FileRejectedError: Rule `manifest_mismatch` or `file_changed`.
     """
     if promise is not None and claim.bytes != promise.bytes:
-        message = f"the manifest promises {promise.bytes} bytes, the file has {claim.bytes}"
+        message = f"the manifest says {promise.bytes} bytes, but the file has {claim.bytes}"
         raise FileRejectedError(rule="manifest_mismatch", message=message)
     if promise is not None and promise.sha256 and sha256 != promise.sha256:
-        message = f"the manifest promises SHA-256 {promise.sha256}, the content has {sha256}"
+        message = f"the manifest says SHA-256 {promise.sha256}, but the file has {sha256}"
         raise FileRejectedError(rule="manifest_mismatch", message=message)
     if claim.sha256 and sha256 != claim.sha256:
         message = (
-            f"the file was received with SHA-256 {claim.sha256}, but now has {sha256}: it was "
-            "damaged, or another program wrote to it in `claimed`. Upload the file again"
+            f"the file had SHA-256 {claim.sha256} when it was received, but has {sha256} now: it "
+            "was damaged, or another program wrote to it in `claimed`. Send the file again"
         )
         raise FileRejectedError(rule="file_changed", message=message)
 
@@ -479,5 +479,5 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
 def _reject_manifest(path: Path) -> None:
     """Raise the reason why a manifest was claimed like a file."""
     read_manifest(path)
-    message = "the files of the manifest were not complete in time"
+    message = "some files of the manifest did not arrive in time; drop all again with the manifest"
     raise FileRejectedError(rule="manifest_mismatch", message=message)

@@ -124,8 +124,8 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     code = (claim.reason or {}).get("code")
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
         return (
-            "its first records were taken in before the file changed, and would count twice; send "
-            "a file that holds only the missing records"
+            "records of the file were taken in before it changed, and would count twice; send a "
+            "file that has only the missing records"
         )
     if code == "file_gone":
         return "the file no longer exists; send it again"
@@ -439,7 +439,7 @@ def _reason(identity: str, file: Path) -> Mapping[str, Any]:
             isinstance(reason.get(part), str) for part in ("code", "message", "file")
         ):
             return {**reason, "file": evidence(reason["file"])}
-        cause = "not a reason"
+        cause = "`code`, `message` or `file` is missing"
     except (ValueError, RecursionError, OSError, FileRejectedError) as exc:
         cause = exc.message if isinstance(exc, FileRejectedError) else str(exc)
     name = evidence(file.name.partition("-")[2])

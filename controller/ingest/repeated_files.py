@@ -111,8 +111,8 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         return FileRejectedError(rule=NOTHING_TO_REPLACE, message=message)
     if earlier.get("by") != "name":
         message = (
-            f"its content equals that of {file!r}, increment {index}, and the source declares "
-            "`duplicates: quarantine`"
+            f"the content is the same as that of {file!r} (increment {index}), and the source "
+            "declares `duplicates: quarantine`"
         )
         return FileRejectedError(rule="content_known", message=message)
     message = (
@@ -130,9 +130,9 @@ def manifest_replaces(judged: Judged) -> FileRejectedError:
     """Return why a manifest's file that would replace an earlier one goes to quarantine."""
     message = (
         f"a file of this name was already taken in as increment {(judged.same_as or {})['index']}, "
-        "and no file of a manifest can replace it: all files of a manifest form one increment, and "
-        "a replacement is an increment of its own. Readmit the files of the manifest with `cbp "
-        "quarantine readmit`, or drop them again without a manifest: then each is an increment"
+        "and a file in a manifest cannot replace it: all files of a manifest form one increment, "
+        "but a replacement needs a separate one. Readmit the files of the manifest with `cbp "
+        "quarantine readmit`, or drop them again without a manifest: each then becomes an increment"
     )
     return FileRejectedError(rule="manifest_replaces", message=message)
 

@@ -286,16 +286,17 @@ def _without_pairs(records: pa.Table) -> pa.Table:
 
 def _shared(name: str, increments: Sequence[int]) -> FileRejectedError:
     message = (
-        f"{shared_name(name, increments)}. Remove the wrong files with `cbp rollback`, and then "
-        "drop this file again. If it brings additional records, drop it under another name"
+        f"{shared_name(name, increments)}. Remove the wrong files (cbp rollback ... --without "
+        "SOURCE/NUMBER), and then drop this file again. If it brings additional records, drop it "
+        "under another name instead"
     )
     return FileRejectedError(rule="name_shared", message=message)
 
 
 def _not_kept(claim: ClaimRecord) -> FileRejectedError:
     message = (
-        f"the file to be replaced, increment {claim.index}, is no longer kept, so its records "
-        "cannot be taken back. To keep input longer, raise `keep` of the source, or "
-        "CBP_KEEP_INPUTS_HOURS"
+        f"the input of the earlier file (increment {claim.index}) is no longer kept, so its "
+        "records cannot be taken back. To keep future input longer, raise `keep` of the source, "
+        "or CBP_KEEP_INPUTS_HOURS"
     )
     return FileRejectedError(rule="inputs_not_kept", message=message)

@@ -191,10 +191,10 @@ class SourceLog:
                 path = f"{self._folder}/{_SEALED}/{name}"
                 if start > index:
                     first = f"{self._folder}/{_SEALED}/{index:020d}-{start:020d}.jsonl"
-                    raise FileLostError(first, f"the file after it, {name}, exists")
+                    raise FileLostError(first, f"the next file of the same log, {name}, exists")
                 sealed = list(self._entries(self._files.read(path), path, start))
                 if len(sealed) != sealed_end - start:
-                    why = f"it holds {len(sealed)} of {sealed_end - start} entries"
+                    why = f"it has {len(sealed)} entries instead of {sealed_end - start}"
                     raise FileDamagedError(path, why)
                 yield [entry for entry in sealed if entry.increment.index >= index]
                 index = sealed_end
@@ -219,7 +219,7 @@ class SourceLog:
         later = [number for number in self._singles() if number > index]
         later += [end - 1 for _, end, _ in self._sealed() if end > index]
         if later:
-            why = f"entry {max(later)} of the same log exists"
+            why = f"a later entry of the same log, {max(later)}, exists"
             raise FileLostError(self._path(index), why)
 
     def seal(self, below: int, *, entries: int) -> int:
@@ -259,7 +259,7 @@ class SourceLog:
         entries = list(self._entries(data, path, start))
         promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1
         if len(entries) != promised:
-            raise FileDamagedError(path, f"it has {len(entries)} entries of {promised}")
+            raise FileDamagedError(path, f"it has {len(entries)} entries instead of {promised}")
         return entries
 
     def _entries(self, data: bytes, path: str, start: int) -> Iterator[SourceEntry]:

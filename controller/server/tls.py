@@ -131,13 +131,13 @@ class TlsFiles:
         except ssl.SSLError as error:
             if "MISMATCH" in (error.reason or ""):
                 message = (
-                    f"{self._key} is not the key of the certificate {self._certificate}; give a "
-                    "matching pair"
+                    f"{self._key} is not the private key of the certificate {self._certificate}; "
+                    "set CBP_TLS_CERT and CBP_TLS_KEY to a matching pair"
                 )
                 _refuse("tls_mismatch", "tls_key", message)
             message = (
-                f"{self._certificate} and {self._key} are not a certificate and key as PEM "
-                f"({error.reason or error})"
+                f"{self._certificate} and {self._key} are not a certificate and a private key in "
+                f"PEM format ({error.reason or error})"
             )
             _refuse("tls_file_invalid", "tls_cert", message)
         except (OSError, ValueError) as error:

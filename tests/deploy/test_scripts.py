@@ -234,7 +234,7 @@ def test_the_port_is_taken(machine: Machine, listener: int):
     machine.environment["CBP_PORT"] = str(listener)
     code, text = machine.run()
     assert code == 2
-    assert f"Port {listener} is taken" in text
+    assert f"Port {listener} is in use" in text
     assert "ss -ltnp" in text
     assert "CBP_PORT=" in text
     assert REACHED not in text
@@ -246,7 +246,7 @@ def test_the_port_of_the_arguments_is_the_one_checked(machine: Machine, listener
     free = machine.environment["CBP_PORT"]
     code, text = machine.run("deploy/demo.sh", *form.format(listener).split())
     assert code == 2
-    assert f"Port {listener} is taken" in text
+    assert f"Port {listener} is in use" in text
     machine.environment["CBP_PORT"] = str(listener)
     _, text = machine.run("deploy/demo.sh", *form.format(free).split())
     assert REACHED in text
@@ -275,7 +275,7 @@ def test_everything_missing_is_told_at_once(machine: Machine, listener: int):
     code, text = machine.run()
     assert code == 2
     assert "Java was not found" in text
-    assert "no venv module" in text
+    assert "lacks the module venv" in text
 
 
 def test_a_folder_that_is_no_environment_is_left_alone(machine: Machine):
@@ -285,7 +285,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(machine: Machine):
     (folder / "thesis.txt").write_text("five years", encoding="utf-8")
     code, text = machine.run()
     assert code == 2
-    assert "nothing was touched" in text
+    assert "nothing in it was changed" in text
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 
@@ -331,7 +331,7 @@ def test_no_network_for_the_jars(machine: Machine, call: Callable[[str], tuple[i
     code, text = call("cbp_fetch_jars")
     assert code == 2
     assert "unresolved dependency" in text
-    assert "could not be fetched" in text
+    assert "could not be downloaded" in text
     assert "ivy2.5.2" in text
 
 

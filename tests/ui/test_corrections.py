@@ -62,7 +62,7 @@ def test_a_file_is_corrected_and_tables_are_rebuilt(served: Served, viewer: View
     dialog.get_by_label("Why").fill("a test")
     dialog.get_by_role("button", name="Take back").click()
     until_counted(served, {"/a": 1, "/c": 1, "/d": 1})
-    expect(page.get_by_text("takes back the file of this name")).to_be_visible()
+    expect(page.get_by_text("takes back the earlier file of this name")).to_be_visible()
     assert fits(page)
     screenshot(page, "corrected-files")
 

@@ -285,7 +285,7 @@ def test_a_failed_cell_is_tried_again_from_the_page(served: Served, viewer: View
     page.reload()
     file.with_suffix(".away").rename(file)
     page.get_by_role("button", name="Retry failed").click()
-    expect(page.get_by_text("1 stage tried again")).to_be_visible()
+    expect(page.get_by_text("1 stage is retried")).to_be_visible()
     served.wait_for_run("failing", "count", 1)
     assert count_of(served, "/late", "failing") == 1
     expect(page.locator("[data-status='failed']")).to_have_count(0)

@@ -72,7 +72,7 @@ def test_a_change_shows_without_asking_in_turns(clicks: Served, viewer: Viewer) 
     with page.expect_response(LIST, timeout=8_000):
         announce(clicks, 1)
     page.get_by_role("button", name="Live: pause updates").click()
-    paused = page.get_by_role("button", name="Paused: follow again")
+    paused = page.get_by_role("button", name="Paused: resume updates")
     expect(paused).to_contain_text("Paused since")
     page.mouse.move(0, 0)  # no tooltip
     page.wait_for_timeout(500)

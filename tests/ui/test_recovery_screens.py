@@ -153,8 +153,8 @@ def test_a_preview_is_left_without_an_effect(clicks: Served, viewer: Viewer) -> 
     dialog.get_by_label("Drop later increments").check()
     plan = clicks.get("/dataflows/clicks/rollback", to="2", drop_later="true")
     (change, count), *_ = [
-        *((words, n) for n in plan["rollback"]["dropped"].values() for words in ["stays unread"]),
-        *((words, n) for n in plan["queued_before"].values() for words in ["had arrived before"]),
+        *((words, n) for n in plan["rollback"]["dropped"].values() for words in ["is dropped"]),
+        *((words, n) for n in plan["queued_before"].values() for words in ["arrived before"]),
     ]
     expect(dialog).to_contain_text(f"{count} increment of urls {change}")
     dialog.get_by_role("button", name="Cancel").click()

@@ -108,7 +108,7 @@ def test_a_new_version_is_planned_before_it_takes_over(
     assert served.get("/dataflows/visits")["summary"]["version"] == 1
     page.get_by_role("button", name="Change visits to version 2").click()
     page.get_by_role("dialog").get_by_role("button", name="Change", exact=True).click()
-    expect(page.get_by_role("button", name="Begin with version 2")).to_be_visible()
+    expect(page.get_by_role("button", name="Edit version 2")).to_be_visible()
     assert served.get("/dataflows/visits")["summary"]["version"] == 2
     served.wait_for_run("visits", "url_count", 0)
     expect(page.get_by_label("What version 2 changed")).to_contain_text("+  url_count:")
@@ -121,7 +121,7 @@ def test_what_a_version_loses_has_to_be_acknowledged(
     """Removing a stage names its state and its bytes; an earlier version is where one begins."""
     viewer.allow(REFUSED)
     page = viewer.open("/dataflows/visits/versions")
-    page.get_by_role("button", name="Begin with version 1").click()
+    page.get_by_role("button", name="Edit version 1").click()
     expect(page.get_by_text("The state of url_count is lost")).to_be_visible()
     page.get_by_role("button", name="Change visits to version 3").click()
     dialog = page.get_by_role("dialog")
@@ -130,7 +130,7 @@ def test_what_a_version_loses_has_to_be_acknowledged(
     dialog.get_by_label("I accept this loss").check()
     screenshot(page, "versions-lost")
     change.click()
-    expect(page.get_by_role("button", name="Begin with version 3")).to_be_visible()
+    expect(page.get_by_role("button", name="Edit version 3")).to_be_visible()
     detail = served.get("/dataflows/visits")
     assert [stage["name"] for stage in detail["stages"]] == ["count"]
     dark = open_viewer(color_scheme="dark")

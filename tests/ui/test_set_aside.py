@@ -51,7 +51,7 @@ def test_what_is_set_aside_is_seen_tried_and_given_back(
     trouble = page.get_by_role("region", name="Trouble")
     expect(trouble).to_contain_text("3 records of the stage keep are set aside")
     trouble.get_by_role("link", name="Decide").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Needs you")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Records set aside")
     section = page.get_by_role("region", name="3 records set aside", exact=True)
     rows = section.get_by_role("table").get_by_role("row")
     expect(rows).to_have_count(4)
@@ -74,7 +74,7 @@ def test_what_is_set_aside_is_seen_tried_and_given_back(
     give.click()
     expect(page.get_by_text("3 records applied", exact=True)).to_be_visible()
     expect(section).to_have_count(0)
-    expect(page.get_by_role("heading", level=1)).not_to_contain_text("Needs you")
+    expect(page.get_by_role("heading", level=1)).not_to_contain_text("Records set aside")
     assert served.get("/dataflows/visits/stages/keep/set-aside")["items"] == []
     assert served.get("/dataflows/visits/state/keep/seen", word="poison")["items"][-1]["n"] == 5
 

@@ -51,7 +51,7 @@ def test_the_keys_are_listed_and_work(clicks: Served, viewer: Viewer) -> None:
     """`?` lists the keys; `t` turns light to dark, `p` holds the page still."""
     page = viewer.open("/")
     page.keyboard.press("?")
-    dialog = page.get_by_role("dialog", name="Keys")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(dialog).to_be_visible()
     assert_accessible(page)
     screenshot(page, "keys")
@@ -62,7 +62,7 @@ def test_the_keys_are_listed_and_work(clicks: Served, viewer: Viewer) -> None:
     assert_accessible(page)
     screenshot(page, "dataflows-dark")
     page.keyboard.press("p")
-    expect(page.get_by_role("button", name="Paused: follow again")).to_be_visible()
+    expect(page.get_by_role("button", name="Paused: resume updates")).to_be_visible()
 
 
 def test_an_address_without_a_screen_says_so(clicks: Served, viewer: Viewer) -> None:

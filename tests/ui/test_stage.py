@@ -83,14 +83,16 @@ def test_a_full_queue_holds_its_writer_and_says_so(served: Served, viewer: Viewe
     page = viewer.open("/dataflows/visits/stages/again")
     bar = page.get_by_role("progressbar")
     expect(bar).to_have_attribute(
-        "aria-label", re.compile("full, so its writer waits, .*50 records")
+        "aria-label", re.compile("full, so the stage that writes to it waits, .*50 records")
     )
-    expect(page.get_by_text("full, so its writer waits: ")).to_be_visible()
+    expect(page.get_by_text("full, so the stage that writes to it waits: ")).to_be_visible()
     assert_accessible(page)
     screenshot(page, "stage-full")
     page = viewer.open("/dataflows/visits")
     limit = page.get_by_test_id("graph").get_by_role("img", name=re.compile("of the limit"))
-    expect(limit).to_have_attribute("aria-label", re.compile("full, so its writer waits"))
+    expect(limit).to_have_attribute(
+        "aria-label", re.compile("full, so the stage that writes to it waits")
+    )
     expect(page.locator('[data-full="true"]')).to_have_count(1)
     expect(page.locator('[data-id="stage:keep"]')).to_contain_text("Waiting")
     screenshot(page, "graph-full")
@@ -226,10 +228,10 @@ def test_look_ups_are_in_the_graph_and_on_the_stage(
     screenshot(page, "graph-lookups")
     page.locator('[data-id="stage:paired"]').get_by_text("Waiting").click()
     panel = page.get_by_role("region", name="Chosen: paired")
-    expect(panel).to_contain_text("looked up in newest.newest:by word; its changes call groups")
+    expect(panel).to_contain_text("looked up in newest.newest:by word; changed records call groups")
     page = viewer.open("/dataflows/shop?view=table")
     row = page.get_by_role("table", name="Look-ups").locator('tr[data-row="named.words"]')
-    expect(row).to_contain_text("by word; calls no group")
+    expect(row).to_contain_text("by word; changed records call no group")
     page = open_viewer(width=400, color_scheme="dark").open("/dataflows/shop/stages/named")
     moment = served.get("/dataflows/shop/stages/named")["moments"]["words"]
     assert moment["epoch"] == 0

@@ -179,7 +179,7 @@ class IdempotencyKeyBusyError(RequestError):
     def __init__(self) -> None:
         super().__init__(
             "the first request with this Idempotency-Key is still being served. Send the request "
-            "again later to get the answer of the first"
+            "again later to get its answer"
         )
 
 
@@ -203,8 +203,8 @@ class RunNotDueError(RequestError):
 
     def __init__(self, run: str, why: str) -> None:
         super().__init__(
-            f"run {run} cannot be tried again: {why}. Only a failed run of the next epoch of its "
-            "stage can be tried again",
+            f"run {run} cannot be retried: {why}. Only a failed run of the next epoch of its stage "
+            "can be retried",
             run=run,
         )
 
@@ -256,6 +256,6 @@ class InternalError(CbpError):
 
     def __init__(self) -> None:
         super().__init__(
-            "unexpected error in the service. The log of the service has the traceback: please "
-            "report the bug and include it"
+            "unexpected error in the service. Please report the bug, and include the traceback "
+            "from the log of the service"
         )

@@ -97,7 +97,8 @@ class StateOut(Model):
     columns: str
     key: str = Field(description="Columns by which the stage groups its records.")
     second_key: str = Field(
-        default="", description="Columns that name a record within its group; often there are none."
+        default="",
+        description="Columns that identify a record within its group; often there are none.",
     )
     kind: Literal["state", "view"] = Field(
         default="state", description="The changes of a `view` are a flow of the same name."
@@ -119,8 +120,8 @@ class LookupOut(Model):
         "records."
     )
     key: list[str] = Field(
-        description="Columns by which a group reads single records; empty if it reads all of its "
-        "own."
+        description="Columns by which a group reads single records; empty if it reads all records "
+        "of its key."
     )
     wakes: bool = Field(
         description="Whether groups are called because their looked-up records changed. The input "

@@ -63,7 +63,7 @@ class NodeOut(Model):
     settings: list[str] = Field(
         description="Settings that change, such as `on_error`; they change no table."
     )
-    rewired: list[str] = Field(description="Inputs that begin with another flow.")
+    rewired: list[str] = Field(description="Inputs that the new version connects to another flow.")
     views: dict[str, str] = Field(
         description="Maps each new view to how it gets its first records. `filled`: the last "
         "record of each key of the output that had the view's name. `rebuilt`: the stage reads "
@@ -92,7 +92,7 @@ class QueueChangeOut(Model):
 
 
 class RefusalOut(Model):
-    """One reason why a version cannot take over."""
+    """One reason why a version cannot be applied."""
 
     code: str
     where: str
@@ -122,8 +122,8 @@ class ChangeOut(Model):
         description="Why the new version is refused; empty if it can be applied."
     )
     rebuild: str = Field(
-        description="The rebuild that was begun, and makes the version take over; empty if none "
-        "was. Follow it: `GET /dataflows/{name}/rebuilds/{rebuild}`."
+        description="The rebuild that was started, which applies the version at its end; empty if "
+        "none was started. `GET /dataflows/{name}/rebuilds/{rebuild}` shows its progress."
     )
 
 
@@ -195,7 +195,7 @@ def _others(older: Sequence[str]) -> Iterator[str]:
         wait = "it waits until it is" if one else "they wait until they are"
         yield (
             f"{listed(tuple(older))} still {run} the old code of changed files. After the next "
-            f"restart of the service, {wait} registered again, too."
+            f"restart of the service, {wait} registered again."
         )
 
 

@@ -127,5 +127,5 @@ def _words(stage: StageRecord, wait: Wait | None) -> str:
     is_known = wait is not None and wait.kind in ("retry", "stopped") and wait.words
     why = stage.paused_because or (wait.words if wait and is_known else "is retried")
     tries = f", failed {format_times(stage.failures, 'in a row')}" if stage.failures else ""
-    again = f", again at {stage.retry_at:%Y-%m-%d %H:%M:%S} UTC" if stage.retry_at else ""
+    again = f", next try at {stage.retry_at:%Y-%m-%d %H:%M:%S} UTC" if stage.retry_at else ""
     return f"{stage.stage}: {why}{tries}{again}"

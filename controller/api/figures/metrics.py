@@ -29,8 +29,8 @@ from controller.store.base import DataflowRecord, GaugeRows, Store
 _FLOW, _STAGE = ["dataflow"], ["dataflow", "stage"]
 _INPUT = ["dataflow", "stage", "input"]
 _TOTALS = {
-    "bytes_read": "Bytes of state that runs read; if this grows faster than the input, check the "
-    "keys.",
+    "bytes_read": "Bytes of state that runs read; if this grows faster than the input, groups are "
+    "large: check the choice of keys.",
     "bytes_in": "Bytes of input that runs read.",
     "bytes_written": "Bytes that runs wrote; compare them with the free space on the disk.",
     "records_in": "Records of input that runs read; its rate is the throughput.",
@@ -80,7 +80,8 @@ class MetricsScrape(Collector):
         counts = self._counts
         leads = float(self._standing.role is Role.LEADS)
         yield _gauge("cbp_dataflows", "Registered dataflows.", len(self._records))
-        yield _gauge("cbp_leads", "1 while this instance leads; the sum must be 1.", leads)
+        text = "1 while this instance leads; the sum over all instances must be 1."
+        yield _gauge("cbp_leads", text, leads)
         epoch = (
             "Epoch of the lease, as this instance sees it; if the epoch rises often, leaders lose "
             "the connection to the database."
@@ -102,7 +103,7 @@ class MetricsScrape(Collector):
         )
         yield _counter("cbp_failed_ticks", failed, counts.failed_ticks)
         slow = (
-            "Seconds that ticks took; divide by ticks: near one second per tick, runs start late."
+            "Seconds that ticks took, in all; if they take nearly a second each, runs start late."
         )
         yield _counter("cbp_tick_seconds", slow, counts.tick_seconds)
         streams = "Clients that follow the events; at CBP_EVENT_STREAMS_MAX more are refused."

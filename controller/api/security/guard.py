@@ -156,7 +156,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 # Declares to OpenAPI that a token is needed; `Guard` enforces it.
 bearer_scheme = HTTPBearer(
-    auto_error=False, description="The content of the token file, or a token of `cbp tokens new`."
+    auto_error=False, description="The content of the token file, or a token from `cbp tokens new`."
 )
 
 

@@ -14,8 +14,10 @@ from controller.terminal import Cell, clock, one_line, print_page
 Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
 Action = Annotated[str | None, typer.Option(help="Show only this action, such as dataflows_pause.")]
 Dataflow = Annotated[str | None, typer.Option(help="Show only this dataflow.")]
-ErrorCode = Annotated[str | None, typer.Option(help="Show only what ended with this error code.")]
-Outcome = Annotated[str | None, typer.Option(help="Show only done, failed or refused.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Show only requests with this error code.")]
+Outcome = Annotated[
+    str | None, typer.Option(help="Show only requests that were `done`, `failed` or `refused`.")
+]
 
 
 def audit_command(

@@ -43,13 +43,13 @@ def new_command(
     context: typer.Context,
     name: Name,
     scope: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
-    days: Annotated[int, typer.Option(min=1, max=3660, help="How long it is valid.")] = 90,
+    days: Annotated[int, typer.Option(min=1, max=3660, help="Days until it expires.")] = 90,
     never: Annotated[
-        bool, typer.Option("--never-expires", help="Valid until it is revoked.")
+        bool, typer.Option("--never-expires", help="Make it valid until it is revoked.")
     ] = False,
     dataflow: Annotated[
         list[str] | None,
-        typer.Option(help="The only dataflow it may touch; can be given several times."),
+        typer.Option(help="Limit the token to this dataflow; can be given several times."),
     ] = None,
     json_: AsJson = False,
 ) -> None:
@@ -83,7 +83,7 @@ def revoke_command(context: typer.Context, name: Name, json_: AsJson = False) ->
     if json_:
         print_json(answer)
     else:
-        print_text(f"{name} is revoked, since {clock(answer['revoked_at'])}")
+        print_text(f"{name} was revoked at {clock(answer['revoked_at'])}")
 
 
 @tokens_app.command("sessions")
@@ -132,8 +132,8 @@ def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
 Scope = Annotated[
     str | None,
     typer.Option(
-        help="Scope of the session: viewer, operator or admin. By default, and at most, the scope "
-        "of the token."
+        help="Scope of the session: viewer, operator or admin. The default, which is also the "
+        "maximum, is the scope of the token."
     ),
 ]
 
@@ -148,4 +148,5 @@ def link_command(context: typer.Context, scope: Scope = None, json_: AsJson = Fa
         print_json({"link": link, "scope": made["scope"], "expires_at": made["expires_at"]})
         return
     print_text(link)
-    print_text(f"signs in once as {made['scope']}, until {clock(made['expires_at'])}", "dim")
+    until = clock(made["expires_at"])
+    print_text(f"works once, until {until}, and signs in as {made['scope']}", "dim")

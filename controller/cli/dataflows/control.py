@@ -70,7 +70,7 @@ def drain_command(
         print_json(drained.answer)
     else:
         is_drained = drained.desired == "drained"
-        print_text(f"{dataflow} {'is drained' if is_drained else 'drains'}", "green")
+        print_text(f"{dataflow} is {'drained' if is_drained else 'draining'}", "green")
 
 
 def resume_command(
@@ -80,7 +80,8 @@ def resume_command(
     json_: AsJson = False,
 ) -> None:
     """Resume a dataflow with all its stages, or one stage; failure counts are reset."""
-    done(context, json_, f"{_named(dataflow, stage)} runs", lambda c: c.resume(dataflow, stage))
+    text = f"{_named(dataflow, stage)} is resumed"
+    done(context, json_, text, lambda client: client.resume(dataflow, stage))
 
 
 def _named(dataflow: str, stage: str | None) -> str:
@@ -91,7 +92,7 @@ def priority_command(
     context: typer.Context,
     dataflow: DataflowName,
     stage: StageName,
-    priority: Annotated[Priority, typer.Argument(help="Weight of the stage's waiting time.")],
+    priority: Annotated[Priority, typer.Argument(help="The new priority.")],
     json_: AsJson = False,
 ) -> None:
     """Set how soon a waiting stage gets a slot for a run: low, normal or high.
@@ -100,7 +101,7 @@ def priority_command(
     priority, and a quarter at low priority. So no stage starves. Results do not depend on
     priorities. Stages that run together have one priority.
     """
-    text = f"{dataflow}.{stage} has the priority {priority}"
+    text = f"{dataflow}.{stage} now has {priority} priority"
     done(context, json_, text, lambda client: client.prioritize(dataflow, stage, priority))
 
 
@@ -172,7 +173,11 @@ def close_command(
         print_json(answer)
         return
     closed = ", ".join(answer["inputs"])
-    print_text(f"{flow} is closed before increment {answer['at']}, at {closed}", "green")
+    print_text(
+        f"closed the open frames of {flow} for {closed}; later records, from increment "
+        f"{answer['at']} on, start new frames",
+        "green",
+    )
 
 
 def _list_closes(

@@ -74,7 +74,7 @@ def _print_plan(answer: dict[str, Any]) -> None:
             advised = buckets_advised(stage["buckets"], plan["limits"]["slots"])
             if advised is not None:
                 slots = format_count(plan["limits"]["slots"], "slot")
-                print_text(f"    {advised} buckets would use all {slots}")
+                print_text(f"    with {advised} buckets, its runs could use all {slots}")
 
 
 def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
@@ -89,7 +89,7 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
         facts.append(f"started by rule {stage['runnable']}")
     print_text(f"  {stage['name']}: {'; '.join(facts)}")
     if stage["ways"]:
-        print_text(f"    goes {stage['ways']}")
+        print_text(f"    how: {stage['ways']}")
     for input_ in stage["inputs"]:
         routed = f" by {input_['route']}" if input_["route"] else ""
         print_text(f"    reads {input_['flow']}{routed}: {input_['words']}")
@@ -114,7 +114,7 @@ def _print_account(answer: dict[str, Any]) -> None:
     print_text(f"{run['status']}, attempt {run['attempt']}{f'; lane: {lanes}' if lanes else ''}")
     print_text(f"why: {answer['why']}")
     if went := ways(run["figures"]):
-        print_text(f"way: {'; '.join(went)}")
+        print_text(f"how: {'; '.join(went)}")
     codes = ", ".join(f"{stage} {code}" for stage, code in answer["codes"].items())
     print_text(f"code: version {answer['version']}{f' ({codes})' if codes else ''}")
     if run["phases"]:
@@ -181,7 +181,7 @@ def _print_changes(answer: dict[str, Any]) -> None:
     if not answer["recorded"]:
         versions = [(table, version) for table, version in answer["versions"].items()]
         if versions:
-            print_text("\ntables (the run's record is no longer in the log)", "bold")
+            print_text("\ntables (changes unknown: the log no longer has the run's record)", "bold")
             print_table(("table", "since version"), versions, empty="")
         return
     rows = [

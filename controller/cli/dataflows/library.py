@@ -35,8 +35,8 @@ from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
 from controller.terminal import Cell, clock, print_items, print_json, print_more, print_text
 
-Example = Annotated[str | None, typer.Argument(help="Print this one's document.")]
-Translator = Annotated[str | None, typer.Argument(help="Describe this one.")]
+Example = Annotated[str | None, typer.Argument(help="Print the document of this dataflow.")]
+Translator = Annotated[str | None, typer.Argument(help="Describe this translator.")]
 Paths = Annotated[
     list[Path] | None,
     typer.Option(
@@ -131,7 +131,7 @@ def versions_command(
     else:
         columns: dict[str, Cell] = {
             "version": "version",
-            "took over": (clock, "at"),
+            "registered at": (clock, "at"),
             "stages changed": (", ".join, "anew"),
         }
         print_items(answer["items"], columns, empty="no version")
@@ -145,7 +145,9 @@ def _asked(given: Session, *path: str) -> Any:
             return service.get(*path)
     except (ServiceUnreachableError, TokenMissingError):
         print_text(
-            "no service answers; this list comes from the packages installed here", on_stderr=True
+            "no service answers; this list comes from the packages that are installed on this "
+            "machine",
+            on_stderr=True,
         )
         return None
 
@@ -165,7 +167,7 @@ def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
         if one["name"] == name:
             return one
     near = get_close_matches(name, [one["name"] for one in items])
-    hint = f"did you mean {' or '.join(near)}?" if near else "cbp translators lists them"
+    hint = f"did you mean {' or '.join(near)}?" if near else "to list them: cbp translators"
     raise NotFoundError("translator", name, hint=hint)
 
 
@@ -175,7 +177,7 @@ def _describe(one: dict[str, Any], *, as_json: bool) -> None:
     elif one["problem"]:
         print_text(f"{one['name']}: {one['problem']}")
     else:
-        print_text(f"{one['name']}, of the package {one['package']}\n\n{one['description']}")
+        print_text(f"{one['name']}, from the package {one['package']}\n\n{one['description']}")
         for declared in one["parameters"].values():
             print_text(f"  parameter {declared}")
         for kind, ports in (one["ports"] or {}).items():

@@ -232,7 +232,7 @@ def events_command(
             if json_:
                 print_text(json.dumps({"event": message.event, **message.data}))
             elif message.event == "reset":
-                print_text("some events are no longer kept; continue from the newest one")
+                print_text("some events are no longer kept; continuing with new events")
             else:
                 print_text("  ".join(map(str, _row(message.data))))
 

@@ -30,8 +30,8 @@ from controller.terminal import Cell, clock, print_items, print_json, print_tabl
 Document = Annotated[
     str | None,
     typer.Argument(
-        help="JSON or YAML file of the version to build, with the code as it is saved now. By "
-        "default the registered version, with its registered code."
+        help="JSON or YAML file of a new version to build, with the code that is on disk now. By "
+        "default, the registered version is built with its registered code."
     ),
 ]
 Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]
@@ -48,11 +48,13 @@ Seed = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SOURCE=PATH",
-        help="Read this Parquet file, folder or Delta table on the service's machine instead of "
-        "the input of the source that was removed.",
+        help="A Parquet file, a folder of such files, or a Delta table on the service's machine, "
+        "to read instead of the removed input of the source.",
     ),
 ]
-ErrorCode = Annotated[str | None, typer.Option(help="With --list: only those with this error.")]
+ErrorCode = Annotated[
+    str | None, typer.Option(help="With --list: only rebuilds with this error code.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Swap without asking.")]
 
 
@@ -120,7 +122,7 @@ def rebuild_command(
     elif job.status == "swapped":
         print_text(f"{dataflow} shows the new tables, at version {job.version}", "green")
         print_text(
-            f"the old tables are kept for a while; to go back to them: cbp rebuild {dataflow} "
+            f"the old tables are kept for some time; to show them again: cbp rebuild {dataflow} "
             "--back"
         )
     else:
@@ -150,8 +152,8 @@ def _print_differences(job: RebuildJob) -> None:
     print_table(columns, rows, empty="no tables")
     if not job.exact:
         text = (
-            "the dataflow did not become idle: some differences come from input that only one "
-            "side has read"
+            "some differences come from input that only the present or only the new tables have "
+            "applied, since the dataflow did not become idle"
         )
         print_text(text, "yellow")
 
@@ -181,4 +183,4 @@ def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
         if one["error"] is not None:
             print_text(f"{one['id']} {one['step']}: {one['error']['detail']}", "yellow")
     if answer["back_until"]:
-        print_text(f"the last swap can be undone until {clock(answer['back_until'])}")
+        print_text(f"the last swap can be undone until {clock(answer['back_until'])} (--back)")

@@ -21,7 +21,8 @@ from controller.terminal import one_line, print_json, print_table, print_text
 
 GROUP = "cbp.dataflows"
 _IN_PLACE = (
-    "nothing was built. To rebuild in place, while readers see the tables grow, use --in-place"
+    "nothing was built. To rebuild in place, use --in-place; readers then see the tables empty at "
+    "first, and growing"
 )
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
@@ -36,16 +37,17 @@ Rebuild = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STAGE",
-        help="Compute the results of this stage again from the retained input: all tables of the "
-        "dataflow are built beside the present ones; with --in-place, only those of the stage.",
+        help="Recompute the results of this stage from the retained input. All tables of the "
+        "dataflow are built beside the present ones; with --in-place, only those of the stage are "
+        "rebuilt.",
     ),
 ]
 InPlace = Annotated[
     bool,
     typer.Option(
         "--in-place",
-        help="With --rebuild: compute the stages again in their own tables, which readers see "
-        "empty, and then growing.",
+        help="With --rebuild: recompute the stages in their present tables, which readers see "
+        "empty at first, and then growing.",
     ),
 ]
 Retained = Annotated[
@@ -54,7 +56,7 @@ Retained = Annotated[
 ]
 Expected = Annotated[
     int | None,
-    typer.Option("--expect-version", min=1, help="Refuse unless this version is registered now."),
+    typer.Option("--expect-version", min=1, help="Refuse unless this is the registered version."),
 ]
 
 
@@ -121,7 +123,10 @@ def register_command(
         print_text(f"registered {summary['name']} with {stages}", "green")
         epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
         if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
-            print_text(f"resumed its tables at version {summary['version']} (epochs: {epochs})")
+            print_text(
+                f"continues with its existing tables at version {summary['version']} (epochs: "
+                f"{epochs})"
+            )
         for source in answer["sources"]:
             print_text(arrival_line(summary["name"], source))
             if source["uncorrectable"]:
@@ -151,8 +156,8 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
     """Check a document as `cbp register` does; change nothing.
 
     Each mistake is one line on stderr, `file:line:column: code: message`, as editors read it.
-    Status 0: the document can be registered; 1: it has mistakes, or the service refused; 2: a
-    wrong call.
+    Exit status: 0 if the document can be registered; 1 if it has mistakes, or the service refused;
+    2 for a usage error.
     """
     document = document_of(file)
     with session(context).client() as client:
@@ -282,8 +287,8 @@ def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterat
         if stage in retained and node["kind"] != "added" and not node["rewired"]:
             yield (
                 f"--retained {stage} applies only to stages that this version adds, but {stage} "
-                f"exists already. To let {stage} read all retained input:  --rebuild {stage}, or "
-                f"cbp backfill {answer['name']} {stage}"
+                f"exists already. To let {stage} read all retained input, use --rebuild {stage}, "
+                f"or cbp backfill {answer['name']} {stage}"
             )
 
 

@@ -46,8 +46,9 @@ from controller.terminal import (
 To = Annotated[
     str | None,
     typer.Option(
-        help="The number of a position, the last epoch of a stage to keep (count:57), a time (UTC "
-        "without an offset), or the increment that is applied again first (urls/3).",
+        help="Where to go back to: the number of a position, the last epoch of a stage to keep "
+        "(count:57), a time (UTC without an offset), or the first increment that is applied again "
+        "(urls/3).",
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]
@@ -56,7 +57,7 @@ DropLater = Annotated[
     typer.Option(
         "--drop-later",
         help="Discard later increments and closes instead of queueing them again. With --moments: "
-        "only points from which that is possible.",
+        "only points that a roll-back with --drop-later can reach.",
     ),
 ]
 Without = Annotated[
@@ -218,8 +219,8 @@ def replay_command(
 
 def _print_plan(plan: dict[str, Any]) -> None:
     rollback = plan["rollback"]
-    undone = format_count(plan["records_undone"], "record")
-    print_text(f"position {rollback['position']}; {undone} undone")
+    undone = f"{plan['records_undone']:,}"
+    print_text(f"back to position {rollback['position']}; records undone: {undone}")
     stages = [(s, epoch, rollback["undone"].get(s, 0)) for s, epoch in rollback["epochs"].items()]
     print_table(("stage", "next epoch", "epochs undone"), stages, empty="no stages")
     columns: dict[str, Cell] = {
@@ -232,10 +233,8 @@ def _print_plan(plan: dict[str, Any]) -> None:
     print_items(plan["tables"], columns, empty="no tables")
     print_table(("input", "increments queued"), list(plan["queued"].items()), empty="no inputs")
     if plan["closes_again"]:
-        closes = format_count(
-            plan["closes_again"], "later close keeps its", "later closes keep their"
-        )
-        print_text(f"{closes} place")
+        closes = format_count(plan["closes_again"], "later close is", "later closes are")
+        print_text(f"{closes} kept and applied again")
     if rollback["closes_dropped"]:
         closes = format_count(rollback["closes_dropped"], "later close is", "later closes are")
         print_text(f"{closes} discarded", "yellow")
@@ -251,7 +250,7 @@ def _print_plan(plan: dict[str, Any]) -> None:
         what = f"the correction of {format_count(one['keys'], 'key')} of {where}"
         if not one["state"]:
             what = f"the return of {format_count(one['keys'], 'record')} to {one['stage']}"
-        print_text(f"undoes {what} at {clock(one['at'])}: {one['reason']}", "yellow")
+        print_text(f"undoes {what}, made at {clock(one['at'])}: {one['reason']}", "yellow")
 
 
 def _print_first_files(plan: dict[str, Any]) -> None:
@@ -261,7 +260,7 @@ def _print_first_files(plan: dict[str, Any]) -> None:
         print_text(f"\n{format_count(total, 'file is', 'files are')} undone", "bold")
         _print_file_table(plan["files"])
     if more:
-        print_text(f"and {more:,} more; all: --files")
+        print_text(f"and {more:,} more (to list all: --files)")
 
 
 def _print_files(answer: dict[str, Any], *, as_json: bool) -> None:
@@ -288,9 +287,9 @@ def _print_queued_before(plan: dict[str, Any]) -> None:
     """Print what --drop-later does not discard, since it had arrived before the position."""
     for source, count in plan.get("queued_before", {}).items():
         print_text(
-            f"{format_count(count, 'increment')} of {source} had arrived before position "
-            f"{plan['rollback']['position']}, but had not been read; these will be applied again "
-            "(to leave files out: --without)",
+            f"{format_count(count, 'increment')} of {source} arrived before position "
+            f"{plan['rollback']['position']}, but had not been read by then, and will be applied "
+            "again (to leave files out: --without)",
             "yellow",
         )
 
@@ -301,8 +300,8 @@ def _print_comes_back(plan: dict[str, Any]) -> None:
         count = format_count(len(indexes), "increment")
         names = listed([f"{source}/{index}" for index in indexes])
         print_text(
-            f"{count} of {source}, left out or dropped by an earlier roll-back, will be applied "
-            f"again, since this roll-back goes back further: {names} (to leave files out: "
+            f"{count} of {source} that an earlier roll-back left out or dropped will be applied "
+            f"again, since this roll-back goes back further: {names} (to leave them out again: "
             "--without)",
             "yellow",
         )

@@ -57,9 +57,9 @@ def _print_head(answer: dict[str, Any]) -> None:
     if code is not None:
         print_text(f"code: version {code['version']}, {code['registered']}, {code['place']}")
         if code["drift"]:
-            print_text(f"drifted: {code['drift']}", "red")
+            print_text(f"the loaded code differs: {code['drift']}", "red")
         for file in code["newer_files"]:
-            print_text(f"newer on disk: {file}; runs use the loaded code", "yellow")
+            print_text(f"{file} is newer on disk; runs use the loaded code", "yellow")
     if answer["error"] is not None:
         print_text(answer["error"].get("message", ""), "red")
     if (aside := answer["set_aside"]) is not None:
@@ -81,9 +81,9 @@ def _print_inputs(answer: dict[str, Any]) -> None:
         )
         for one in answer["stage"]["queues"]
     ]
-    columns = ("input", "flow", "unread", "records", "size", "held at")
+    columns = ("input", "flow", "unread", "records", "size", "limit")
     print_text("\ninputs", "bold")
-    print_table(columns, rows, empty="none of its own")
+    print_table(columns, rows, empty="no queue of its own")
 
 
 def _print_lookups(answer: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ def _print_lookups(answer: dict[str, Any]) -> None:
     ]
     if rows:
         print_text("\nlook-ups", "bold")
-        columns = ("look-up", "table", "by", "wakes groups", "last run read")
+        columns = ("look-up", "table", "by", "changes call groups", "last run read")
         print_table(columns, rows, empty="")
 
 

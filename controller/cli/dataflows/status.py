@@ -217,8 +217,9 @@ def _nothing_known(settings: Settings) -> str:
     if not lost:
         return "no dataflow yet; register one with: cbp register FILE"
     return (
-        f"the database has no dataflow, but {settings.tables} holds: {lost}. Was the database "
-        "lost, or is it another one? Stop the service and restore them with: cbp recover --rebuild"
+        f"the database has no dataflow, but {settings.tables} has tables of: {lost}. If the "
+        "database was lost, stop the service and restore them with: cbp recover --rebuild. If this "
+        "is another database, correct CBP_DATABASE_URL"
     )
 
 
@@ -240,7 +241,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
-        ("source", "format", "equal content", "inputs kept", "up to", "set by", "kept since"),
+        ("source", "format", "duplicates", "inputs kept", "up to", "set by", "kept since"),
         [
             (
                 one["name"],
@@ -323,11 +324,11 @@ def _print_rebuild(dataflow: str, stage: dict[str, Any]) -> None:
     name = stage["name"]
     left = f"{rebuild['left']:,} of {format_count(rebuild['queued'], 'increment')}"
     what = f"{left} left to read again ({rebuild['percent']} % done)" if rebuild["left"] else ""
-    after = f"behind {', '.join(rebuild['behind'])}" if rebuild["behind"] else ""
+    after = f"waiting for {', '.join(rebuild['behind'])}" if rebuild["behind"] else ""
     text = f"{name} is being rebuilt: {', '.join(filter(None, (what, after)))}"
     if rebuild["as_it_was"] and stage["states"]:
         state = f"{name}.{stage['states'][0]['name']}"
-        text += f"; as it was: cbp state {dataflow} {state} --at {rebuild['as_it_was']}"
+        text += f"; its earlier state: cbp state {dataflow} {state} --at {rebuild['as_it_was']}"
     print_text(text, "yellow")
 
 
@@ -336,7 +337,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
     rebuilds = answer.get("rebuilds", {"items": (), "back_until": None})
     for job in rebuilds["items"]:
         if job["status"] == "ready":
-            text = f"new tables are ready: cbp rebuild {dataflow} --swap shows them, or --cancel"
+            text = f"new tables are ready: cbp rebuild {dataflow} --swap (or --cancel)"
             print_text(text, "yellow")
         elif not job["ended"] and job["again_at"]:
             text = f"new tables are being built, and the rebuild waits: {job['error']['detail']}"
@@ -344,22 +345,25 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
             text = f"new tables are being built: {' '.join(filter(None, (job['step'], done)))}"
-            share = f"{text}, {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
+            share = f"{text}, working {job['share']:.0%} of the time (CBP_REBUILD_SHARE)"
             print_text(share if job["share"] < 1 else text, "yellow")
             if job["anew"]:
                 print_text(f"the rebuild started over: {job['anew']}")
     for job in rebuilds["items"][:1]:
         if job["status"] == "failed":
-            text = f"the last rebuild failed at {clock(job['ended_at'])}: cbp rebuild {dataflow}"
-            print_text(f"{text} --list", "yellow")
+            text = f"the last rebuild failed at {clock(job['ended_at'])} (see: cbp rebuild"
+            print_text(f"{text} {dataflow} --list)", "yellow")
     if rebuilds["back_until"]:
         until = clock(rebuilds["back_until"])
-        print_text(f"the tables before the swap stay until {until}: cbp rebuild {dataflow} --back")
+        print_text(
+            f"the tables from before the swap are kept until {until} (to show them: cbp rebuild "
+            f"{dataflow} --back)"
+        )
     for one in answer.get("reach", {"sources": ()})["sources"]:
         if not one["complete"]:
             print_text(
-                f"{one['source']}: input is kept from increment {one['first']:,} on, so a rebuild "
-                f"is refused, and so are corrections that recompute groups (see: cbp gc "
+                f"{one['source']}: input is kept from increment {one['first']:,} on, so rebuilds "
+                "and corrections that recompute groups are refused (see: cbp gc "
                 f"{dataflow} --reach)"
             )
 

@@ -37,7 +37,7 @@ from controller.terminal import (
     print_text,
 )
 
-ErrorCode = Annotated[str | None, typer.Option(help="Only those that ended with this error.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Only those with this error code.")]
 
 UNFINISHED = 3
 """Exit status of an unfinished verification that has found no difference so far."""
@@ -52,14 +52,15 @@ TimeLimit = Annotated[str, typer.Option(help="Stop after this time, such as 90s,
 Split = Annotated[
     Literal["increments", "at-once"],
     typer.Option(
-        help="Recompute from the increments as they arrived, or from all input in one batch, which "
-        "cannot compare histories."
+        help="`increments`: recompute from the increments, one by one; `at-once`: from all input "
+        "in one batch, so that histories cannot be compared."
     ),
 ]
 Engine = Annotated[
     Literal["direct", "reference"],
     typer.Option(
-        help="`reference` shares no code with runs; it is slow and holds everything in memory."
+        help="`direct`: the engine of runs; `reference`: shares no code with it, is slow, and "
+        "holds everything in memory."
     ),
 ]
 Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice even if nothing differs.")]
@@ -155,7 +156,7 @@ def _since(verdict: dict[str, Any]) -> str:
     if verdict["since"] is None:
         return ""
     if not verdict["since"]:
-        return "each epoch again, from the input that it read"
+        return "each epoch recomputed, from the input that it read"
     older = "; older epochs are not compared" if verdict["status"] == "undecided" else ""
     return f"from epoch {verdict['since']} on, starting with the state before it{older}"
 
@@ -171,13 +172,13 @@ def _sentence(answer: dict[str, Any]) -> str:
     if answer["status"] == "undecided":
         undecided = sum(verdict["status"] == "undecided" for verdict in tables)
         return (
-            f"{name} is undecided: no difference was found ({far}), but "
-            f"{format_count(undecided, 'table')} of {len(tables)} could not be compared, or not "
-            "from the first epoch on, for the reasons above"
+            f"{name} is undecided: no difference was found ({far}), but {undecided} of "
+            f"{format_count(len(tables), 'table')} could not be compared, or only from a later "
+            "epoch on, for the reasons above"
         )
     if answer["status"] == "equal":
         out = sum(verdict["status"] == "left_out" for verdict in tables)
-        rest = f"; {out} left out for the reason above" if out else ""
+        rest = f"; {format_count(out, 'table')} left out for the reason above" if out else ""
         if all(verdict["since"] is not None for verdict in compared):
             return f"{name} equals its recomputation from the states named above ({far}){rest}"
         return f"{name} equals its recomputation from scratch ({far}){rest}"

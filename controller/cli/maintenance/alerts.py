@@ -22,7 +22,9 @@ NO_CHANNEL = (
 
 def alerts_command(
     context: typer.Context,
-    test: Annotated[bool, typer.Option("--test", help="Send a test by every channel.")] = False,
+    test: Annotated[
+        bool, typer.Option("--test", help="Send a test message by every channel.")
+    ] = False,
     json_: AsJson = False,
 ) -> None:
     """Show firing alerts and whether they were sent; exits with 1 if a test fails."""

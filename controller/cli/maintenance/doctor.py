@@ -60,7 +60,7 @@ class Check:
 def doctor_command(context: typer.Context, json_: AsJson = False) -> None:
     """Check Python, Java, the Delta jars, folders, port, clock, disk and database."""
     given = session(context)
-    with Console(stderr=True).status("looking at this machine"):
+    with Console(stderr=True).status("checking this machine"):
         checks = list(examine(given))
     if json_:
         print_json({"checks": [asdict(check) for check in checks]})
@@ -120,9 +120,9 @@ def _rights(settings: Settings) -> Check:
     # They cannot reach what is inside a folder that is closed to them.
     behind = [p for p in open_ if root in p.parents and root.exists() and not _others_may(root)]
     if left := [str(path) for path in open_ if path not in behind]:
-        text = f"other users of this machine may read {', '.join(left)}"
+        text = f"other users of this machine can read {', '.join(left)}"
         return Check("rights", "warn", text, f"run: chmod -R o-rwx {shlex.join(left)}")
-    return Check("rights", "ok", "nothing is open to other users")
+    return Check("rights", "ok", "other users can read nothing")
 
 
 def _others_may(path: Path) -> bool:
@@ -198,7 +198,7 @@ def _damages(settings: Settings, seconds: Callable[[], float] = MACHINE.seconds)
         )
         yield Check("files", "warn", text, "read everything with: cbp scrub")
     elif not damaged:
-        yield Check("files", "ok", f"{format_count(files, 'file is', 'files are')} whole")
+        yield Check("files", "ok", f"no damage in {format_count(files, 'file')}")
 
 
 def _dropped_copies(settings: Settings) -> Check:
@@ -207,14 +207,15 @@ def _dropped_copies(settings: Settings) -> Check:
     notes = dropped_copies(settings.cache)
     if not notes:
         return Check("index copies", "ok", "none is damaged")
-    text = f"{len(notes)} were damaged and rebuilt, last {notes[-1]['copy']}: {notes[-1]['why']}"
+    count = format_count(len(notes), "copy was", "copies were")
+    text = f"{count} damaged and rebuilt, last {notes[-1]['copy']}: {notes[-1]['why']}"
     remedy = "nothing is lost; check the disk of the cache folder, then remove damaged.jsonl there"
     return Check("index copies", "warn", text, remedy)
 
 
 _ROOM = {
-    errno.ENOSPC: "make room on its disk",
-    errno.EDQUOT: "make room, or raise this user's quota",
+    errno.ENOSPC: "free some space on its disk",
+    errno.EDQUOT: "free some space, or raise this user's quota",
     errno.EROFS: "mount its disk so that it can be written",
 }
 """What helps where a check cannot write, whatever it looks for."""

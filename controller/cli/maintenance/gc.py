@@ -60,11 +60,11 @@ def gc_command(
     if reach:
         _print_reach(answers)
         return
-    goes = "would go" if dry_run else "went"
+    goes = "would be removed" if dry_run else "removed"
     columns: dict[str, Cell] = {
         "dataflow": "dataflow",
         "place": "place",
-        "": (lambda one: goes if one else "stays", "goes"),
+        "": (lambda one: goes if one else "kept", "goes"),
         "files": (lambda count: "" if count is None else count, "files"),
         "bytes": (lambda size: "" if size is None else bytes_text(size), "bytes"),
         "because": "because",
@@ -86,7 +86,7 @@ def _print_reach(answers: list[dict[str, Any]]) -> None:
         "from": "first",
         "arrived": (clock, "first_at"),
         "replace, rebuild": lambda one: (
-            "all" if one["complete"] else f"no: begins at {one['first']}"
+            "possible" if one["complete"] else "not if all input is needed"
         ),
     }
     print_items(_of_each(answers, "sources"), columns, empty="no sources")

@@ -106,7 +106,7 @@ def check_folder(folder: str) -> str:
         except FileExistsError:
             pass
         else:
-            message = f"{existing}: link(2) replaces a file that exists; commits are not safe there"
+            message = f"{existing}: link(2) replaces existing files, so commits are not safe there"
             raise RuntimeError(message)
         probe.rename(others[1])
         sync_folder(existing)
@@ -114,7 +114,7 @@ def check_folder(folder: str) -> str:
         for path in (probe, *others):
             with suppress(OSError):  # on a read-only disk this fails as the probe did
                 path.unlink(missing_ok=True)
-    return f"{folder} can be made" if made else f"{folder} works"
+    return f"{folder} can be created" if made else f"{folder} works"
 
 
 def needs_encoding(path: str) -> bool:
@@ -181,7 +181,7 @@ def check_database(url: str) -> str:
 def _check_sqlite(url: str) -> str:
     path = Path(unquote(urlsplit(url).path)[1:])
     if not path.exists():
-        return f"{path} will be made at first start"
+        return f"{path} will be created at the first start"
     try:
         # `mode=ro` with a URI: a check must create neither a file nor a journal.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as opened:

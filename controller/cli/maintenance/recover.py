@@ -55,7 +55,7 @@ from controller.terminal import (
 _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Restore what the database lacks.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Finish and restore all of it.")]
 
 
 def recover_command(
@@ -65,11 +65,11 @@ def recover_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Show work that a crash or a lost database left unfinished; --rebuild restores it.
+    """Show work that a crash left unfinished, and dataflows that the database lacks.
 
-    A service recovers by itself when it starts. Stop it before you use --rebuild. Deleted
-    dataflows whose tables were kept are restored, too, unless you name the dataflows to
-    restore.
+    A service that starts finishes such work by itself. With --rebuild, the command finishes it, and
+    restores missing dataflows from their folders; stop the service first. Deleted dataflows whose
+    tables were kept are restored, too, unless you name the dataflows to restore.
     """
     settings = session(context).settings
     if dry_run or not rebuild:
@@ -86,7 +86,7 @@ def recover_command(
     steps = sum(outlook.steps for outlook in before)
     names = ", ".join(rebuilt) or "none was lost"
     indexed = format_count(steps, "record or increment", "records and increments")
-    print_text(f"restored: {names}; indexed again: {indexed}", "green")
+    print_text(f"restored dataflows: {names}; indexed again: {indexed}", "green")
     print_text("start the service with: cbp serve")
 
 
@@ -167,13 +167,13 @@ def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
     rows = [(one.dataflow, "yes" if one.known else "no", _words(one)) for one in outlooks]
     print_table(("dataflow", "in the database", "what recovery does"), rows, empty="no dataflow")
     if any(not one.known for one in outlooks):
-        print_text("restore what the database lacks with: cbp recover --rebuild")
+        print_text("restore dataflows that the database lacks with: cbp recover --rebuild")
 
 
 def _words(outlook: Any) -> str:
     if outlook.problem:
         return str(outlook.problem)
-    parts = [] if outlook.known else ["register it from its description"]
+    parts = [] if outlook.known else ["register it from the description beside its tables"]
     if outlook.position is not None:
         parts.append(f"begin at position {outlook.position}")
     for stage in outlook.stages:
@@ -192,8 +192,10 @@ def _document(outlook: Any) -> dict[str, Any]:
     return {**asdict(outlook), "open": outlook.open}
 
 
-OfStage = Annotated[str | None, typer.Option("--stage", help="Only of this stage.")]
-OfDataflow = Annotated[str | None, typer.Option("--dataflow", help="Only of this dataflow.")]
+OfStage = Annotated[str | None, typer.Option("--stage", help="Only runs of this stage.")]
+OfDataflow = Annotated[
+    str | None, typer.Option("--dataflow", help="Only actions on this dataflow.")
+]
 
 
 def intentions_command(
@@ -234,7 +236,7 @@ def recoveries_command(
         "took": (age, "seconds"),
         "what was done": _note,
     }
-    print_items(answer["items"], columns, empty="no recovery is noted")
+    print_items(answer["items"], columns, empty="no recovery is recorded")
 
 
 def _note(note: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ def repair_command(
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """
-    _ask(f"What other programs wrote into {table} will no longer show.", yes or json_)
+    _ask(f"Readers of {table} will no longer see data of other programs.", yes or json_)
     # Imported here, as below: other commands do not wait for the engine to load.
     from cbp.engine.commit.change_feed import feed_of_repair
     from cbp.engine.delta.repair import repair
@@ -53,11 +53,11 @@ def repair_command(
 def release_command(
     context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
 ) -> None:
-    """Let other programs write to a table; the service never writes it again.
+    """Let other programs write to a table; the service never writes to it again.
 
     Runs that are recorded and not published yet are published first.
     """
-    _ask(f"Other programs may then write to {table}; the service no longer will.", yes or json_)
+    _ask(f"Then only other programs write to {table}; the service never will.", yes or json_)
     from cbp.engine.commit.release import release_table
     from cbp.engine.storage.files import files_for
 
@@ -66,7 +66,7 @@ def release_command(
     if json_:
         print_json({"released": str(table), "version": version})
     else:
-        print_text(f"{table} is released, from version {version} on", "green")
+        print_text(f"{table} is released for other programs from version {version} on", "green")
 
 
 def _ask(consequence: str, confirmed: bool) -> None:

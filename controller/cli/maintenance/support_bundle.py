@@ -74,7 +74,8 @@ def support_bundle_command(
         Path | None, typer.Argument(help="The ZIP file to write; must not exist.")
     ] = None,
     with_messages: Annotated[
-        bool, typer.Option("--with-messages", help="Include messages of errors of author's code.")
+        bool,
+        typer.Option("--with-messages", help="Include the messages of errors in author's code."),
     ] = False,
     json_: AsJson = False,
 ) -> None:

@@ -43,7 +43,7 @@ class Applied:
         """
         with progress(self._session.clock, hidden=hidden) as report:
             while (claims := _matched(items, settled := self._settled())) is None:
-                report(f"waits until files are accepted: {len(settled)} of {len(items)}")
+                report(f"waiting until files are accepted: {len(settled)} of {len(items)}")
                 self._session.clock.wait(self._session.waits.poll_seconds)
         return claims
 
@@ -53,7 +53,7 @@ class Applied:
             wait_for_stages(
                 self._session,
                 self._dataflow,
-                lambda words: report(f"waits until they are applied: {words}"),
+                lambda words: report(f"waiting until they are applied: {words}"),
             )
 
     def summary(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def progress(clock: Clock, *, hidden: bool) -> Iterator[Callable[[str], None]]:
     """
     console, began = Console(stderr=True, quiet=hidden), clock.seconds()
     if console.is_terminal:
-        with console.status("waits") as shown:
+        with console.status("waiting") as shown:
             yield lambda words: shown.update(escape(f"{words} ({clock.seconds() - began:.0f} s)"))
         return
     printed = began
@@ -152,7 +152,7 @@ def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
     Raises `StagesStoppedError`.
     """
     with progress(given.clock, hidden=hidden) as report:
-        wait_for_stages(given, dataflow, lambda words: report(f"waits until applied: {words}"))
+        wait_for_stages(given, dataflow, lambda words: report(f"waiting until applied: {words}"))
 
 
 def wait_for_stages(

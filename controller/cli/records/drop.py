@@ -77,7 +77,7 @@ def drop_command(
     wait: Wait = False,
     json_: AsJson = False,
 ) -> None:
-    """Hand files to a source; each becomes an increment, or goes to quarantine.
+    """Send files to a source; each becomes an increment, or goes to quarantine.
 
     A file with the name and content of an accepted file is a retry: it is not applied again,
     and the exit status is 3.
@@ -267,7 +267,7 @@ def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
     if not plain or not folder.is_dir():
         if plain:
             _check_names(settings.drop_root, dataflow, source)
-        hint = "register the dataflow first, or use --upload if the service is elsewhere"
+        hint = "register the dataflow first, or use --upload if the service runs on another machine"
         raise NotFoundError(kind="drop folder", name=str(folder), hint=hint)
     for one in (folder.parent.parent, folder.parent, folder):
         if one.is_symlink():  # the file might become another source's
@@ -275,7 +275,7 @@ def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
     return folder
 
 
-_ELSEWHERE = "If the service is elsewhere, use --upload"
+_ELSEWHERE = "If the service runs on another machine, use --upload"
 
 
 def _check_names(drop_root: Path, dataflow: str, source: str) -> None:
@@ -311,7 +311,9 @@ def _size(file: Path) -> int:
         raise FileUnreadableError(file, error.strerror or str(error)) from error
 
 
-FileName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the file as taken in.")]
+FileName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the file, as `cbp claims` lists it.")
+]
 NewFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The file that takes its place.")
 ]
@@ -322,8 +324,8 @@ ThenRebuild = Annotated[
     bool,
     typer.Option(
         "--then-rebuild",
-        help="Accept the file although some stages cannot apply it; then rebuild all tables beside "
-        "the present ones, and swap them in.",
+        help="Accept the file even if some stages cannot apply it; then build all tables again, "
+        "beside the present ones, and swap them in.",
     ),
 ]
 
@@ -342,8 +344,8 @@ def replace_command(
 ) -> None:
     """Replace a file of a source: apply only the differences between both files.
 
-    Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
-    such a stage stops, and its tables stay unchanged, until the swap.
+    If a stage cannot apply the correction, the command is refused, and nothing changes. With
+    --then-rebuild such a stage stops, with its tables unchanged, until new tables are swapped in.
     """
     _correct(
         context,
@@ -370,8 +372,8 @@ def retract_command(
 ) -> None:
     """Take back all records of a file of a source.
 
-    Refused if a stage cannot apply the correction; then nothing changes. With --then-rebuild
-    such a stage stops, and its tables stay unchanged, until the swap.
+    If a stage cannot apply the correction, the command is refused, and nothing changes. With
+    --then-rebuild such a stage stops, with its tables unchanged, until new tables are swapped in.
     """
     _correct(
         context,
@@ -438,8 +440,10 @@ def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:
         job = client.rebuild(dataflow, report=report)
         if job.status == "ready":
             job = client.swap(dataflow, job, report=report)
-    if not hidden:
-        print_text(f"all tables were rebuilt: the rebuild {job.step}", "green")
+    if not hidden and job.status == "swapped":
+        print_text("all tables were rebuilt, and the new ones are swapped in", "green")
+    elif not hidden:
+        print_text(f"the rebuild {job.step}", "yellow")
 
 
 def _plan(

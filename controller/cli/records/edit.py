@@ -51,7 +51,7 @@ File = Annotated[
     typer.Option(
         exists=True,
         dir_okay=False,
-        help='JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
+        help='File of corrections as JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
     ),
 ]
 List = Annotated[bool, typer.Option("--list", help="List the corrections that were made.")]
@@ -101,7 +101,7 @@ def _corrections(
     key: list[str], null: list[str], set_: list[str], *, delete: bool, file: Path | None
 ) -> Corrections:
     if (bool(set_), delete, file is not None).count(True) != 1:
-        raise typer.BadParameter("expected one of --set, --delete and --file")  # noqa: EM101
+        raise typer.BadParameter("expected exactly one of --set, --delete and --file")  # noqa: EM101
     if file is not None:
         return file
     named: dict[str, str | None] = {**dict.fromkeys(null), **dict(pair(text) for text in key)}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.errors.counts import format_count
 from controller.cli import session as options
 from controller.cli.paging import AsCsv, FileLimit, print_csv
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch, session
@@ -25,8 +26,10 @@ from controller.terminal import (
 )
 
 FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.")]
-Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
-Column = Annotated[str | None, typer.Argument(help="A numeric column; without it, only sizes.")]
+Newest = Annotated[bool, typer.Option("--newest", help="Begin with the newest increment.")]
+Column = Annotated[
+    str | None, typer.Argument(help="A numeric column; without it, only sizes are shown.")
+]
 Grid = Annotated[bool, typer.Option("--grid", help="Show which stages applied each increment.")]
 NotApplied = Annotated[
     bool,
@@ -85,7 +88,8 @@ def _print_grid(answer: Mapping[str, Any]) -> None:
     for one in answer["stages"]:
         if one["failures"] or one["stopped"]:
             again = one["stopped"] or f"the next attempt is at {clock(one['retry_at'])}"
-            print_text(f"{one['name']}: {one['failures']} failed attempts; {again}", "yellow")
+            failed = format_count(one["failures"], "failed attempt")
+            print_text(f"{one['name']}: {failed}; {again}", "yellow")
     print_more(answer)
 
 

@@ -16,7 +16,7 @@ import typer
 from controller.cli.session import AsJson
 from controller.terminal import one_line, print_json
 
-File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The file.")]
+File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="File to look at.")]
 Name = Annotated[
     str, typer.Option(help="Name of the source; by default derived from the name of the file.")
 ]

@@ -118,7 +118,7 @@ def show_command(
     answer = fetch(context, json_, "dataflows", dataflow, "sources", source, "quarantine", claim)
     print_text(reason_text(answer["claim"]["reason"], whole=True))
     size = answer["file_bytes"]
-    print_text(f"{answer['folder_path']} ({'gone' if size is None else bytes_text(size)})")
+    print_text(f"{answer['folder_path']} ({'missing' if size is None else bytes_text(size)})")
     for line in answer["lines"]:
         mark = ">" if line["mistakes"] else " "
         print_text(f"{mark} {line['number']:>6}  {one_line(line['text'])}")
@@ -137,7 +137,7 @@ def fetch_command(
     to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.")],
     json_: AsJson = False,
 ) -> None:
-    """Write the original content of a refused file to a file, also after a decision."""
+    """Save the original content of a refused file, also after a decision about it."""
     at = ("dataflows", dataflow, "sources", source, "quarantine", claim, "content")
     count = 0
     with session(context).connect() as service, service.stream_bytes(*at) as parts:

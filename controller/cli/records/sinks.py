@@ -16,7 +16,9 @@ from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fe
 from controller.terminal import Cell, clock, print_page, print_table, print_text
 
 sinks_app = typer.Typer(
-    name="sinks", help="Show and control publication to destinations outside.", no_args_is_help=True
+    name="sinks",
+    help="Show and control sinks, which publish results outside the service.",
+    no_args_is_help=True,
 )
 
 SinkName = Annotated[str, typer.Argument(help="Name of the sink.")]
@@ -81,8 +83,9 @@ def _print_left_out(sink: dict[str, Any]) -> None:
         return
     before = format_count(first, "increment before it is", "increments before it are")
     print_text(
-        f"{sink['name']} begins at increment {first:,}; the {before} not published. They were no "
-        "longer kept, as after a rebuild, or the document says `begin: now`",
+        f"{sink['name']} begins at increment {first:,}; the {before} not published, because of "
+        "`begin: now` in the document, or because earlier increments were no longer kept, as after "
+        "a rebuild",
         "yellow",
     )
 
@@ -120,11 +123,11 @@ def resume_command(
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Resume a sink after a pause, or with a choice after a roll-back."""
+    """Resume a sink that is paused, or that needs a choice after a roll-back."""
     if rewrite and keep:
         raise typer.BadParameter("choose one of --rewrite and --keep")  # noqa: EM101
     undone: Literal["rewrite", "keep"] | None = "rewrite" if rewrite else "keep" if keep else None
-    text = f"{dataflow}.{sink} continues"
+    text = f"{dataflow}.{sink} is resumed"
     done(context, json_, text, lambda client: client.resume_sink(dataflow, sink, undone=undone))
 
 

@@ -103,7 +103,7 @@ def _print(answer: dict[str, Any]) -> None:
         f"{answer['dataflow']} as of {clock(answer['at'])}: {kind} state of all its tables; "
         f"readable until {clock(answer['readable_until'])}"
     )
-    columns = ("stage", "last epoch in it")
+    columns = ("stage", "last epoch")
     print_table(columns, list(answer["epochs"].items()), empty="no stages")
     print_text("")
     names = ("table", "version", "epoch")

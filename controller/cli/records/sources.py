@@ -37,7 +37,7 @@ def claims_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List the files that were found in drop folders, and the reasons of refusals."""
+    """List the files that were found in drop folders, and why files were refused."""
     answer = fetch(
         context,
         json_,

@@ -23,7 +23,7 @@ from controller.terminal import (
 )
 
 _LIMIT = 20
-_CUT = "there are more rows: raise --limit, or CBP_QUERY_ROWS_MAX of the service"
+_CUT = "there are more rows: raise --limit, or the service's setting CBP_QUERY_ROWS_MAX"
 
 Sql = Annotated[
     str | None,
@@ -31,7 +31,7 @@ Sql = Annotated[
         metavar="[SELECT]",
         help=(
             "One SELECT statement; `-` reads it from stdin. Without a statement, list the tables "
-            "that one can name."
+            "that a query can name."
         ),
     ),
 ]
@@ -48,7 +48,7 @@ Null = Annotated[list[str] | None, typer.Option("--null", help="A column whose v
 By = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="COLUMN", help="For an output that declares no key: the columns of its key."
+        metavar="COLUMN", help="Key column of an output that declares no key; can be repeated."
     ),
 ]
 

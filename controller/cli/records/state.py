@@ -37,11 +37,14 @@ from controller.terminal import (
 
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE")]
 AnyState = Annotated[
-    str, typer.Argument(metavar="[STAGE.STATE]", help="Without it, the size of every state.")
+    str,
+    typer.Argument(
+        metavar="[STAGE.STATE]", help="Name of a state; without it, all states are listed."
+    ),
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE...", help="The key; without it, all records."),
+    typer.Argument(metavar="COLUMN=VALUE...", help="Key; without it, all records are printed."),
 ]
 Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum number of changes.")]
 
@@ -113,7 +116,7 @@ def history_command(
     """Show which epochs changed the records of one key, newest first.
 
     The history reaches back as far as versions of the state are kept: cbp history clicks
-    count.counts url=a. Further columns of the key of a view or a kept state select one record of
+    count.counts url=a. For a view or a kept state, further columns of its key select one record of
     the group.
     """
     query = [pair(text) for text in key or () if text]

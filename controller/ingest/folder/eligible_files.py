@@ -65,7 +65,7 @@ _BELOW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 Enter = Callable[[Path], None]
 
 _KINDS = (
-    (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself here"),
+    (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself into `incoming`"),
     (
         stat.S_ISDIR,
         "a folder: files in folders are not taken in; move them into `incoming` itself, or "
@@ -500,7 +500,7 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
 def _why_too_long(path: str) -> str:
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         return ""
-    return f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes"
+    return f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes; use shorter names"
 
 
 def _up_to_marker(

@@ -120,8 +120,8 @@ def _try_move(place: SourcePlace, files: Files) -> None:
         if DiskFullError.is_disk_full(exc):
             raise DiskFullError(str(place.root)) from exc
         why = (
-            f"a file cannot be written and moved there ({exc.strerror}); the service needs all "
-            "rights"
+            f"the service cannot write a file there and move it ({exc.strerror}); give its user "
+            "read, write and search permission on the folder and the folders in it"
         )
         raise DropFolderError(str(place.root), why) from exc
     finally:

@@ -70,8 +70,8 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     message = "the file was removed while it was being claimed"
     if lost:
         message = (
-            "the file was removed after it was claimed, but before it was read, so its content is "
-            "NOT taken in. The producer must drop the file again"
+            "the file was removed after the service had claimed it, but before it was read, so its "
+            "content was NOT taken in. The producer must drop the file again"
         )
     rejection = FileRejectedError(rule=_RULE, message=message)
     reason = rejection.reason(file=claim.path, claim=claim.id)
@@ -178,15 +178,11 @@ def gone_hint(files: Sequence[GoneFile]) -> str:
     more = "" if len(files) < GONE_SHOWN_MAX else " or more"
     many = format_count(len(files), "file was", f"files{more} were")
     lost = sum(file.lost for file in files)
-    kind = (
-        f"{lost} of them acknowledged"
-        if lost
-        else "all of them before they were moved out of `incoming`"
-    )
+    kind = f"{lost} after the service had acknowledged receipt" if lost else "from `incoming`"
     return (
-        f"{many} removed after being claimed ({kind}), such as {files[0].name!r}, so their "
-        "content is not taken in. Drop data files again (this warning is shown for a day, or "
-        "until a file of this name arrives)"
+        f"{many} removed before the service read the content ({kind}), such as "
+        f"{files[0].name!r}. Drop files with data again (this warning ends after a day, or once a "
+        "file of the same name arrives)"
     )
 
 

@@ -287,34 +287,35 @@ def _reason(
     claim: ClaimRecord, identity: str, comparison: _Comparison, target: Path, place: SourcePlace
 ) -> Mapping[str, Any]:
     if claim.index is None:
-        became = f"that are not an increment ({claim.status})"
+        became = f"have the status `{claim.status}`"
     else:
-        became = f"that are increment {claim.index} of {claim.source}"
-    head = f"the {claim.bytes} bytes {became}"
+        became = f"are increment {claim.index} of {claim.source}"
     overwrites = place.source.same_name == "replace" and claim.index is not None
     replaces = (
-        "Its source declares `same_name: replace`: once the file is complete, readmit it unchanged "
-        "(cbp quarantine readmit), and it replaces what was taken in"
+        "The source declares `same_name: replace`. So once the file is complete, readmit it "
+        "unchanged (cbp quarantine readmit): its content then replaces that increment"
     )
     advice = (
-        "Producers: write under a name that ends in .part, and rename the file when it is complete"
+        "To prevent this, producers should write under a name that ends in .part, and rename the "
+        "file when it is complete"
     )
     if comparison.grew:
         code, more = "file_grew", comparison.bytes - claim.bytes
         said = (
-            f"the file grew after it was taken in: {head} are followed by {more} more, which are "
-            f"NOT taken in. {replaces if overwrites else _rest(claim, comparison, target, place)}"
+            f"the file grew after it was read: its first {claim.bytes} bytes {became}, and the "
+            f"{more} bytes after them were NOT taken in. "
+            f"{replaces if overwrites else _rest(claim, comparison, target, place)}"
         )
     else:
         code = "file_rewritten"
         added = (
-            "If this is additional data, drop it again under another name. If it replaces the "
-            "increment, roll back to before the increment (cbp rollback) or correct its records"
+            "If this is additional data, drop it again under another name. If it corrects the "
+            "increment, use `cbp replace`, or roll back to before the increment (cbp rollback)"
         )
         said = (
-            f"the file was overwritten after it was taken in: it no longer begins with {head}. "
-            f"Its present content ({comparison.bytes} bytes) is NOT taken in. "
-            f"{replaces if overwrites else added}"
+            "the file was overwritten after it was read: it no longer begins with the "
+            f"{claim.bytes} bytes that {became}. The present content ({comparison.bytes} bytes) "
+            f"was NOT taken in. {replaces if overwrites else added}"
         )
     return {
         "code": code,
@@ -322,7 +323,7 @@ def _reason(
         "file": claim.path,
         "line": None,
         "column": None,
-        "cause": f"{comparison.bytes} bytes now, {claim.bytes} when it was taken in",
+        "cause": f"{comparison.bytes} bytes now, {claim.bytes} when it was read",
         "claim": identity,
         "ingested": {
             "claim": claim.id,
@@ -341,8 +342,8 @@ def _rest(claim: ClaimRecord, comparison: _Comparison, target: Path, place: Sour
     cut = ""
     if not comparison.whole:
         cut = (
-            ". The bytes that were taken in do not end at a line end, so their last record may be "
-            "cut off: check it, and correct it if needed"
+            ". The bytes that were read before do not end with a line end, so the last record "
+            "among them may be truncated: check that record"
         )
     return (
         f"Drop the rest as a separate file (tail -c +{claim.bytes + 1} '{target}'{header}; "

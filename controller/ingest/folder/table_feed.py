@@ -210,7 +210,7 @@ class _Log:
         try:
             snapshot = self._log.snapshot(newest)
         except TableFeatureError as error:
-            why = "checkpoints of another kind than the classic one"
+            why = "checkpoints that are not classic single-file checkpoints"
             raise TableUnreadableError(self._source, self._table, newest, why) from error
         metadata = snapshot.metadata
         if why := unsupported(metadata, snapshot.protocol):
@@ -254,12 +254,12 @@ class _Log:
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:
-            why = f"its version {last} differs from the one that was read"
+            why = f"the log entry of version {last} has changed since it was read"
             raise TableReplacedError(self._source, self._table, why)
         if not digest:
             newest = self._newest()
             if newest < last:
-                why = f"it ends with version {newest}, but version {last} was already read"
+                why = f"its newest version is {newest}, but version {last} was already read"
                 raise TableReplacedError(self._source, self._table, why)
             if self._log.snapshot(newest).metadata.id != table:
                 raise TableReplacedError(self._source, self._table, "its id has changed")

@@ -87,7 +87,7 @@ class _Layout:
         self._name, other = ("combined", "common") if combined else ("common", "combined")
         self._parts, self._line = _PARTS[combined], _LINES[combined]
         self._other_line = _LINES[not combined]
-        self._hint = f"; it is a line of the {other} layout: options: {{layout: {other}}}"
+        self._hint = f", but of the {other} layout; declare options: {{layout: {other}}}"
 
     def rows(self, lines: list[str], first: int, bad: BadLines) -> tuple[list[Row], list[int]]:
         """Return the parts of each line and its number; wrong lines go to `bad`."""

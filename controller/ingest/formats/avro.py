@@ -81,7 +81,7 @@ class AvroContainer:
         while self._has_more():
             count, size = self._long(), self._long()
             if count < 0 or size < 0:
-                damaged(f"a block claims {count} records in {size} bytes")
+                damaged(f"the header of a block is invalid: {count} records in {size} bytes")
             if size > bytes_max:
                 limited(f"a block has {size} bytes, but at most {bytes_max} are allowed")
             packed = self._bytes(size)
@@ -121,7 +121,7 @@ class AvroContainer:
     def _sized(self) -> bytes:
         size = self._long()
         if size < 0:
-            damaged("the header has a string of negative size")
+            damaged("the header has a string with a negative length")
         if size > HEADER_BYTES_MAX:
             limited(f"the header has more than {HEADER_BYTES_MAX} bytes")
         return self._bytes(size)
@@ -131,7 +131,7 @@ class AvroContainer:
         try:
             value, self._at = read_long(self._buffer, self._at)
         except IndexError:
-            damaged("the file is cut")
+            damaged("the file is truncated")
         except ValueError as exc:
             damaged(str(exc))
         return value
@@ -140,7 +140,7 @@ class AvroContainer:
         self._fill(count)
         end = self._at + count
         if end > len(self._buffer):
-            damaged("the file is cut")
+            damaged("the file is truncated")
         data, self._at = self._buffer[self._at : end], end
         return data
 
@@ -262,7 +262,7 @@ class _Records:
         self._kept: list[tuple[int, str, pa.DataType]] = []
         for name, type_ in fields:
             if type_.arrow is None and name in declared.names:
-                message = f"expected {declared[name].type}, got Avro's {type_.name}"
+                message = f"expected {declared[name].type}, got the Avro type {type_.name}"
                 raise FileRejectedError(rule="column_type", message=message, column=name[:100])
 
     @property
@@ -280,7 +280,7 @@ class _Records:
         """Yield the records of a block, and the number of the first of each batch."""
         at = begun = 0
         if count > len(data):
-            damaged(f"a block of {len(data)} bytes claims {count} records")
+            damaged(f"a block of {len(data)} bytes cannot hold {count} records, as its header says")
         rows = list[list[Any]]()
         for number in range(self._rows + 1, self._rows + 1 + count):
             row, end = self._row(data, at, number)
@@ -311,7 +311,10 @@ class _Records:
             ) from exc
         bytes_max = self._limits.line_bytes_max
         if at - begin > bytes_max:
-            message = f"the record has {at - begin} bytes, at most {bytes_max} are allowed"
+            message = (
+                f"the record has {at - begin} bytes, but at most {bytes_max} are allowed; write "
+                "shorter records, or raise CBP_LINE_BYTES_MAX"
+            )
             raise FileRejectedError(rule="line_too_long", message=message, line=number)
         return row, at
 

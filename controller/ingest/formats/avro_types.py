@@ -38,7 +38,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         shift += 7
         if value >> 64:
-            message = "a number has more than 64 bits"
+            message = "a number of more than 64 bits"
             raise ValueError(message)
     return (value >> 1) ^ -(value & 1), at
 
@@ -92,14 +92,14 @@ def _null(_data: bytes, at: int) -> tuple[None, int]:
 
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     if data[at] > 1:
-        _wrong(f"a boolean is {data[at]}, not 0 or 1")
+        _wrong(f"the byte {data[at]} for a boolean, which is 0 or 1")
     return data[at] == 1, at + 1
 
 
 def _int(data: bytes, at: int) -> tuple[int, int]:
     value, at = read_long(data, at)
     if not -_INT <= value < _INT:
-        _wrong(f"{value} does not fit into an int of 32 bits")
+        _wrong(f"{value}, which does not fit into an int of 32 bits")
     return value, at
 
 
@@ -117,7 +117,7 @@ def _real(layout: str) -> Decode:
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
     if size < 0:
-        _wrong(f"a value has the size {size}")
+        _wrong(f"a value with the length {size}")
     if at + size > len(data):
         raise IndexError
     return data[at : at + size], at + size
@@ -183,7 +183,7 @@ def _decimal(base: AvroType, precision: int, scale: int) -> AvroType:
         value, at = base.decode(data, at)
         unscaled = int.from_bytes(value, "big", signed=True)
         if abs(unscaled) >= limit:
-            _wrong(f"a decimal has more than {precision} digits")
+            _wrong(f"a decimal of more than {precision} digits")
         return Decimal(unscaled).scaleb(-scale, context=_EXACT), at
 
     arrow = pa.decimal128(precision, scale) if precision <= _PRECISION_MAX else None
@@ -197,7 +197,7 @@ def union_type(branches: Sequence[AvroType]) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[Any, int]:
         number, at = read_long(data, at)
         if not 0 <= number < len(decoders):
-            _wrong(f"branch {number} of a union does not exist; it has {len(decoders)}")
+            _wrong(f"branch {number} (from 0) of a union that has {len(decoders)} branches")
         return decoders[number](data, at)
 
     kinds = [branch for branch in branches if branch.name != "null"]
@@ -225,7 +225,7 @@ def _items(decode: Decode, what: str) -> Decode:
                 item, at = decode(data, at)
                 items.append(item)
             if end is not None and end != at:
-                _wrong(f"the size of {what} differs from the size that it declares")
+                _wrong(f"{what} whose size differs from the size in its header")
 
     return decode_all
 
@@ -249,7 +249,7 @@ def map_type(values: AvroType) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[list[tuple[str, Any]], int]:
         items, at = pairs(data, at)
         if len({key for key, _ in items}) != len(items):
-            _wrong("a map has a key twice")
+            _wrong("a map with a duplicate key")
         return items, at
 
     arrow = None if values.arrow is None else pa.map_(pa.string(), values.arrow)
@@ -278,7 +278,7 @@ def enum_type(symbols: Sequence[str]) -> AvroType:
     def decode(data: bytes, at: int) -> tuple[str, int]:
         number, at = read_long(data, at)
         if not 0 <= number < len(symbols):
-            _wrong(f"symbol {number} of an enum does not exist; it has {len(symbols)}")
+            _wrong(f"symbol {number} (from 0) of an enum that has {len(symbols)} symbols")
         return symbols[number], at
 
     return AvroType(decode, pa.string(), 1, "enum")
@@ -311,11 +311,11 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
         FileRejectedError: `avro_damaged`, `avro_limits` or `column_type`.
     """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
-        message = "the file's schema is not a record; each record of a flow has named columns"
+        message = "the file's schema is not a record; only Avro records have named columns"
         raise FileRejectedError(rule="column_type", message=message)
     fields = _Schema().fields(schema)
     if sum(type_.bytes_min for _, type_ in fields) == 0:
-        limited("records of the file take no bytes, so a block could declare any number of them")
+        limited("records whose fields all take no bytes are not supported; add a field")
     return fields
 
 
@@ -374,7 +374,7 @@ class _Schema:
             if one in self._named:
                 type_ = self._named[one]
                 if type_ is None:
-                    message = f"type {excerpt(name)} contains itself, which a column cannot"
+                    message = f"type {excerpt(name)} contains itself, which is not supported"
                     raise FileRejectedError(rule="column_type", message=message)
                 return type_
         damaged(f"the schema has no type {excerpt(name)}")
@@ -411,15 +411,12 @@ class _Schema:
         name, _ = self._begin(schema, namespace)
         size = schema.get("size")
         if type(size) is not int or not 0 <= size <= FIXED_BYTES_MAX:
-            damaged(f"fixed {excerpt(name)} has no size from 0 to {FIXED_BYTES_MAX}")
+            damaged(f"the size of fixed {excerpt(name)} must be from 0 to {FIXED_BYTES_MAX}")
         self._named[name] = type_ = logical_type(schema, fixed_type(size))
         return type_
 
 
 def _sized(type_: AvroType, what: str) -> AvroType:
     if type_.bytes_min == 0:
-        limited(
-            f"items of {what} of the schema take no bytes, so a block could declare any number "
-            "of them"
-        )
+        limited(f"{what} whose items take no bytes is not supported; use another item type")
     return type_

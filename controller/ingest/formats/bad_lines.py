@@ -194,7 +194,8 @@ class BadLines:
         count, share = len(self._rejected), self._policy.share
         if count > share * (count + records):
             how_many = (
-                f"{count} of {count + records} records are wrong, more than {share:.4g} of them"
+                f"{count} of {count + records} records are wrong, but the source allows only a "
+                f"share of {share:.4g}"
             )
             raise self._too_many(how_many)
         return tuple(
@@ -243,7 +244,7 @@ class BadLines:
         first = lines[0]
         return FileRejectedError(
             rule="bad_records",
-            message=f"{how_many}; the first is: {first.message}",
+            message=f"{how_many}. The first mistake: {first.message}",
             line=first.line,
             column=first.column,
             cause=first.cause,

@@ -208,8 +208,8 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
         f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
         f"take in this column, add `{_spelled(name)} TYPE` to the source's schema and register "
         "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
-        'lacks, declare options: {unknown: "ignore"} in the source; with "add", new columns are '
-        "added to the schema"
+        'lacks, declare options: {unknown: "ignore"} in the source; with {unknown: "add"} the '
+        "service adds such columns to the schema"
     )
 
 
@@ -481,7 +481,8 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
     has = excerpt(", ".join(actual.names[:100]))
     if not names.keys() & known:
         message = (
-            f"has none of the declared columns {excerpt(', '.join(schema.names))}; it has {has}"
+            f"the file has none of the declared columns {excerpt(', '.join(schema.names))}; its "
+            f"columns are {has}"
         )
         raise FileRejectedError(rule="column_missing", message=message)
     unknown = next((name for name in actual.names if name not in known), None)
@@ -494,7 +495,7 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
             raise FileRejectedError(rule="column_type", message=message, column=field.name)
         if field.name not in names:
             if not field.nullable:
-                message = f"the file lacks a column that is NOT NULL; it has {has}"
+                message = f"the file lacks this column, which is NOT NULL; its columns are {has}"
                 raise FileRejectedError(rule="column_missing", message=message, column=field.name)
         else:
             type_ = actual.field(field.name).type

@@ -131,7 +131,7 @@ class ChangeGroup:
         table, partitions = value["table"], value["partitions"]
         texts = [table, *partitions]
         if not all(type(number) is int for number in (first, last)) or not 0 <= first <= last:
-            message = f"versions {first!r} to {last!r}"
+            message = f"expected version numbers, got {first!r} and {last!r}"
             raise ValueError(message)
         if type(partitions) is not list or not all(type(text) is str for text in texts):
             message = "a table's id and columns must be strings"
@@ -280,7 +280,7 @@ def _rows(
     only: BitMap64 | None = None,
 ) -> ChangedRows:
     if missing := [name for name in group.partitions if name not in file.partition_values]:
-        message = f"the log has no value of {missing[0]!r} for {file.path}"
+        message = f"the log has no value of partition column {missing[0]!r} for {file.path}"
         raise FileRejectedError(rule="delta_unsupported", message=message)
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
@@ -369,7 +369,10 @@ def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.Recor
     try:
         group = ChangeGroup.decoded(data)
     except ValueError as error:
-        message = "this source takes in the changes of its table; drop files into another source"
+        message = (
+            "this source reads its records from a Delta table, not from dropped files; drop files "
+            "into another source"
+        )
         raise FileRejectedError(
             rule="format_mismatch", message=message, cause=str(error)[:200]
         ) from error
@@ -474,6 +477,6 @@ def _renamed(types: pa.Array) -> pa.Array:
     places = pc.index_in(types, theirs)
     if places.null_count:
         strange = pc.filter(types, places.is_null())[0].as_py()
-        message = f"a change has the type {str(strange)[:50]!r}, which Delta does not have"
+        message = f"the change data feed has a change of unknown type {str(strange)[:50]!r}"
         raise FileRejectedError(rule="delta_damaged", message=message)
     return ours.take(places)

@@ -79,7 +79,7 @@ def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
                 raise
             raise unreadable(exc) from exc
     if len(data) > bytes_max:
-        message = f"can have at most {bytes_max} bytes"
+        message = f"the file has more than {bytes_max} bytes, which is the limit for such a file"
         raise FileRejectedError(rule="file_too_large", message=message)
     return data
 
@@ -315,14 +315,14 @@ def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
     """Raise `decompressed_too_large` or `decompression_ratio` once a limit is passed."""
     if total > limits.decompressed_bytes_max:
         message = (
-            f"decompresses to more than {limits.decompressed_bytes_max} bytes; write smaller "
-            "files, or raise CBP_DECOMPRESSED_BYTES_MAX"
+            f"the file decompresses to more than {limits.decompressed_bytes_max} bytes; write "
+            "smaller files, or raise CBP_DECOMPRESSED_BYTES_MAX"
         )
         raise FileRejectedError(rule="decompressed_too_large", message=message)
     if total > limits.ratio_floor_bytes and total > limits.ratio_max * compressed:
         message = (
-            f"decompresses to more than {limits.ratio_max} times its size; if this is expected, "
-            "raise CBP_DECOMPRESSION_RATIO_MAX"
+            f"the file decompresses to more than {limits.ratio_max} times its size; if this is "
+            "expected, raise CBP_DECOMPRESSION_RATIO_MAX"
         )
         raise FileRejectedError(rule="decompression_ratio", message=message)
 
@@ -393,7 +393,7 @@ def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> It
             members += 1
             fed = _MEMBER_BYTES
             if members > limits.members_max:
-                message = f"has more than {limits.members_max} {codec.name} members"
+                message = f"the file has more than {limits.members_max} {codec.name} members"
                 raise FileRejectedError(rule="decompressed_too_large", message=message)
             if not pending.startswith(codec.magic[: len(pending)]):
                 raise _trailing(codec, "")

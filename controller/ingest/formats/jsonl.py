@@ -117,7 +117,7 @@ def _objects(
         except RecursionError:
             _note(bad, line, number, "the value is nested too deeply")
         except (ValueError, DecimalException) as exc:
-            _note(bad, line, number, str(exc) or "a number that cannot be read")
+            _note(bad, line, number, str(exc) or "it has a number that cannot be parsed")
         else:
             if type(value) is dict:
                 rows.append(value)

@@ -197,7 +197,7 @@ class Bounds:
             name = metadata.schema.column(min(encrypted)).path
             raise FileRejectedError(rule="parquet_encrypted", message=ENCRYPTED, column=name[:100])
         if metadata.num_row_groups * len(columns) > CHUNKS_MAX:
-            message = f"has more than {CHUNKS_MAX} column chunks; write larger row groups"
+            message = f"the file has more than {CHUNKS_MAX} column chunks; write larger row groups"
             raise FileRejectedError(rule="parquet_limits", message=message)
         sums = _PageTotals(limits, header_bytes_uncounted(metadata.created_by))
         for group in range(metadata.num_row_groups):
@@ -266,8 +266,8 @@ class _PageTotals:
         if values * prefixed > 4 * self._limits.row_group_bytes:
             if "." in chunk.path_in_schema:
                 message = (
-                    "the encoding of a nested string column (common prefixes) is not supported; "
-                    "write another encoding"
+                    "a nested string column with the encoding DELTA_BYTE_ARRAY could need too much "
+                    "memory; write smaller pages, or use another encoding"
                 )
                 raise FileRejectedError(rule="parquet_limits", message=message)
             self.rows = min(self.rows, max(1, self._limits.row_group_bytes // prefixed))

@@ -108,7 +108,7 @@ class _Records:
         yield from self._taken()
         if self._count == 0 and self._others:
             others = excerpt(", ".join(list(self._others)))
-            message = f"there is no element <{self._record}>; the file has {others}"
+            message = f"the file has no element <{self._record}>; its elements are {others}"
             raise FileRejectedError(rule="xml_no_record", message=message)
 
     def check_shared(self) -> None:
@@ -182,7 +182,10 @@ class _Records:
                 for key, value in attributes.items()
             )
         else:
-            self._wrong(f"<{excerpt(self._column or '')}> holds the element <{name[:100]}>")
+            self._wrong(
+                f"<{excerpt(self._column or '')}> contains the element <{name[:100]}>; a column's "
+                "element can have text only"
+            )
 
     def _begin(self, attributes: Mapping[str, str]) -> None:
         self._begun, self._row, self._problem = self._depth, {}, ""
@@ -219,20 +222,20 @@ class _Records:
 
     def _too_long(self, line: int) -> NoReturn:
         message = (
-            f"the record has more than {self._limits.line_bytes_max} bytes; write shorter ones, "
-            "or raise CBP_LINE_BYTES_MAX"
+            f"the record has more than {self._limits.line_bytes_max} bytes; write shorter "
+            "records, or raise CBP_LINE_BYTES_MAX"
         )
         raise FileRejectedError(rule="line_too_long", message=message, line=line)
 
     def _close_text(self) -> None:
         """Refuse text of the record itself, other than blanks between children."""
         if self._column is None and (text := "".join(self._text).strip()):
-            self._wrong(f"text between its children: {excerpt(text)}")
+            self._wrong(f"the record has text outside its child elements: {excerpt(text)}")
         self._text = []
 
     def _put(self, column: str, value: str | None) -> None:
         if column in self._row:
-            self._wrong(f"{excerpt(column)} occurs twice")
+            self._wrong(f"{excerpt(column)} occurs twice in one record")
         self._row[column] = value
 
     def _wrong(self, problem: str) -> None:

@@ -157,9 +157,9 @@ class StuckReader:
         """Description for an operator."""
         return (
             f"the process that reads {self.file!r} has made no progress for "
-            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. The "
-            f"service ends the process in {self.ends_in_seconds:.0f} s and reads the file again. "
-            "Until then other files of the source wait"
+            f"{self.silent_seconds:.0f} s: the disk does not answer, or the process was stopped. "
+            f"In {self.ends_in_seconds:.0f} s the service ends the process and reads the file "
+            "again. Until then other files of the source wait"
         )
 
 
@@ -311,8 +311,8 @@ def _read(
     with ClaimedContent(file.path, request.limits, stopping, worked) as content:
         if content.size != file.size:
             message = (
-                f"had {file.size} bytes when it was claimed, but has {content.size} now; write "
-                "files under a name that ends in .part, and rename them when they are complete"
+                f"the file had {file.size} bytes when it was claimed, but has {content.size} now; "
+                "write files under a name that ends in .part, and rename them when complete"
             )
             raise FileRejectedError(rule="file_changed", message=message)
         for batch in read_batches(content, request.node, request.limits, notes, file=file.file):

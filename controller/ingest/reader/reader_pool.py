@@ -390,8 +390,8 @@ class _Watch:
             self._moved = now, computed, self.worked
         elif now - since > limits.silent_seconds_max:
             message = (
-                f"no byte could be read for {limits.silent_seconds_max:g} s; the device of the "
-                "file hangs"
+                f"no byte could be read for {limits.silent_seconds_max:g} s; the disk of the file "
+                "does not answer"
             )
             raise OSError(ETIMEDOUT, message, self._request.path)
 

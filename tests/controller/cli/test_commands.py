@@ -175,7 +175,7 @@ def test_a_registration_says_that_it_took_tables_up(
     monkeypatch.setattr(service.controller, "register", with_tables)
     outcome = cbp("register", document)
     assert (outcome.status, outcome.err) == (0, "")
-    assert "resumed its tables at version 2 (epochs: count 7)" in outcome.out
+    assert "existing tables at version 2 (epochs: count 7)" in outcome.out
 
 
 def test_a_long_reason_stands_below_the_table(cbp: Cbp, service: Service) -> None:
@@ -277,15 +277,15 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["records", "clicks", "count.totals", "--limit", "3"], "more with: --cursor c"),
     (["state", "clicks", "count.counts", "url=a", "site=7"], "site"),
     (["pause", "clicks"], "paused"),
-    (["resume", "clicks"], "runs"),
+    (["resume", "clicks"], "clicks is resumed"),
     (["pause", "clicks", "count"], "clicks.count is paused"),
-    (["resume", "clicks", "count"], "clicks.count runs"),
-    (["priority", "clicks", "count", "high"], "clicks.count has the priority high"),
+    (["resume", "clicks", "count"], "clicks.count is resumed"),
+    (["priority", "clicks", "count", "high"], "clicks.count now has high priority"),
     (["retry", "clicks", "count"], "clicks.count"),
     (["cancel", "r3"], "asked to stop"),
     (["waiting", "clicks"], "waits for an increment on urls"),
-    (["close", "clicks", "urls"], "urls is closed before increment 2, at count.urls"),
-    (["close", "clicks", "urls", "--key", "monday"], "is closed"),
+    (["close", "clicks", "urls"], "open frames of urls for count.urls; later"),
+    (["close", "clicks", "urls", "--key", "monday"], "from increment 2 on"),
     (["close", "clicks", "--list"], "no frame has been closed yet"),
     (["settings"], "CBP_PAGE_SIZE_MAX"),
     (["increment", "clicks", "urls", "0", "--about"], "a.jsonl"),

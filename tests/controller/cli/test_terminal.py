@@ -45,7 +45,7 @@ def test_columns_are_left_out_in_their_order_and_named(
     """No word is broken, no line of the table is longer than the terminal."""
     heading, *rows, last = shown(width, optional=optional).splitlines()
     assert heading.split() == [column for column in COLUMNS if column not in left]
-    assert last.startswith(f"left out: {', '.join(left)} (")
+    assert last.startswith(f"columns left out: {', '.join(left)} (")
     for line, row in zip(rows, ROWS, strict=True):
         assert len(line) <= width
         for column, cell in zip(COLUMNS, row, strict=True):

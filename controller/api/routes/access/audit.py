@@ -28,12 +28,18 @@ class AuditQuery(PageQuery):
     since: Instant | None = Field(None, description="Only entries from this time on.")
     until: Instant | None = Field(None, description="Only entries from before this time.")
     actor: str | None = Field(
-        None, max_length=_NAME_LENGTH, description="`token-file` or `token:NAME`."
+        None,
+        max_length=_NAME_LENGTH,
+        description="Only requests by this actor: `token-file` or `token:NAME`.",
     )
-    action: str | None = Field(None, max_length=_NAME_LENGTH, description="An operationId.")
+    action: str | None = Field(
+        None, max_length=_NAME_LENGTH, description="Only requests with this operationId."
+    )
     dataflow: str | None = Field(None, max_length=_NAME_LENGTH)
     outcome: Outcome | None = None
-    error_code: ErrorCode = Field(None, description="Code of the problem of its answer.")
+    error_code: ErrorCode = Field(
+        None, description="Only requests that were answered with this error code."
+    )
 
 
 class AuditOut(Model):

@@ -47,7 +47,9 @@ class CallerOut(Model):
     actor: str = Field(description="Name in the audit log: `token-file` or `token:NAME`.")
     scope: Scope
     session: str | None = Field(description="Id of the session; `null` if a token was sent.")
-    dataflows: list[str] | None = Field(description="The only ones it may touch; `null` means all.")
+    dataflows: list[str] | None = Field(
+        description="The only dataflows that the caller may access; `null` means all."
+    )
     expires_at: datetime | None = Field(description="When the session or token ends.")
     idle_minutes: float | None = Field(
         description="Minutes without a request after which the session ends."
@@ -81,14 +83,14 @@ class SessionOut(Model):
     """A browser that is signed in."""
 
     id: str
-    actor: str = Field(description="The token that it was made from.")
+    actor: str = Field(description="The token from which the session was made.")
     scope: Scope
     created_at: datetime
     expires_at: datetime
     last_seen_at: datetime = Field(description="Last request, to the minute.")
     address: str
-    agent: str = Field(description="What the browser says it is.")
-    current: bool = Field(description="Whether this request used it.")
+    agent: str = Field(description="The `User-Agent` that the browser sent.")
+    current: bool = Field(description="Whether this request belongs to the session.")
 
 
 @sign_in_routes.post("/session", status_code=201, responses=problems(401, 429))
@@ -145,7 +147,7 @@ def sign_out(request: Request, response: Response, caller: CallerDep, access: Ac
 def make_code(
     caller: CallerDep, access: AccessDep, query: Annotated[CodeQuery, Query()]
 ) -> CodeOut:
-    """Make a code that signs a browser in once, within ten minutes; needs a token, no session."""
+    """Make a code that signs in one browser within ten minutes; needs a token, not a session."""
     code, record = access.sessions.make_code(caller, query.scope)
     return CodeOut(
         code=code,

@@ -57,11 +57,15 @@ _DOCUMENT_SCHEMA = {
     "properties": {
         "name": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,62}$"},
         "description": {"type": "string"},
-        "sources": {**_NODE, "description": "Name to `schema`, `format` and `options`."},
+        "sources": {
+            **_NODE,
+            "description": "Maps each name to a source: `schema`, `format` and `options`.",
+        },
         "stages": {
             **_NODE,
             "minProperties": 1,
-            "description": "Name to `translator`, `parameters`, `inputs`, `buckets` and `fuse`.",
+            "description": "Maps each name to a stage: `translator`, `parameters`, `inputs`, "
+            "`buckets` and `fuse`.",
         },
     },
 }

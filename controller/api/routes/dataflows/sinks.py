@@ -39,7 +39,7 @@ class SinkOut(Model):
     mirrors_view: bool = Field(
         description="Whether the sink mirrors the view itself, not its changes."
     )
-    target: str = Field(description="Its folder as the document says it, or its host.")
+    target: str = Field(description="Its folder as written in the document, or its host.")
     state: Literal["stopped", "retrying", "paused", "behind", "current"] = Field(
         description="`stopped` needs an operator, `retrying` continues automatically."
     )

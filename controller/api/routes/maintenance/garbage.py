@@ -32,7 +32,7 @@ _WITH_A_RUN = "removed by about every eighth run of its stage: "
 
 
 class HeapOut(Model):
-    """Files of one place that are all removed or all stay, and the reason."""
+    """Some files of one place, all removed or all kept for the same reason."""
 
     place: str = Field(description="A table, `sources/NAME`, `outputs/FLOW` or `finished/NAME`.")
     goes: bool = Field(description="Whether a collection removes these files.")

@@ -99,7 +99,7 @@ async def replace(
     query: Annotated[ReplaceQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
-    """Receive a file that replaces the file of its name. The body is the new content.
+    """Receive a file that replaces the earlier file of this name. The body is the new content.
 
     The next pass over the source makes one increment of the differences: added records, and records
     that are taken back. If a stage cannot apply them, the request is refused and nothing

@@ -44,11 +44,11 @@ class SetAsideOut(Model):
     number: int = Field(
         description="Position of the record among those that the same run set aside."
     )
-    input: str | None = Field(description="Null for a call that a timer asked for.")
+    input: str | None = Field(description="`null` for a call that a timer caused.")
     key: dict[str, Any] | None = Field(
-        description="The key of its group; null for a record that is a group of its own."
+        description="The key of its group; `null` for a record that is a group of its own."
     )
-    record: dict[str, Any] | None = Field(description="Null for a call that a timer asked for.")
+    record: dict[str, Any] | None = Field(description="`null` for a call that a timer caused.")
     code: str = Field(
         description="Code of the error; `set_aside_behind` if earlier records of its group wait."
     )

@@ -49,11 +49,11 @@ export function HeaderActions() {
       <SchemeSwitch />
       {session.signedIn && (
         <>
-          <Tooltip label="Keys (?)">
+          <Tooltip label="Keyboard shortcuts (?)">
             <ActionIcon
               variant="default"
               size="md"
-              aria-label="Keys"
+              aria-label="Keyboard shortcuts"
               visibleFrom="sm"
               onClick={showShortcuts}
             >
@@ -71,7 +71,7 @@ const LABELS = {
   live: { text: "Live", tip: "Live updates are on; press to pause them" },
   reconnecting: { text: "Reconnecting", tip: "The connection was lost; the page reconnects by itself" },
   polling: { text: "Polling", tip: "There is no event stream; the page polls every 5 seconds" },
-  paused: { text: "Paused", tip: "Live updates are paused; press to continue" },
+  paused: { text: "Paused", tip: "Live updates are paused; press to resume them" },
 } as const;
 
 function LiveSwitch() {
@@ -86,7 +86,7 @@ function LiveSwitch() {
         color="gray.8"
         size="xs"
         aria-pressed={!live}
-        aria-label={live ? `${text}: pause updates` : "Paused: follow again"}
+        aria-label={live ? `${text}: pause updates` : "Paused: resume updates"}
         onClick={toggle}
         leftSection={<Icon name={live ? "pause" : "play"} size={14} />}
       >
@@ -105,11 +105,11 @@ function SchemeSwitch() {
   const scheme = useComputedColorScheme("light");
   const next = scheme === "light" ? "dark" : "light";
   return (
-    <Tooltip label={`Show it ${next}`}>
+    <Tooltip label={`Use ${next} colours`}>
       <ActionIcon
         variant="default"
         size="md"
-        aria-label={`Show it ${next}`}
+        aria-label={`Use ${next} colours`}
         onClick={() => setColorScheme(next)}
       >
         <Icon name={scheme === "light" ? "moon" : "sun"} size={16} />

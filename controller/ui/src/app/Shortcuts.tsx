@@ -42,10 +42,10 @@ export function Shortcuts() {
       { keys: "p", words: "Pause or resume live updates", call: toggle },
       {
         keys: "t",
-        words: "Light or dark",
+        words: "Switch between light and dark colours",
         call: () => setColorScheme(scheme === "light" ? "dark" : "light"),
       },
-      { keys: "?", words: "Show these keys", call: open },
+      { keys: "?", words: "Show these shortcuts", call: open },
     ],
     [navigate, open, scheme, session, setColorScheme, toggle],
   );
@@ -57,16 +57,16 @@ export function Shortcuts() {
   }, [open]);
 
   return (
-    <Modal opened={opened} onClose={close} title="Keys" closeButtonProps={{ "aria-label": "Close" }}>
+    <Modal opened={opened} onClose={close} title="Keyboard shortcuts" closeButtonProps={{ "aria-label": "Close" }}>
       <Table>
         <Table.Tbody>
           <Row keys="Ctrl K" words="Go to a screen, a dataflow or a stage" />
-          <Row keys="/" words="The same" />
+          <Row keys="/" words="Same as Ctrl K" />
           {shortcuts.map(({ keys, words }) => (
             <Row key={keys} keys={keys} words={words} />
           ))}
-          <Row keys="↑ ↓" words="Move in the rows of a table" />
-          <Row keys="Enter" words="Open the row" />
+          <Row keys="↑ ↓" words="Move between the rows of a table" />
+          <Row keys="Enter" words="Open the chosen row" />
         </Table.Tbody>
       </Table>
     </Modal>

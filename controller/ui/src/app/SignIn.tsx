@@ -48,7 +48,7 @@ export function SignIn() {
         <form onSubmit={(event) => void submit(event)} aria-label="Sign in">
           <Stack>
             <PasswordInput
-              label="Or a token"
+              label="Or sign in with a token"
               description="A token from cbp tokens new, or the content of the service's token file. The page exchanges it for a session and does not store it."
               autoComplete="off"
               required

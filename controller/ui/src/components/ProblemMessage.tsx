@@ -26,7 +26,7 @@ export function ProblemMessage({ error, retry }: { error: unknown; retry?: () =>
     const link = leaderLink(leader, `${pathname}${search}`);
     return (
       <Text size="sm" c="dimmed">
-        Only the instance that leads knows or does this: {link === null ? leader : <Anchor href={link}>{leader}</Anchor>}.
+        Only the leading instance can answer this: {link === null ? leader : <Anchor href={link}>{leader}</Anchor>}.
       </Text>
     );
   }

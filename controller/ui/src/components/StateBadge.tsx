@@ -12,7 +12,7 @@ const STATES: Record<string, { word: string; tone: Tone }> = {
   // stages
   running: { word: "Running", tone: "busy" },
   waiting: { word: "Waiting", tone: "good" },
-  set_aside: { word: "Needs you", tone: "bad" },
+  set_aside: { word: "Records set aside", tone: "bad" },
   // runs
   intended: { word: "Running", tone: "busy" },
   prepared: { word: "Running", tone: "busy" },

@@ -32,7 +32,7 @@ def test_a_token_is_made_listed_rotated_and_revoked(cbp: Cbp, service: Service) 
     rotated = cbp("tokens", "rotate", "ci", "--json").json["secret"]
     assert rotated != secret
     assert service.access.authentication.identify_token(rotated).token == "ci"
-    assert cbp("tokens", "revoke", "ci").out.startswith("ci is revoked")
+    assert cbp("tokens", "revoke", "ci").out.startswith("ci was revoked")
     assert [one["state"] for one in cbp("tokens", "list", "--json").json["items"]] == ["revoked"]
     assert "revoked" in cbp("tokens", "rotate", "ci").err
 

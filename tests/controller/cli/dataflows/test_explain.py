@@ -44,8 +44,8 @@ def test_buckets_that_leave_slots_idle_are_told(
     preparer = type(service.world.engine.preparer)
     monkeypatch.setattr(preparer, "limits", lambda _: PhysicalLimits(slots))
     outcome = cbp("explain", "fused", session=service.session)
-    assert ("256 buckets would use all 64 slots" in outcome.out) == (slots == 64)
-    assert ("would use all" in outcome.out) == (slots == 64)
+    assert ("with 256 buckets, its runs could use all 64 slots" in outcome.out) == (slots == 64)
+    assert ("could use all" in outcome.out) == (slots == 64)
 
 
 @pytest.mark.parametrize(("shape", "head"), [("mermaid", "flowchart LR"), ("dot", "digraph fused")])
@@ -91,7 +91,7 @@ def test_a_run_whose_record_is_gone_is_told_without_it(cbp: Cbp, service: Live):
     assert (told["recorded"], told["changes"]) == (False, [])
     assert (told["version"], told["codes"]) == (1, before["codes"])
     assert len(told["produced"]) == 3
-    assert "no longer in the log" in cbp("explain", "--run", run.id, session=service.session).out
+    assert "the log no longer has" in cbp("explain", "--run", run.id, session=service.session).out
 
 
 def test_a_run_can_be_named_beside_its_dataflow(cbp: Cbp, service: Live):
@@ -136,5 +136,5 @@ def test_a_loop_says_which_way_it_goes_and_went(cbp: Cbp, tmp_path: Path):
     assert "goes by what changed: looks up by key only what changes reach" in plan.out
     newest = made.world.store.runs("graph").items[0]
     story = cbp("explain", "--run", newest.id, session=made.session)
-    assert "way: anew; read 2 records of held as a whole; read 2 records of links" in story.out
+    assert "how: anew; read 2 records of held as a whole; read 2 records of links" in story.out
     made.world.close()

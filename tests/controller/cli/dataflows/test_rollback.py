@@ -40,7 +40,7 @@ def test_the_files_that_it_undoes_are_named(cbp: Cbp) -> None:
     """
     shown = cbp(*BACK, "--dry-run", "--drop-later").out
     assert "25 files are undone" in shown
-    assert "and 5 more; all: --files" in shown
+    assert "and 5 more (to list all: --files)" in shown
     plan = cbp(*BACK, "--dry-run", "--json").json
     assert (plan["files_total"], len(plan["files"])) == (25, 20)
     assert plan["files"][0]["name"] == "a.jsonl"
@@ -69,7 +69,7 @@ def test_the_files_that_it_undoes_are_named(cbp: Cbp) -> None:
 
 def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
     """In the plan and in the answer, also without a question; nothing is said where all goes."""
-    words = "3 increments of urls had arrived before position 4, but had not been read"
+    words = "3 increments of urls arrived before position 4, but had not been read"
     assert words in cbp(*BACK, "--dry-run", "--drop-later").out
     plan = cbp(*BACK, "--dry-run", "--drop-later", "--json").json
     assert plan["queued_before"] == {"urls": 3}
@@ -77,16 +77,16 @@ def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
     assert (outcome.status, outcome.out.count(words)) == (0, 1)
     assert "records now" not in outcome.out
     for more in (["--dry-run"], ["--yes", "--reason", "a bad file"]):
-        assert "had arrived" not in cbp(*BACK, *more).out
+        assert "arrived before" not in cbp(*BACK, *more).out
 
 
 def test_what_an_earlier_roll_back_left_out_is_said_if_it_comes_back(cbp: Cbp) -> None:
     """In the plan and in the answer, with the names by which it can be left out again."""
-    words = "urls, left out or dropped by an earlier roll-back, will be applied again"
+    words = "urls that an earlier roll-back left out or dropped will be applied again"
     back = ("rollback", "clicks", "--to", "count:1")
     assert words in cbp(*back, "--dry-run").out
     assert cbp(*back, "--dry-run", "--json").json["comes_back"] == {"urls": [7]}
-    assert "urls/7 (to leave files out: --without)" in cbp(*back, "--yes", "--reason", "x").out
+    assert "urls/7 (to leave them out again: --without)" in cbp(*back, "--yes", "--reason", "x").out
     assert words not in cbp(*back, "--dry-run", "--without", "urls/7").out
 
 

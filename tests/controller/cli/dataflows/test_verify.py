@@ -75,7 +75,7 @@ def test_the_command_has_an_exit_status_for_it(cbp: Cbp, tmp_path: Path) -> None
     assert answer.status == 4
     shown_text = " ".join(answer.out.split())
     assert "one is undecided: no difference was found" in shown_text
-    assert "2 tables of 2 could not be compared" in shown_text
+    assert "2 of 2 tables could not be compared" in shown_text
     shown: Any = cbp("verify", "one", "--json", session=made.session)
     assert (shown.status, shown.json["status"]) == (4, "undecided")
     assert {one["status"] for one in shown.json["tables"]} == {"undecided"}

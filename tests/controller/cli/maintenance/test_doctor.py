@@ -235,7 +235,7 @@ def test_a_full_disk_is_what_keeps_checks_from_an_answer(
     monkeypatch.setattr(doctor, "check_clock", full)
     checks = _checks(Settings(root=tmp_path, port=port, engine="local"))
     remedies = {checks[name].remedy for name in ("root folder", "tables folder", "clock")}
-    assert remedies == {"make room on its disk"}
+    assert remedies == {"free some space on its disk"}
 
 
 def test_the_database_is_looked_at_and_not_made(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ def test_a_dry_run_tells_and_removes_nothing(cbp: Cbp, service: Service) -> None
     outcome = cbp("gc", "--dry-run")
     assert outcome.status == 0, outcome.err
     for words in (
-        "would go",
-        "stays",
+        "would be removed",
+        "kept",
         "in the newest version of the table",
         "waits in a queue",
         "outputs/count.totals",

@@ -236,7 +236,7 @@ def test_a_stage_that_cannot_follow_waits_for_the_rebuild_that_was_asked_for(
     assert "1 record would be added, 1 record would be taken back" in tried.out, tried.err
     done = call(shelf, capsys, *named, "--reason", "a slip")
     assert done.status == 0, done.err
-    assert "the rebuild is swapped in" in done.out
+    assert "the new ones are swapped in" in done.out
     shelf.counts["monday"] = [("a", 1), ("c", 3)]
     shelf.require_right()
     gone = ("retract", "shelf", "a", "tuesday", "--then-rebuild", "--reason", "a test", "--json")
@@ -329,7 +329,7 @@ def test_a_readmitted_replacement_can_wait_for_a_rebuild(
     assert "one claim only" in call(shelf, capsys, *many).err
     done = call(shelf, capsys, *named, "--reason", "mended", "--then-rebuild")
     assert done.status == 0, done.err
-    assert "the rebuild is swapped in" in done.out
+    assert "the new ones are swapped in" in done.out
     shelf.counts["monday"] = [("a", 1)]
     shelf.require_right()
     shelf.close()

@@ -268,4 +268,4 @@ def test_a_folder_that_may_not_be_read_says_whom_to_allow_it() -> None:
     with pytest.raises(DropFolderError) as caught, device_errors("/drop"):
         raise PermissionError(errno.EACCES, "Permission denied", "/drop/incoming")
     assert caught.value.details["path"] == "/drop/incoming"
-    assert "user of the service" in caught.value.message
+    assert "user that runs the service" in caught.value.message

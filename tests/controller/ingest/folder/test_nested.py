@@ -120,7 +120,7 @@ def test_the_depth_and_the_length_of_paths_are_bounded(drop: Drop) -> None:
     (shown,) = drop.folder.look(drop.record, drop.dataflow)
     assert {one["why"].partition(":")[0] for one in shown["oldest_unclaimed"]} == {
         f"a folder nested in {eligible_files.DEPTH_MAX} others",
-        "its path below `incoming` is longer than 1024 bytes",
+        "its path below `incoming` is longer than 1024 bytes; use shorter names",
     }
 
 

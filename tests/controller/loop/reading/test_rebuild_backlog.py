@@ -210,9 +210,9 @@ def test_operators_are_told(world: World, capsys: pytest.CaptureFixture[str]) ->
         line for line in cbp("status", "one", status=3).splitlines() if "being rebuilt" in line
     ]
     behind, first = lines
-    first, _, command = first.partition("; as it was: cbp ")
+    first, _, command = first.partition("; its earlier state: cbp ")
     assert first == "sum is being rebuilt: 3 of 4 increments left to read again (25 % done)"
-    assert behind.startswith("again is being rebuilt: behind sum; as it was: cbp state one again")
+    assert behind.startswith("again is being rebuilt: waiting for sum; its earlier state: cbp")
     assert "w3" in cbp(*command.split())
     world.ticks()
     assert "being rebuilt" not in cbp("status", "one")

@@ -418,7 +418,7 @@ def test_operators_rebuild_by_one_command(
     assert ["state/sum.sums", "4", "4", "0", "0", "4"] in told
     assert ["d", "shows", "the", "new", "tables,", "at", "version", "2"] in told
     assert world.sums()["x"] == 18
-    assert "the tables before the swap stay until" in cbp("status", "d")
+    assert "the tables from before the swap are kept until" in cbp("status", "d")
     listed = cbp("rebuild", "d", "--list")
     assert "swapped" in listed
     assert "can be undone until" in listed
@@ -455,7 +455,7 @@ def test_register_rebuilds_beside_unless_in_place_is_asked_for(
     assert "readers see sum.sums" in in_place
     kept = register("--rebuild", "sum", "--keep", "best", status=1)
     assert "stages.best: the stage cannot keep its state" in kept
-    assert "while readers see the tables grow, use --in-place" in kept
+    assert "To rebuild in place, use --in-place" in kept
     assert "nobody" in register("--rebuild", "nobody", status=1), "it is no stage"
     assert "stages.sum: has" in register("--rebuild", "best", status=1), "it differs too"
     register("--rebuild", "sum", "--expect-version", "7", status=1)

@@ -16,6 +16,6 @@ it("has NiFi's thresholds, in words", () => {
   const shares = [0, 0.6, 0.61, 0.85, 0.86, 0.99, 1, 2];
   expect(shares.map((share) => levelOf(share).word)).toEqual([
     "has room", "has room", "filling", "filling", "nearly full", "nearly full",
-    "full, so its writer waits", "full, so its writer waits",
+    "full, so the stage that writes to it waits", "full, so the stage that writes to it waits",
   ]);
 });

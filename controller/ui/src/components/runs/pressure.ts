@@ -23,7 +23,7 @@ export interface Pressure {
 
 /** Return what a share of a limit means, with NiFi's thresholds; in words, not by colour alone. */
 export function levelOf(share: number): { word: string; color: string } {
-  if (share >= 1) return { word: "full, so its writer waits", color: "red" };
+  if (share >= 1) return { word: "full, so the stage that writes to it waits", color: "red" };
   if (share > 0.85) return { word: "nearly full", color: "red" };
   if (share > 0.6) return { word: "filling", color: "yellow" };
   return { word: "has room", color: "teal" };

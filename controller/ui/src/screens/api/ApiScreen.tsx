@@ -25,7 +25,7 @@ export default function ApiScreen() {
     >
       <TextInput
         label="Find"
-        placeholder="A word of the path or of the description"
+        placeholder="Words of a path or a description"
         value={text}
         onChange={(event) => setText(event.currentTarget.value)}
         maw={480}

@@ -23,14 +23,14 @@ export function FirstSteps() {
             No dataflow is registered yet
           </Title>
           <Text mt="xs">
-            A dataflow keeps tables up to date while files arrive. Three steps to a running one:
+            A dataflow keeps tables up to date while files arrive. To try one, take three steps:
             register it, give it a file, look at the result.
           </Text>
         </div>
         {can("admin") ? (
           <section aria-label="Ready dataflows">
             <Title order={3} size="h5" mb="xs">
-              1. Start one that is ready
+              1. Register a ready dataflow
             </Title>
             {examples.isPending && <Loading />}
             {examples.isError && <ProblemMessage error={examples.error} />}
@@ -51,8 +51,8 @@ export function FirstSteps() {
             <Anchor component={Link} to="/register" underline="always">
               write your own document
             </Anchor>
-            : the editor marks mistakes and shows the graph before anything is registered. What is
-            registered appears here, with the reason why it waits.
+            : the editor marks mistakes and shows the graph before anything is registered. Registered
+            dataflows appear on this screen, with the reason if they wait.
           </Text>
         )}
       </Stack>

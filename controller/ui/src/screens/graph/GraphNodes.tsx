@@ -13,7 +13,7 @@ const STATES: Record<string, { word: string; icon: IconName }> = {
   running: { word: "Running", icon: "refresh" },
   waiting: { word: "Waiting", icon: "clock" },
   set_aside: { word: "Records set aside", icon: "alert" },
-  retrying: { word: "Failed, tries again", icon: "alert" },
+  retrying: { word: "Failed, retrying", icon: "alert" },
   paused: { word: "Paused", icon: "pause" },
   stopped: { word: "Stopped", icon: "close" },
 };

@@ -98,8 +98,8 @@ function Content({ detail, dataflow }: { detail: Detail; dataflow: string }) {
           />
           {chosen === undefined ? (
             <Text size="sm" c="dimmed">
-              Choose a box to see what it waits for; its name leads to the stage. Dashed edges are
-              loops; a dashed frame holds stages that run together.
+              Choose a box to see what it waits for; the name in it is a link to the stage. Dashed edges are
+              loops; stages in a dashed frame run together.
               {lookupsOf(graph).length > 0 &&
                 " Dotted edges with “looks up” are look-ups: a table is read by key, and no run waits for it."}
             </Text>
@@ -192,7 +192,7 @@ function Groups({
 const WORDS: readonly [string, string][] = [
   ["running", "running"],
   ["waiting", "waiting"],
-  ["retrying", "failed and tried again"],
+  ["retrying", "failed and retrying"],
   ["stopped", "stopped"],
   ["set_aside", "with records set aside"],
   ["paused", "paused"],

@@ -193,6 +193,6 @@ test("a look-up is an edge in which nothing waits; one that wakes is the edge of
 
 test("a look-up says by what records are found, and whether it calls groups", () => {
   const lookup = { name: "now", table: "keep.now", columns: "", key: [] };
-  expect(lookupWords({ ...lookup, by: ["k", "part"], wakes: true })).toBe("by k, part; its changes call groups");
-  expect(lookupWords({ ...lookup, by: [], wakes: false })).toBe("every group has all records; calls no group");
+  expect(lookupWords({ ...lookup, by: ["k", "part"], wakes: true })).toBe("by k, part; changed records call groups");
+  expect(lookupWords({ ...lookup, by: [], wakes: false })).toBe("every group has all records; changed records call no group");
 });

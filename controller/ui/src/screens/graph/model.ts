@@ -118,7 +118,7 @@ export function lookupsOf(graph: Graph): GraphEdge[] {
 /** Return in words how a look-up finds records, and whether it calls groups. */
 export function lookupWords({ by, wakes }: Lookup): string {
   const found = by.length === 0 ? "every group has all records" : `by ${by.join(", ")}`;
-  return wakes ? `${found}; its changes call groups` : `${found}; calls no group`;
+  return wakes ? `${found}; changed records call groups` : `${found}; changed records call no group`;
 }
 
 function plainNode(id: string, kind: NodeKind, name: string): GraphNode {

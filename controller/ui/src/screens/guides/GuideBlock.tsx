@@ -77,7 +77,7 @@ const WHAT: Readonly<Record<string, string>> = {
   bash: "Commands",
   console: "Commands",
   python: "Python",
-  text: "What it prints",
+  text: "Output",
   yaml: "A document",
 };
 

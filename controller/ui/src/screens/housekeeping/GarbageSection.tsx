@@ -25,7 +25,7 @@ const COLUMNS: readonly Column<Heap>[] = [
     header: "Now",
     sort: (row) => (row.goes ? 0 : 1),
     render: (row) => (
-      <StateBadge state={row.goes ? "retrying" : "ok"} word={row.goes ? "Can go" : "Stays"} />
+      <StateBadge state={row.goes ? "retrying" : "ok"} word={row.goes ? "Can be removed" : "Kept"} />
     ),
   },
   { id: "because", header: "Why", render: (row) => <Text size="sm">{row.because}</Text> },
@@ -54,7 +54,7 @@ export function GarbageSection({ dataflow }: { dataflow: string }) {
   return (
     <Section
       title="Garbage collection and compaction"
-      lead="Files that no readable version, queue or record needs. The service removes them by itself, bit by bit; runs compact state as they write it."
+      lead="The service removes files that no readable version, queue or record needs, a few at a time. Runs compact state while they write it."
       actions={
         <>
           <Button

@@ -17,7 +17,7 @@ interface Kept {
 
 const COLUMNS: readonly Column<Kept>[] = [
   { id: "what", header: "What", render: (row) => row.what },
-  { id: "long", header: "Stays", render: (row) => row.long },
+  { id: "long", header: "Kept", render: (row) => row.long },
   { id: "by", header: "Set by", render: (row) => row.by },
 ];
 
@@ -39,7 +39,7 @@ function keptOf(detail: Detail, settings: Record<string, unknown> | undefined): 
   return [
     {
       what: "Versions of tables",
-      long: `${formatSeconds(hours * 3600)} after a newer one, and the newest ${least}`,
+      long: `${formatSeconds(hours * 3600)} after a newer version, and the ${least} before the newest`,
       by: "CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN",
     },
     ...keptOfDataflow(detail),
@@ -49,7 +49,7 @@ function keptOf(detail: Detail, settings: Record<string, unknown> | undefined): 
       by: "CBP_KEEP_FINISHED_HOURS, CBP_KEEP_FINISHED_BYTES",
     },
     {
-      what: "A full pass of the scrubber",
+      what: "Check of all files (scrub)",
       long: days === 0 ? "never starts automatically" : `every ${formatSeconds(days * 86_400)}`,
       by: "CBP_SCRUB_DAYS",
     },
@@ -60,7 +60,7 @@ function keptOf(detail: Detail, settings: Record<string, unknown> | undefined): 
 function keptOfDataflow(detail: Detail): Kept[] {
   return [
     ...detail.sources.map((source) => ({
-      what: `Increments of source ${source.name}, once all have read them`,
+      what: `Increments of source ${source.name}, after all stages have read them`,
       long: long(source.keep.hours, source.keep.bytes, source.keep.increments),
       by: source.keep.by === "dataflow" ? "keep: of the source" : "CBP_KEEP_INPUTS_*",
     })),
@@ -68,9 +68,9 @@ function keptOfDataflow(detail: Detail): Kept[] {
       Object.keys(stage.outputs).map((flow) => {
         const keep = stage.keep[flow];
         return {
-          what: `Increments of ${flow}, once all have read them`,
+          what: `Increments of ${flow}, after all readers have read them`,
           long: keep === undefined ? "forever" : long(keep.hours, keep.bytes),
-          by: keep === undefined ? "no keep: of the stage" : "keep: of the stage",
+          by: keep === undefined ? "the stage declares no keep:" : "keep: of the stage",
         };
       }),
     ),

@@ -88,7 +88,7 @@ export default function IncrementScreen() {
       {records.isPending && <Loading rows={8} />}
       {records.data !== undefined && records.data.items.length === 0 && paging.cursor === undefined && (
         <EmptyState icon="table" title="This increment is empty">
-          Its run wrote nothing to this flow; readers see an epoch without changes.
+          The run wrote nothing to this flow; readers see an epoch without changes.
         </EmptyState>
       )}
       {records.data !== undefined && records.data.items.length > 0 && <Records page={records.data} />}

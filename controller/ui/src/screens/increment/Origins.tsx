@@ -22,7 +22,7 @@ export function Origins({ dataflow, run }: { dataflow: string; run: string }) {
   return (
     <Section
       title="Origins"
-      lead="The increments that its run read, and the increments from which those were made. For earlier contents of the state see the history of its keys."
+      lead="The increments that the run of this increment read, and the increments from which those were made. For earlier contents of a state, see the history of a key."
     >
       <Asked query={origins} rows={2}>
         {(answer) => (
@@ -33,13 +33,13 @@ export function Origins({ dataflow, run }: { dataflow: string; run: string }) {
               rows={answer.origins.slice(0, SHOWN)}
               rowKey={(row) => `${row.flow}/${row.index}`}
               sortName="origins"
-              empty={<Text size="sm">Its run read no increment, or the increments are no longer known.</Text>}
+              empty={<Text size="sm">The run read no increment, or the increments that it read are no longer known.</Text>}
             />
             {(answer.cut || answer.origins.length > SHOWN) && (
               <Text size="xs" c="dimmed" mt={4}>
                 {answer.cut
                   ? `There are more: only the ${RUNS_MAX} nearest runs are followed.`
-                  : `And ${formatCount(answer.origins.length - SHOWN)} more; its run lists them.`}
+                  : `And ${formatCount(answer.origins.length - SHOWN)} more; the screen of the run lists them.`}
               </Text>
             )}
           </>

@@ -25,7 +25,7 @@ const LOOKS: Record<Cell["status"], { word: string; icon: IconName; color: strin
   none: { word: "Not read", icon: "minus", color: "dimmed" },
   unknown: { word: "Not known", icon: "help", color: "dimmed" },
   applied: { word: "Applied", icon: "check", color: "teal" },
-  upstream: { word: "Before it", icon: "back", color: "dimmed" },
+  upstream: { word: "Upstream", icon: "back", color: "dimmed" },
   waiting: { word: "Waiting", icon: "clock", color: "orange" },
   running: { word: "Running", icon: "refresh", color: "signal" },
   failed: { word: "Failed", icon: "alert", color: "red" },
@@ -66,7 +66,7 @@ export default function IncrementsScreen() {
     <Page
       title="Increments"
       titleText={`Increments of ${dataflow}`}
-      lead="Shows for each increment which stages have applied it, or its downstream output."
+      lead="Shows which stages have applied each increment, or the output that was made from it."
       wide
       cli={["cbp", "increments", dataflow, "--grid", ...(view.flow === "" ? [] : ["--flow", view.flow]), ...filter]}
       actions={retried.length > 0 && session.can("operator") && <RetryFailed dataflow={dataflow} stages={retried} />}
@@ -189,7 +189,7 @@ function StageTrouble({ dataflow, stage }: { dataflow: string; stage: Stage }) {
         : {formatCounted(stage.failures, "failed try", "failed tries")};{" "}
         {stage.stopped === "" ? (
           <>
-            it is tried again <RelativeTime at={stage.retry_at} never="soon" />
+            next try <RelativeTime at={stage.retry_at} never="soon" />
           </>
         ) : (
           stage.stopped
@@ -224,7 +224,7 @@ function RetryFailed({ dataflow, stages }: { dataflow: string; stages: readonly 
       );
       return answers.find((answer) => !answer.response.ok) ?? answers[0]!;
     },
-    { done: `${formatCounted(stages.length, "stage")} tried again` },
+    { done: `${formatCounted(stages.length, "stage is", "stages are")} retried` },
   );
   return (
     <Tooltip label={`${stages.map(({ name }) => name).join(", ")}: ${RETRIES}`} multiline maw={360}>
@@ -246,7 +246,7 @@ function Nothing({ dataflow, onlyOpen }: { dataflow: string; onlyOpen: boolean }
         </Button>
       }
     >
-      Each file that a source takes in becomes an increment, and a row here.
+      Each file that a source takes in becomes an increment, and a row of this table.
     </EmptyState>
   );
 }

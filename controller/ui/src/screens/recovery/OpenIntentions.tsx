@@ -26,7 +26,7 @@ const COLUMNS: readonly Column<Intention>[] = [
         "the next publication"
       ) : (
         <Text span size="sm">
-          to be finished, tried {row.tries} times: {row.because}
+          another try (failed so far: {row.tries}): {row.because}
         </Text>
       ),
   },

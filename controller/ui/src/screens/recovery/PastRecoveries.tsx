@@ -53,7 +53,7 @@ export function PastRecoveries({ dataflow }: { dataflow: string }) {
             rows={page.items}
             rowKey={(row) => `${row.term}/${row.at}`}
             sortName="recoveries-sort"
-            empty={<Nothing>No recovery is noted.</Nothing>}
+            empty={<Nothing>No recovery is recorded.</Nothing>}
           />
         )}
       </Asked>

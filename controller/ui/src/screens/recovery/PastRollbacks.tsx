@@ -14,9 +14,9 @@ type Rollback = components["schemas"]["RollbackOut"];
 const COLUMNS: readonly Column<Rollback>[] = [
   { id: "generation", header: "Roll-back", align: "right", render: (row) => row.generation },
   { id: "at", header: "When", render: (row) => <RelativeTime at={row.at} both /> },
-  { id: "by", header: "Who", render: (row) => row.by || "not said" },
+  { id: "by", header: "Who", render: (row) => row.by || "not given" },
   { id: "reason", header: "Why", render: (row) => <Text size="sm">{row.reason}</Text> },
-  { id: "position", header: "Back to position", align: "right", render: (row) => row.position },
+  { id: "position", header: "To position", align: "right", render: (row) => row.position },
   {
     id: "undone",
     header: "Runs undone",

@@ -47,7 +47,7 @@ export function Reach({ dataflow }: { dataflow: string }) {
   return (
     <Section
       title="How far back you can go"
-      lead="A rebuild reads all input of every source, and so does a stage that recomputes groups for a corrected file. A roll-back needs positions."
+      lead="A rebuild reads all input of every source, and so does a stage that recomputes groups for a corrected file. A roll-back can go back to the oldest kept position."
     >
       <Asked query={reach}>
         {(one) => (

@@ -158,7 +158,7 @@ function Seeds({ dataflow, seeds, onChange }: SeedsProps) {
 function Ended({ job }: { job: Rebuild }) {
   return (
     <Text size="sm">
-      The last one, for version {job.version}, {job.step} <RelativeTime at={job.ended_at} />
+      The last rebuild, for version {job.version}, {job.step} <RelativeTime at={job.ended_at} />
       {job.ended_by === "" ? "" : ` by ${job.ended_by}`}. {job.by === "" ? "" : `Requested by ${job.by}.`}
     </Text>
   );
@@ -180,7 +180,7 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
         <Notice tone={job.exact ? "good" : "warn"} title={`New tables are ready, for version ${job.version}`}>
           {job.exact
             ? "The differences between the present tables and the new ones:"
-            : "The dataflow did not become idle: some differences come from input that only one side has applied."}
+            : "Some differences come from input that only the present or only the new tables have applied, since the dataflow did not become idle."}
         </Notice>
       ) : (
         <>
@@ -189,8 +189,8 @@ function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
           </Text>
           {job.share < 1 && (
             <Text size="sm">
-              It works {Math.round(100 * job.share)} % of the time (CBP_REBUILD_SHARE), and gives way to runs of {job.dataflow}: {Math.round(job.rested)} s of{" "}
-              {Math.round(job.seconds)} s so far were pauses.
+              The rebuild works {Math.round(100 * job.share)} % of the time (CBP_REBUILD_SHARE), and pauses while {job.dataflow} runs. So far it has paused for{" "}
+              {Math.round(job.rested)} of {Math.round(job.seconds)} s.
             </Text>
           )}
           {job.anew !== "" && <Text size="sm">The rebuild started over: {job.anew}.</Text>}

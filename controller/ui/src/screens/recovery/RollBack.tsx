@@ -53,7 +53,7 @@ export function RollBack({ dataflow }: { dataflow: string }) {
     },
     {
       id: "go",
-      header: "In full",
+      header: "Effects",
       align: "right",
       render: (row) => (
         <Button

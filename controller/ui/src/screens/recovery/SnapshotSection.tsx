@@ -16,7 +16,7 @@ const COLUMNS: readonly Column<SnapshotTable>[] = [
   { id: "version", header: "Version", align: "right", sort: (row) => row.version, render: (row) => row.version },
   {
     id: "epoch",
-    header: "Last epoch in it",
+    header: "Last epoch",
     align: "right",
     sort: (row) => row.epoch,
     render: (row) => (row.epoch < 0 ? "none" : row.epoch),
@@ -43,9 +43,9 @@ export function SnapshotSection({ dataflow }: { dataflow: string }) {
       lead={
         snapshot.data === undefined ? undefined : (
           <>
-            The newest versions that belong together, of{" "}
-            <RelativeTime at={snapshot.data.at} />. They can be read until{" "}
-            <RelativeTime at={snapshot.data.readable_until} both />, at least.
+            The newest versions of all tables that show the same moment (
+            <RelativeTime at={snapshot.data.at} />). They can be read at least until{" "}
+            <RelativeTime at={snapshot.data.readable_until} both />.
           </>
         )
       }

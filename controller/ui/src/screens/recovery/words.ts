@@ -39,22 +39,22 @@ export function undoneInWords(plan: Plan): string[] {
       ([input, n]) => `${formatCounted(n, "increment")} will wait at ${input}, and ${n === 1 ? "is" : "are"} applied again.`,
     ),
     ...Object.entries(dropped).map(
-      ([source, n]) => `${formatCounted(n, "increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread permanently.`,
+      ([source, n]) => `${formatCounted(n, "increment")} of ${source} ${n === 1 ? "is" : "are"} dropped, and not applied again.`,
     ),
     ...Object.entries(left_out).map(
       ([source, { length: n }]) =>
-        `${formatCounted(n, "named increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread permanently.`,
+        `${formatCounted(n, "increment")} of ${source} that you named ${n === 1 ? "is" : "are"} left out, and not applied again.`,
     ),
     ...Object.entries(plan.queued_before).map(
       ([source, n]) =>
-        `${formatCounted(n, "increment")} of ${source} had arrived before that moment, and ${n === 1 ? "is" : "are"} applied again.`,
+        `${formatCounted(n, "increment")} of ${source} arrived before that moment, but had not been read by then, and ${n === 1 ? "is" : "are"} applied again.`,
     ),
     ...Object.entries(plan.comes_back).map(
       ([source, { length: n }]) =>
         `${formatCounted(n, "increment")} of ${source} that an earlier roll-back left out or dropped ${n === 1 ? "is" : "are"} applied again.`,
     ),
     ...(plan.closes_again > 0
-      ? [`${formatCounted(plan.closes_again, "later close")} ${plan.closes_again === 1 ? "is" : "are"} restored.`]
+      ? [`${formatCounted(plan.closes_again, "later close")} ${plan.closes_again === 1 ? "is" : "are"} kept and applied again.`]
       : []),
     ...(plan.rollback.closes_dropped > 0
       ? [`${formatCounted(plan.rollback.closes_dropped, "later close")} ${plan.rollback.closes_dropped === 1 ? "is" : "are"} dropped.`]

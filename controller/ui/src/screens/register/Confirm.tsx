@@ -60,14 +60,14 @@ export function Confirm({ text, valid, plan, choice, registered, onClose, onDone
       <Stack gap="sm">
         {registered === undefined ? (
           <Text size="sm">
-            {formatCounted(valid.sources.length, "source")} and{" "}
-            {formatCounted(valid.stages.length, "stage")} begin with nothing. Each source gets a drop
-            folder; what you put there runs at once.
+            This creates {formatCounted(valid.sources.length, "source")} and{" "}
+            {formatCounted(valid.stages.length, "stage")}, without records. Each source gets a drop
+            folder; files that you put there are processed at once.
           </Text>
         ) : (
           <Text size="sm">
-            Runs under way end first; then version {plan?.version} takes over in one step. Other
-            dataflows continue.
+            Runs under way end first; then version {plan?.version} replaces the present one in one
+            step. Other dataflows continue.
           </Text>
         )}
         <Sentences title="What is lost" lines={lost}>

@@ -68,7 +68,7 @@ function OneTranslator({
         </Text>
       )}
       {ports === null ? (
-        problem === null && <Text size="sm">Its inputs and outputs depend on its parameters.</Text>
+        problem === null && <Text size="sm">Inputs and outputs depend on the parameters.</Text>
       ) : (
         <>
           <Ports title="Reads" ports={ports.inputs} />

@@ -34,8 +34,8 @@ export function NextSteps({ dataflow, onAnother }: { dataflow: string; onAnother
           </>
         }
       >
-        It runs as soon as a file arrives. Send one here, or let producers move whole files into the
-        folder of a source.
+        The dataflow runs as soon as a file arrives. Send a file below, or let producers move complete
+        files into the folder of a source.
       </EmptyState>
       <Asked query={detail}>
         {(one) => (

@@ -76,13 +76,13 @@ function OneVersion({
           </Group>
           {onEdit !== undefined && (
             <Button variant="default" size="compact-sm" onClick={() => onEdit(version.version)}>
-              Begin with version {version.version}
+              Edit version {version.version}
             </Button>
           )}
         </Group>
         {difference === null || difference.length === 0 ? (
           <Text size="sm" c="dimmed">
-            {version.version === 1 ? "The first version." : "No line differs."}
+            {version.version === 1 ? "The first version." : "No line of the document changed."}
           </Text>
         ) : (
           <pre

@@ -93,8 +93,8 @@ function OverEpochs({ dataflow, flow, columns }: { dataflow: string; flow: strin
         ? [{ label: "Records", values: items.map((one) => one.records) }]
         : [
             { label: `mean of ${column}`, values: items.map((one) => one.mean) },
-            { label: `most of ${column}`, values: items.map((one) => one.most) },
-            { label: `least of ${column}`, values: items.map((one) => one.least) },
+            { label: `maximum of ${column}`, values: items.map((one) => one.most) },
+            { label: `minimum of ${column}`, values: items.map((one) => one.least) },
           ],
     [series.data, column],
   );

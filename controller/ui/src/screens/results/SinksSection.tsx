@@ -38,7 +38,7 @@ export function SinksSection({ dataflow }: { dataflow: string }) {
       client.POST("/api/v1/dataflows/{name}/sinks/{sink}/resume", {
         params: { path: path(sink), query: undone === undefined ? {} : { undone } },
       }),
-    { done: "The sink continues." },
+    { done: "The sink is resumed." },
   );
   const items = sinks.data?.items ?? [];
   if (items.length === 0) return null;

@@ -75,7 +75,7 @@ export default function RunScreen() {
     >
       {cancel.isSuccess && shown.status === "COMMITTED" && (
         <Notice tone="warn" title="The run had finished before it could be cancelled">
-          Cancel came when its result was being recorded. The result counts, and is in the tables; a roll-back undoes it.
+          The result was already being recorded, and is in the tables. To undo it, roll the dataflow back.
         </Notice>
       )}
       {shown.error !== null && <AuthorError error={shown.error} dataflow={shown.dataflow} />}
@@ -149,7 +149,7 @@ function Facts({
           <RelativeTime at={run.started_at} />
         </Fact>
         <Fact name="Took">{run.seconds === null ? "under way" : formatSeconds(run.seconds)}</Fact>
-        <Fact name="Age of its oldest input">{formatSeconds(run.waited_seconds)}</Fact>
+        <Fact name="Age of oldest input">{formatSeconds(run.waited_seconds)}</Fact>
         <Fact name="Attempt">{run.attempt}</Fact>
         <Fact name="Lane">{run.lanes.join(", ") || UNKNOWN}</Fact>
         <Fact name="Version">{version ?? UNKNOWN}</Fact>
@@ -166,8 +166,8 @@ function Facts({
       )}
       {onSpark && (
         <Text size="xs" c="dimmed" mt={4}>
-          Spark did its jobs. Spark&apos;s own page is off (<Code>spark.ui.enabled</Code>): with{" "}
-          <Code>spark_conf</Code> in the settings it can be switched on, and lists the jobs by the id of the run.
+          Spark executed the jobs of this run. To see them in Spark&apos;s own web page, by the id of the run, set{" "}
+          <Code>spark.ui.enabled</Code> in the setting <Code>spark_conf</Code>.
         </Text>
       )}
     </Paper>

@@ -121,7 +121,7 @@ function ErrorCode({ value, onChange }: { value: string; onChange: (value: strin
       onKeyDown={(event) => {
         if (event.key === "Enter") send();
       }}
-      error={/^([a-z][a-z0-9_]{0,99})?$/.test(text.trim()) ? undefined : "a-z, 0-9 and _"}
+      error={/^([a-z][a-z0-9_]{0,99})?$/.test(text.trim()) ? undefined : "Use only a-z, 0-9 and _"}
       w={160}
       size="xs"
     />

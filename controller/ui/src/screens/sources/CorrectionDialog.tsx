@@ -40,7 +40,7 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
     {
       done:
         (how === "replace" ? `${file} is being replaced` : `${file} is being taken back`) +
-        (rebuild ? `; now build new tables of ${dataflow} (Recovery)` : ""),
+        (rebuild ? `; next, build new tables of ${dataflow} on the screen Recovery` : ""),
       onDone: onClose,
       notify: false,
     },
@@ -87,7 +87,7 @@ export function CorrectionDialog({ dataflow, source, file, onClose }: Correction
           {asked && (rebuild || isUnfollowed(preview.error)) && (
             <Checkbox
               label="Accept the file anyway: stages that cannot apply it stop until new tables are swapped in"
-              description="Afterwards build new tables of the dataflow in Recovery; they are computed from the current files."
+              description="Then build new tables of the dataflow on the screen Recovery; they are computed from the current files."
               checked={rebuild}
               onChange={(event) => setRebuild(event.currentTarget.checked)}
             />

@@ -34,7 +34,7 @@ export const WORDS: Record<string, { state: string; word: string }> = {
   claiming: { state: "claimed", word: "Being claimed" },
   claimed: { state: "claimed", word: "Being read" },
   accepted: { state: "accepted", word: "Accepted" },
-  duplicate: { state: "skipped", word: "Came before" },
+  duplicate: { state: "skipped", word: "Duplicate" },
   quarantined: { state: "quarantined", word: "In quarantine" },
   withdrawn: { state: "skipped", word: "Withdrawn" },
   readmitted: { state: "skipped", word: "Readmitted" },
@@ -97,13 +97,13 @@ function OneSource({ dataflow, source, status, onStatus, rejects, onRejects }: S
       )}
       {source.trouble !== null && source.trouble !== undefined && (
         <Alert color="red" icon={<Icon name="alert" />} title={`No files are taken in (${String(source.trouble.error["error_code"] ?? "")})`} styles={{ message: { color: "var(--mantine-color-text)" } }}>
-          {String(source.trouble.error["message"] ?? "")} Tried {formatCounted(source.trouble.tries, "time")}; again <RelativeTime at={source.trouble.retry_at} />.
+          {String(source.trouble.error["message"] ?? "")} Tried {formatCounted(source.trouble.tries, "time")}; next try <RelativeTime at={source.trouble.retry_at} />.
         </Alert>
       )}
       {source.oldest_unclaimed.length > 0 && <Unclaimed source={source} />}
       {session.can("operator") && <UploadZone dataflow={dataflow} source={source.name} />}
       <Text size="sm">
-        Or move whole files into <Code style={{ overflowWrap: "anywhere" }}>{source.folder}</Code>
+        Or move complete files into <Code style={{ overflowWrap: "anywhere" }}>{source.folder}</Code>
       </Text>
       {source.bucket !== null && source.bucket !== undefined && <Bucket bucket={source.bucket} />}
       <ReachLine dataflow={dataflow} source={source.name} />
@@ -139,14 +139,14 @@ function Figures({ source, onStatus, onRejects }: { source: Source; onStatus: (s
     { label: "Waiting in the folder", value: source.waiting, more: formatBytes(source.waiting_bytes) },
     { label: "Being taken in", value: files.claimed, status: "claimed" },
     { label: "Accepted", value: files.accepted, more: `${formatCount(files.applied)} applied by every stage`, status: "accepted" },
-    { label: "Came before", value: files.duplicate, status: "duplicate" },
+    { label: "Duplicates", value: files.duplicate, status: "duplicate" },
     { label: "In quarantine", value: files.quarantined, more: files.quarantined > 0 ? "Needs a decision" : "", status: "quarantined" },
     ...(source.rejected > 0 ? [{ label: "Records rejected", value: source.rejected, more: "The rest of their files was accepted", onShow: onRejects }] : []),
   ];
   return (
     <section aria-label={`Counts of ${source.name}`}>
       <Text size="sm" mb="xs">
-        {formatCounted(files.arrived, "file")} arrived; the last one <RelativeTime at={files.last_arrival_at} never="never" />.
+        {formatCounted(files.arrived, "file")} arrived. Last arrival: <RelativeTime at={files.last_arrival_at} never="none yet" />.
       </Text>
       <SimpleGrid cols={{ base: 2, sm: 3, lg: 5 }} spacing="sm">
         {figures.map(({ label, value, more, status, onShow }: Figure) => (
@@ -223,7 +223,7 @@ function Unclaimed({ source }: { source: Source }) {
     <details open={source.oldest_unclaimed.length <= OPEN_MAX}>
       <summary>
         <Text span size="sm">
-          {formatCounted(source.unclaimed, "name")} in the folder {source.unclaimed === 1 ? "is" : "are"} not taken in
+          {formatCounted(source.unclaimed, "entry", "entries")} of the folder {source.unclaimed === 1 ? "is" : "are"} not taken in
         </Text>
       </summary>
       <ul>
@@ -372,7 +372,7 @@ function columnsOf(dataflow: string, source: string, rejects: boolean): Column<C
 function whyOf(claim: Claim): string {
   if (claim.reason !== null) return reasonText(claim.reason);
   const by = claim.same_as?.["by"];
-  if (by === "replaced" || by === "retracted") return by === "replaced" ? "replaces the file of this name" : "takes back the file of this name";
+  if (by === "replaced" || by === "retracted") return by === "replaced" ? "replaces the earlier file of this name" : "takes back the earlier file of this name";
   return claim.same_as === null ? "" : `has the content of ${String(claim.same_as["file"] ?? "")}`;
 }
 

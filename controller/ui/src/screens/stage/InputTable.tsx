@@ -61,7 +61,7 @@ export function InputTable({ dataflow, detail }: { dataflow: string; detail: Det
         minWidth={900}
         empty={
           <Text size="sm">
-            It has no queue of its own: it gets its records inside the runs of {detail.stage.runs_with}.
+            This stage has no queue: it gets records within the runs of {detail.stage.runs_with}.
           </Text>
         }
       />
@@ -73,7 +73,7 @@ function PressureBar({ pressure }: { pressure: Pressure | null }) {
   if (pressure === null) {
     return (
       <Text span size="sm" c="dimmed">
-        holds nothing
+        no limit
       </Text>
     );
   }

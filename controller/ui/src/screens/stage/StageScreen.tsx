@@ -107,10 +107,10 @@ function RebuildText({ dataflow, detail, rebuild }: { dataflow: string; detail: 
   const state = detail.stage.states[0]?.name;
   return (
     <Alert color="orange" icon={<Icon name="alert" />} title="This stage is being rebuilt" styles={{ message: { color: "var(--mantine-color-text)" } }}>
-      Its tables are not complete:{" "}
+      The tables of this stage are not complete:{" "}
       {rebuild.left > 0
         ? `${formatCount(rebuild.left)} of ${formatCounted(rebuild.queued, "increment")} left to read again (${rebuild.percent} % done).`
-        : `${rebuild.behind.join(", ")} has to be done first.`}
+        : `${rebuild.behind.join(", ")} must be rebuilt first.`}
       {rebuild.as_it_was !== null && state !== undefined && (
         <CliHint words={["cbp", "state", dataflow, `${detail.stage.name}.${state}`, "--at", rebuild.as_it_was]} />
       )}
@@ -142,7 +142,7 @@ function Lead({ detail, dataflow }: { detail: Detail; dataflow: string }) {
         to={`/runs?dataflow=${dataflow}&stage=${stage.runs_with}`}
         size="sm"
       >
-        all its runs
+        all runs
       </Anchor>
     </Group>
   );
@@ -174,7 +174,7 @@ function WaitText({ detail, dataflow }: { detail: Detail; dataflow: string }) {
       <Text size="sm" style={{ overflowWrap: "anywhere" }}>
         {run !== null ? (
           <>
-            It runs now:{" "}
+            Running now:{" "}
             <Anchor component={Link} to={`/runs/${run}`} size="sm">
               run {run}
             </Anchor>
@@ -210,15 +210,15 @@ function StageActions({ dataflow, detail }: { dataflow: string; detail: Detail }
   const path = { name: dataflow, stage: stage.runs_with };
   const pause = useAction(
     () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/pause", { params: { path } }),
-    { done: `${stage.runs_with} starts no more runs` },
+    { done: `${stage.runs_with} is paused` },
   );
   const resume = useAction(
     () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/resume", { params: { path } }),
-    { done: `${stage.runs_with} runs again` },
+    { done: `${stage.runs_with} is resumed` },
   );
   const retry = useAction(
     () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/retry", { params: { path } }),
-    { done: `${stage.runs_with} can run again` },
+    { done: `${stage.runs_with} is retried` },
   );
   if (!can("operator")) return null;
   return (

@@ -110,7 +110,7 @@ const CORRECTION_COLUMNS: readonly Column<Correction>[] = [
   { id: "epoch", header: "Epoch", align: "right", render: (row) => formatCount(row.epoch) },
   { id: "by", header: "By", render: (row) => row.by || "–" },
   { id: "reason", header: "Reason", render: (row) => <Text size="sm" style={{ overflowWrap: "anywhere" }}>{row.reason}</Text> },
-  { id: "undone", header: "Counts", render: (row) => <StateBadge state={row.undone ? "skipped" : "accepted"} word={row.undone ? "Undone" : "Counts"} /> },
+  { id: "undone", header: "Status", render: (row) => <StateBadge state={row.undone ? "skipped" : "accepted"} word={row.undone ? "Undone" : "In effect"} /> },
 ];
 
 /** What operators corrected, newest first. */
