@@ -36,6 +36,19 @@ class RebuildHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainHealth:
+    """A dataflow that takes in no files, although some wait in its drop folders.
+
+    Attributes:
+        status: `draining` or `drained`.
+        seconds: For how long the first of them has waited.
+    """
+
+    status: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class DataflowHealth:
     """The health of one dataflow.
 
@@ -45,6 +58,7 @@ class DataflowHealth:
             waits.
         paused_stages: Stages that an operator paused, and that have input.
         rebuild: The newest rebuild, if it failed or waits for its swap.
+        drain: Its drain, if files wait for the end of that.
     """
 
     dataflow: str
@@ -53,6 +67,7 @@ class DataflowHealth:
     lag_seconds: float | None = None
     paused_stages: tuple[str, ...] = ()
     rebuild: RebuildHealth | None = None
+    drain: DrainHealth | None = None
     quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -84,8 +99,8 @@ def alerts_of(
     """Return all alerts, by key.
 
     Args:
-        lag_seconds: A dataflow whose oldest increment waits for longer is late, and a paused one
-            whose input waits for `PAUSE_FACTOR` times as long; 0 means none is.
+        lag_seconds: A dataflow whose oldest increment waits for longer is late, and a paused or
+            drained one whose input waits for `PAUSE_FACTOR` times as long; 0 means none is.
         others: Alerts about the service itself.
     """
     alerts = [alert for health in healths for alert in _of_dataflow(health, lag_seconds)]
@@ -94,7 +109,7 @@ def alerts_of(
 
 
 PAUSE_FACTOR = 4
-"""Input of a paused dataflow may wait for so many times longer before an alert reminds of it."""
+"""Input of a paused or drained dataflow may wait so many times longer before an alert."""
 
 SWAP_WAITS_SECONDS = 3_600
 """For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
@@ -132,6 +147,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
         words = (summary.format(name), health.reason, action.format(name))
         yield Alert(f"{kind}:{name}", kind, severity, name, *words)
     yield from _late(health, lag_seconds)
+    yield from _of_drain(name, health.drain, lag_seconds * PAUSE_FACTOR)
     yield from _of_rebuild(name, health.rebuild)
     for source, count in health.quarantined.items():
         if count:
@@ -180,6 +196,19 @@ def _late(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
     waits = f"its oldest increment has waited for more than {limit:.0f} s"
     summary = f"{name} is {what}, and {waits}" if is_paused else f"{name} is {what}: {waits}"
     yield Alert(f"late:{name}", "late", "warning", name, summary, why, action)
+
+
+def _of_drain(name: str, drain: DrainHealth | None, limit: float) -> Iterable[Alert]:
+    """Yield an alert if files wait for a drain that was forgotten."""
+    if not limit or drain is None or drain.seconds <= limit:
+        return
+    summary = (
+        f"{name} is {drain.status}, and a file has waited in its drop folders for more than "
+        f"{limit:.0f} s"
+    )
+    why = "no file is taken in until an operator resumes the dataflow"
+    action = f"`cbp resume {name}`, unless the drain is still needed"
+    yield Alert(f"drain:{name}", "late", "warning", name, summary, why, action)
 
 
 def _of_rebuild(name: str, rebuild: RebuildHealth | None) -> Iterable[Alert]:

@@ -18,7 +18,7 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles, local_path
-from cbp.errors import Mistake
+from cbp.errors import CbpError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.run_places import Places
@@ -30,7 +30,7 @@ from controller.alerts import (
     EmailChannel,
     WebhookChannel,
 )
-from controller.alerts.conditions import HealthState, RebuildHealth
+from controller.alerts.conditions import DrainHealth, HealthState, RebuildHealth
 from controller.alerts.disk_room import disk_alerts, disk_rooms
 from controller.allowed_folders import AllowedFolders
 from controller.api.figures.degraded import degraded_now
@@ -55,7 +55,7 @@ from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
-from controller.store.base import PAUSED_BY_HAND, GaugeRows, Store
+from controller.store.base import PAUSED_BY_HAND, DataflowRecord, GaugeRows, Store
 from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
 EXPRESS_BYTES = 1 << 20
@@ -349,6 +349,7 @@ def _healths(
             lag,
             paused_stages=paused.get(name, ()),
             rebuild=_rebuild_health(rebuilds.get(name), now),
+            drain=_drain_health(record, controller, drop_folder, now),
             quarantined=quarantined.get(name, {}),
             set_aside=controller.set_aside_counts.of(record, revisions),
         )
@@ -364,6 +365,21 @@ def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | No
     if job.status == "ready":
         return RebuildHealth("ready", (now - job.began_at).total_seconds() - job.seconds)
     return None
+
+
+def _drain_health(
+    record: DataflowRecord, controller: Controller, drop_folder: DropFolder, now: datetime
+) -> DrainHealth | None:
+    """Return how long files have waited for a dataflow that takes in none; `None` if none wait."""
+    if record.takes_in:
+        return None
+    try:
+        since = drop_folder.waits_since(record, controller.compiled(record))
+    except CbpError:  # it does not compile, which is an alert of its own
+        return None
+    if since is None:
+        return None
+    return DrainHealth(record.desired, max(0.0, (now - since).total_seconds()))
 
 
 def _paused_stages(gauges: GaugeRows) -> dict[str, tuple[str, ...]]:
