@@ -26,12 +26,12 @@ class RebuildHealth:
 
     Attributes:
         status: It failed, or its tables are ready to be swapped in.
-        seconds: For how long.
+        seconds: For how long they have been ready.
         error: Why it failed, in words.
     """
 
     status: Literal["failed", "ready"]
-    seconds: float
+    seconds: float = 0.0
     error: str = ""
 
 
@@ -113,9 +113,6 @@ PAUSE_FACTOR = 4
 
 SWAP_WAITS_SECONDS = 3_600
 """For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
-
-REBUILD_FAILED_SECONDS = 24 * 3_600
-"""For so long a rebuild that failed is an alert, until another one begins or the service stops."""
 
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (
@@ -215,10 +212,13 @@ def _of_rebuild(name: str, rebuild: RebuildHealth | None) -> Iterable[Alert]:
     """Yield an alert if a rebuild failed, or if its swap was forgotten."""
     if rebuild is None:
         return
-    if rebuild.status == "failed" and rebuild.seconds <= REBUILD_FAILED_SECONDS:
+    if rebuild.status == "failed":
         summary, why = f"{name}: the rebuild failed; its tables are as before", rebuild.error
-        action = f"mend the cause, then `cbp rebuild {name}`; `cbp rebuild {name} --list` shows it"
-    elif rebuild.status == "ready" and rebuild.seconds > SWAP_WAITS_SECONDS:
+        action = (
+            f"mend the cause, then `cbp rebuild {name}`; or `cbp rebuild {name} --cancel`, if it "
+            "is no longer wanted"
+        )
+    elif rebuild.seconds > SWAP_WAITS_SECONDS:
         summary = f"{name}: new tables have been ready for more than an hour, and are not shown"
         why = "until the swap, the rebuild applies new input too, and no input is removed"
         action = f"`cbp rebuild {name} --swap` shows the new tables, `--cancel` drops them"

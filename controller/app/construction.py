@@ -328,7 +328,6 @@ def _healths(
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
     oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)
-    rebuilds = controller.rebuild_jobs.newest()
     quarantined: dict[str, dict[str, int]] = {}
     for (dataflow, source), count in store.quarantined().items():
         quarantined.setdefault(dataflow, {})[source] = count
@@ -348,7 +347,7 @@ def _healths(
             reason,
             lag,
             paused_stages=paused.get(name, ()),
-            rebuild=_rebuild_health(rebuilds.get(name), now),
+            rebuild=_rebuild_health(controller.rebuild_jobs.needs_person(record), now),
             drain=_drain_health(record, controller, drop_folder, now),
             quarantined=quarantined.get(name, {}),
             set_aside=controller.set_aside_counts.of(record, revisions),
@@ -359,12 +358,10 @@ def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | No
     """Return what alerts need to know of a rebuild; `None` if it needs nobody."""
     if job is None:
         return None
-    if job.status == "failed" and job.ended_at is not None:
+    if job.status == "failed":
         why = "" if job.error is None else str(job.error)
-        return RebuildHealth("failed", (now - job.ended_at).total_seconds(), why)
-    if job.status == "ready":
-        return RebuildHealth("ready", (now - job.began_at).total_seconds() - job.seconds)
-    return None
+        return RebuildHealth("failed", error=why)
+    return RebuildHealth("ready", (now - job.began_at).total_seconds() - job.seconds)
 
 
 def _drain_health(
