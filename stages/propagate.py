@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cbp import Input, Loopback, Schema, State, Translate, View
+from stages.source_node import SourceNode
 
 __all__ = ["Propagate"]
 
@@ -65,7 +66,12 @@ class Propagate(Translate):
         edge: Further columns of an edge, as `"weight DOUBLE"`; `along` gets them.
         directed: Whether an edge leads from `src` to `dst` only.
         supersteps: Largest number of supersteps of a run; the rest continues in the next epoch.
+
+    Attributes:
+        _source: If a subclass sets it: the node at which all paths begin, of the type of nodes.
     """
+
+    _source: Any = SourceNode()
 
     def __init__(
         self,

@@ -41,6 +41,7 @@ from stages.link_arrays import (
     edge_names,
 )
 from stages.nodes import Nodes, array_of, typed
+from stages.source_node import SourceNode
 from stages.spanning_forest import ForestSearch, best_of, once, united
 
 __all__ = ["PropagateArrow"]
@@ -74,9 +75,11 @@ class PropagateArrow(TranslateRun):
 
     Attributes:
         largest: Whether the largest value is the best one, not the least.
+        _source: As in `stages.propagate.Propagate`.
     """
 
     largest = False
+    _source: Any = SourceNode()
     ways = f"{WAYS}; then, if all linked nodes have the same value, anew by components"
 
     def __init__(

@@ -1,7 +1,7 @@
 """Answers of the service, as values.
 
-Times are aware and in UTC, sizes in bytes, durations in seconds. A field of the service that is
-not here is in `answer` alone, so a client reads the answers of a newer service.
+Times are aware and in UTC, sizes in bytes, durations in seconds. A field that is not here is in
+`answer` alone, so a client reads the answers of a newer service.
 
 Guaranteed: each field is one of the service's, with its type
 (tests/controller/client/test_answers.py).
@@ -36,6 +36,7 @@ class Dataflow(Answer):
         queued_increments: Increments that wait in front of its stages.
         lag_seconds: Age of the oldest unprocessed increment; `None` if there is none.
         problem: Why it is retrying, stopped or broken; `None` if it is not.
+        problem_code: `stages`, `outside` (failures outside its stages alone) or `unreadable`.
         quarantined: Maps each source to its files in quarantine; a source without any is left out.
         rejected: Maps each source to its records that were rejected, in the same way.
         set_aside: Maps each stage to its records that are set aside, in the same way.
@@ -51,6 +52,7 @@ class Dataflow(Answer):
     lag_seconds: float | None
     failures: int
     problem: str | None
+    problem_code: str | None
     quarantined: dict[str, int]
     rejected: dict[str, int]
     set_aside: dict[str, int]
@@ -110,8 +112,7 @@ class DataflowFreshness(Answer):
     """Whether one dataflow is up to date.
 
     Attributes:
-        state: `up_to_date`, `catching_up` (the service is processing the rest) or `stuck` (an
-            operator is needed).
+        state: `up_to_date`, `catching_up` (goes on by itself) or `stuck` (an operator is needed).
         left: The remaining work, in words; empty if it is up to date.
     """
 
@@ -527,8 +528,7 @@ class RebuildJob(Job):
         tables: The differences, once it is ready.
         exact: Whether old and new tables had applied the same input when they were compared.
         by, ended_by: The person who asked for it, and the person who swapped or cancelled it.
-        again_at: Time of the next attempt, while a fault such as a full disk (`error`) stops
-            it; `None` if none does.
+        again_at: Time of the next attempt, while a fault such as a full disk stops it.
     """
 
     dataflow: str

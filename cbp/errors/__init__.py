@@ -52,6 +52,7 @@
     |  |- RunTooLargeError        a loop or call of a whole run would hold too many bytes
     |  |- RunCancelledError       the run was cancelled
     |  |- RunGaveWayError         it was cancelled for another dataflow, and runs again
+    |  |- RunStackUnseenError     where a run is cannot be seen, in Spark's workers
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
     |  |- CorrectionUnfinishedError  a correction is prepared, and finished later
     |  |- DataflowFailedError     an unforeseen failure in one dataflow
@@ -152,6 +153,7 @@ from cbp.errors.operating import (
     RollbackImpossibleError,
     RunCancelledError,
     RunGaveWayError,
+    RunStackUnseenError,
     RunTooLargeError,
     SparkJobError,
     SparkLostError,
@@ -237,6 +239,7 @@ __all__ = [
     "RunCancelledError",
     "RunContextHiddenError",
     "RunGaveWayError",
+    "RunStackUnseenError",
     "RunTooLargeError",
     "SetAsideFullError",
     "SparkJobError",

@@ -218,6 +218,23 @@ class RunCancelledError(OperatingError):
         super().__init__(f"run {run} was cancelled", run=run)
 
 
+class RunStackUnseenError(OperatingError):
+    """The stack of a run cannot be shown, because its tasks are in Spark's own Python workers."""
+
+    code = "run_stack_unseen"
+    retryable = False
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            f"run {run} is a job of Spark, whose Python workers the service cannot ask for their "
+            "stack. On the machine of each executor, `py-spy dump --pid PID` shows where a "
+            "process named cbp.engine.spark.daemon is. Or let the workers write their stack into "
+            "the output of their executor: set spark.python.worker.tracebackDumpIntervalSeconds "
+            "to 10 in CBP_SPARK_CONF, and restart the service",
+            run=run,
+        )
+
+
 class RunGaveWayError(OperatingError):
     """A long run was cancelled, so that another dataflow could run; its epoch runs again.
 

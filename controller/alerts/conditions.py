@@ -26,13 +26,26 @@ class RebuildHealth:
 
     Attributes:
         status: It failed, or its tables are ready to be swapped in.
-        seconds: For how long.
+        seconds: For how long they have been ready.
         error: Why it failed, in words.
     """
 
     status: Literal["failed", "ready"]
-    seconds: float
+    seconds: float = 0.0
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainHealth:
+    """A dataflow that takes in no files, although some wait in its drop folders.
+
+    Attributes:
+        status: `draining` or `drained`.
+        seconds: For how long the first of them has waited.
+    """
+
+    status: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,7 @@ class DataflowHealth:
             waits.
         paused_stages: Stages that an operator paused, and that have input.
         rebuild: The newest rebuild, if it failed or waits for its swap.
+        drain: Its drain, if files wait for the end of that.
     """
 
     dataflow: str
@@ -53,6 +67,7 @@ class DataflowHealth:
     lag_seconds: float | None = None
     paused_stages: tuple[str, ...] = ()
     rebuild: RebuildHealth | None = None
+    drain: DrainHealth | None = None
     quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -84,8 +99,8 @@ def alerts_of(
     """Return all alerts, by key.
 
     Args:
-        lag_seconds: A dataflow whose oldest increment waits for longer is late, and a paused one
-            whose input waits for `PAUSE_FACTOR` times as long; 0 means none is.
+        lag_seconds: A dataflow whose oldest increment waits for longer is late, and a paused or
+            drained one whose input waits for `PAUSE_FACTOR` times as long; 0 means none is.
         others: Alerts about the service itself.
     """
     alerts = [alert for health in healths for alert in _of_dataflow(health, lag_seconds)]
@@ -94,13 +109,10 @@ def alerts_of(
 
 
 PAUSE_FACTOR = 4
-"""Input of a paused dataflow may wait for so many times longer before an alert reminds of it."""
+"""Input of a paused or drained dataflow may wait so many times longer before an alert."""
 
 SWAP_WAITS_SECONDS = 3_600
 """For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
-
-REBUILD_FAILED_SECONDS = 24 * 3_600
-"""For so long a rebuild that failed is an alert, until another one begins or the service stops."""
 
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (
@@ -132,6 +144,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
         words = (summary.format(name), health.reason, action.format(name))
         yield Alert(f"{kind}:{name}", kind, severity, name, *words)
     yield from _late(health, lag_seconds)
+    yield from _of_drain(name, health.drain, lag_seconds * PAUSE_FACTOR)
     yield from _of_rebuild(name, health.rebuild)
     for source, count in health.quarantined.items():
         if count:
@@ -182,14 +195,30 @@ def _late(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
     yield Alert(f"late:{name}", "late", "warning", name, summary, why, action)
 
 
+def _of_drain(name: str, drain: DrainHealth | None, limit: float) -> Iterable[Alert]:
+    """Yield an alert if files wait for a drain that was forgotten."""
+    if not limit or drain is None or drain.seconds <= limit:
+        return
+    summary = (
+        f"{name} is {drain.status}, and a file has waited in its drop folders for more than "
+        f"{limit:.0f} s"
+    )
+    why = "no file is taken in until an operator resumes the dataflow"
+    action = f"`cbp resume {name}`, unless the drain is still needed"
+    yield Alert(f"drain:{name}", "late", "warning", name, summary, why, action)
+
+
 def _of_rebuild(name: str, rebuild: RebuildHealth | None) -> Iterable[Alert]:
     """Yield an alert if a rebuild failed, or if its swap was forgotten."""
     if rebuild is None:
         return
-    if rebuild.status == "failed" and rebuild.seconds <= REBUILD_FAILED_SECONDS:
+    if rebuild.status == "failed":
         summary, why = f"the rebuild of {name} failed; the tables are unchanged", rebuild.error
-        action = f"fix the cause, then run `cbp rebuild {name}` again"
-    elif rebuild.status == "ready" and rebuild.seconds > SWAP_WAITS_SECONDS:
+        action = (
+            f"fix the cause, then run `cbp rebuild {name}` again; or run "
+            f"`cbp rebuild {name} --cancel` if it is no longer needed"
+        )
+    elif rebuild.seconds > SWAP_WAITS_SECONDS:
         summary = f"a rebuild of {name} has been ready for more than an hour, but is not swapped in"
         why = "until the swap, the rebuild also reads all new input, and no kept input is removed"
         action = f"run `cbp rebuild {name} --swap`, or discard the new tables with `--cancel`"

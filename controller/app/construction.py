@@ -18,7 +18,7 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles, local_path
-from cbp.errors import Mistake
+from cbp.errors import CbpError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.parallel_runs import Places
@@ -30,7 +30,7 @@ from controller.alerts import (
     EmailChannel,
     WebhookChannel,
 )
-from controller.alerts.conditions import HealthState, RebuildHealth
+from controller.alerts.conditions import DrainHealth, HealthState, RebuildHealth
 from controller.alerts.disk_room import disk_alerts, disk_rooms
 from controller.allowed_folders import AllowedFolders
 from controller.api.figures.degraded import degraded_now
@@ -56,7 +56,7 @@ from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
-from controller.store.base import PAUSED_BY_HAND, GaugeRows, Store
+from controller.store.base import PAUSED_BY_HAND, DataflowRecord, GaugeRows, Store
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads at most this much Parquet takes a fraction of a second, as a rule."""
@@ -328,7 +328,6 @@ def _healths(
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
     oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)
-    rebuilds = controller.rebuild_jobs.newest()
     quarantined: dict[str, dict[str, int]] = {}
     for (dataflow, source), count in store.quarantined().items():
         quarantined.setdefault(dataflow, {})[source] = count
@@ -348,7 +347,8 @@ def _healths(
             reason,
             lag,
             paused_stages=paused.get(name, ()),
-            rebuild=_rebuild_health(rebuilds.get(name), now),
+            rebuild=_rebuild_health(controller.rebuild_jobs.needs_person(record), now),
+            drain=_drain_health(record, controller, drop_folder, now),
             quarantined=quarantined.get(name, {}),
             set_aside=controller.set_aside_counts.of(record, revisions),
         )
@@ -358,12 +358,25 @@ def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | No
     """Return what alerts need to know of a rebuild; `None` if it needs nobody."""
     if job is None:
         return None
-    if job.status == "failed" and job.ended_at is not None:
+    if job.status == "failed":
         why = "" if job.error is None else str(job.error)
-        return RebuildHealth("failed", (now - job.ended_at).total_seconds(), why)
-    if job.status == "ready":
-        return RebuildHealth("ready", (now - job.began_at).total_seconds() - job.seconds)
-    return None
+        return RebuildHealth("failed", error=why)
+    return RebuildHealth("ready", (now - job.began_at).total_seconds() - job.seconds)
+
+
+def _drain_health(
+    record: DataflowRecord, controller: Controller, drop_folder: DropFolder, now: datetime
+) -> DrainHealth | None:
+    """Return how long files have waited for a dataflow that takes in none; `None` if none wait."""
+    if record.takes_in:
+        return None
+    try:
+        since = drop_folder.waits_since(record, controller.compiled(record))
+    except CbpError:  # it does not compile, which is an alert of its own
+        return None
+    if since is None:
+        return None
+    return DrainHealth(record.desired, max(0.0, (now - since).total_seconds()))
 
 
 def _paused_stages(gauges: GaugeRows) -> dict[str, tuple[str, ...]]:

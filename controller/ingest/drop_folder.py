@@ -71,6 +71,7 @@ from controller.ingest.folder.folder_report import (
     ScanReport,
     SourceTroubles,
     count_arriving,
+    oldest_arrival,
     report_folder,
 )
 from controller.ingest.folder.incoming_watch import IncomingWatch
@@ -431,6 +432,15 @@ class DropFolder:
             if count:
                 arriving[place.name] = count
         return arriving
+
+    def waits_since(self, record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
+        """Return since when a file waits in a drop folder; `None` if none does.
+
+        The folder's own time counts, which producers cannot set. Of very many files some are
+        looked at.
+        """
+        oldest = (oldest_arrival(place) for place in self._places(record, dataflow))
+        return min((at for at in oldest if at is not None), default=None)
 
     def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[Mapping[str, Any]]:
         """Return the current contents of each source's folder, as JSON values."""

@@ -43,7 +43,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.nodes import SourceNode
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
-from controller.ingest.folder.claims import PathLocks, lost_key
+from controller.ingest.folder.claims import CORRECTION_UNNAMED, PathLocks, lost_key
 from controller.ingest.folder.eligible_files import CLOSE_NAME
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.quarantine_folder import (
@@ -129,6 +129,11 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
         )
     if code == "file_gone":
         return "the file no longer exists; send it again"
+    if code == CORRECTION_UNNAMED:
+        return (
+            "the name of the file that it corrects is lost; discard it, and send the correction "
+            "again with `cbp replace` or `cbp retract`"
+        )
     return ""
 
 

@@ -12,8 +12,8 @@ quarantine. `rule` is stable and snake_case:
     parquet_damaged  parquet_limits  parquet_encrypted  avro_damaged  avro_limits
     reason_unreadable  file_grew  file_rewritten  file_too_slow  file_too_large_in_memory
     file_ends_reader  content_known  same_name  nothing_to_replace  inputs_not_kept  name_shared
-    manifest_replaces  replace_refused  delta_version_gone  delta_table_replaced
-    delta_unsupported  delta_damaged
+    manifest_replaces  replace_refused  correction_unnamed  delta_version_gone
+    delta_table_replaced  delta_unsupported  delta_damaged
     bad_records  xml_damaged  xml_doctype  xml_limits  xml_no_record  xml_record
 """
 

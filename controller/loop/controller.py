@@ -17,13 +17,13 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.interface.runs import needs_spark
+from cbp.engine.interface.runs import ProcessStack, needs_spark
 from cbp.errors import CbpError, DataflowInvalidError, EngineStartingError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.punctuation import Punctuation, Reason
 from cbp.model.run.compactions import Compaction
-from cbp.model.run.intention import Intention
+from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.priority import Priority
 from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
@@ -47,7 +47,8 @@ from controller.loop.runs.isolation import RECOVERED, Trouble
 from controller.loop.runs.run_counts import Counts
 from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
-from controller.store.base import PAUSED_BY_HAND, DataflowRecord
+from controller.registry.translator_files import code_files
+from controller.store.base import PAUSED_BY_HAND, DataflowRecord, RunRecord
 
 DRAIN_CANCEL_SECONDS = 5.0
 
@@ -264,6 +265,28 @@ class Controller:
         Only the instance that executes the run knows them; other instances return none.
         """
         return self._parts.run_phases.figures(run)
+
+    def stacks(self, run: RunRecord) -> Sequence[ProcessStack]:
+        """Return where the processes that execute a run are now; none if none does.
+
+        Only the instance that executes the run knows them.
+
+        Raises:
+            RunStackUnseenError: The run is in processes that cannot be asked.
+        """
+        return self._control.stacks(run.id) if run.status is RunStatus.INTENDED else ()
+
+    def code_files(self, run: RunRecord) -> frozenset[str]:
+        """Return the files with the code of a run's stages; none if they cannot be loaded."""
+        try:
+            dataflow = self.dataflow(run.dataflow)
+            names = self.members(run.dataflow).get(run.stage, ())
+        except CbpError:
+            return frozenset()
+        stages = [dataflow.stages[name] for name in names]
+        return frozenset(
+            file for stage in stages for file in code_files(stage.translator.translate)
+        )
 
     def every_phase(self) -> dict[str, dict[str, float]]:
         """Return the phases of all runs under way, by run."""

@@ -32,7 +32,8 @@ from typing import Any
 from cbp.errors import DefinitionError, Mistake, is_authors, text_of
 from cbp.errors.advice import advice
 from cbp.errors.message_limits import listed
-from cbp.model.author.source_modules import SourceSet, Travelling, load_sources
+from cbp.model.author.code_fingerprint import modules_of
+from cbp.model.author.source_modules import SourceSet, Travelling, load_sources, travelling
 from cbp.sdk.declare import place_of
 from cbp.sdk.translate import Declared
 from controller.registry.loaded_files import Signature, file_signature
@@ -313,6 +314,16 @@ def author_of(translate: Callable[..., object]) -> Any:
     """Return the class of the translator that a function belongs to, or the function."""
     owner = getattr(translate, "__self__", None)
     return translate if owner is None else type(owner)
+
+
+def code_files(translate: Callable[..., object]) -> frozenset[str]:
+    """Return the files with the code of the translator that a function belongs to."""
+    own = author_of(translate)
+    modules = modules_of(own)
+    if (origin := travelling(own)) is not None:
+        return frozenset(module.path for module in origin[1] if module.name in modules)
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return frozenset(file for file in files if file)
 
 
 def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:

@@ -294,6 +294,9 @@ class FileEngine:
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)
 
+    def stacks(self, run: str) -> Collection[Any]:
+        return []
+
     def starved(self, runs: Collection[str]) -> Collection[str]:
         return [run for run in runs if run in self.without_slots]
 

@@ -23,6 +23,7 @@ from cbp import DataflowBuilder, Schema
 from cbp.engine.direct import LocalEngine
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.sdk.translate import spec_of
 from cbp.testing import run_dataflow
 from stages.propagate import Propagate
 from stages.propagate_arrow import PropagateArrow
@@ -49,6 +50,16 @@ DAYS = st.lists(
     min_size=1,
     max_size=6,
 )
+
+NODES_OF: dict[str, list[Any]] = {
+    "BIGINT": [-(1 << 40), 0, 7, 8],
+    "TINYINT": [-128, 0, 7, 127],
+    "DATE": [date(2020, 1, 1 + day) for day in range(4)],
+    "TIMESTAMP": [datetime(2020, 1, 1, hour, tzinfo=UTC) for hour in range(4)],
+    "DOUBLE": [-0.5, 0.0, 0.25, 0.5],
+    "DECIMAL(9,2)": [Decimal(n) / 4 for n in range(4)],
+}
+"""Four nodes of each type."""
 
 
 def spread(stage: Propagate | PropagateArrow) -> Dataflow:
@@ -282,21 +293,46 @@ def test_an_edge_that_makes_values_better_is_refused(value: str) -> None:
         run_dataflow(spread(stage), {"edges": [[(0, 1, weight), (1, 0, weight)]]})
 
 
+@pytest.mark.parametrize("stage", [Reachable, ReachableArrow, ShortestPaths, ShortestPathsArrow])
+@pytest.mark.parametrize(
+    ("source", "node"),
+    [
+        ("0", "BIGINT"),
+        (0, "STRING"),
+        (None, "STRING"),
+        (True, "BIGINT"),
+        (1.5, "INT"),
+        (128, "TINYINT"),
+        ("2020-01-01", "DATE"),
+        (datetime(2020, 1, 1, tzinfo=UTC), "DATE"),
+        (datetime(2020, 1, 1), "TIMESTAMP"),  # noqa: DTZ001 - without a zone, on purpose
+        ("1.5", "DECIMAL(9,2)"),
+        (1.1, "DECIMAL(9,2)"),
+        (math.nan, "DOUBLE"),
+    ],
+)
+def test_a_source_that_can_be_no_node_is_refused(stage: Any, source: Any, node: str) -> None:
+    """The stage would be empty without a word, as no node equals it."""
+    with pytest.raises(DefinitionError, match="as nodes are") as error:
+        stage(source, node)
+    assert error.value.mistake.where == f"{stage.__name__}.source"
+
+
+@pytest.mark.parametrize("stage", [Reachable, ReachableArrow])
+@pytest.mark.parametrize("node", [*NODES_OF, "STRING", "BINARY", "BOOLEAN"])
+def test_a_source_of_the_type_of_nodes_is_taken(stage: Any, node: str) -> None:
+    """Each type of nodes has sources; a stage with another type of nodes is refused as such."""
+    others: dict[str, list[Any]] = {"STRING": ["a"], "BINARY": [b"a"], "BOOLEAN": [True]}
+    for source in {**NODES_OF, **others}[node]:
+        assert spec_of(stage(source, node)).key == Schema.parse(f"node {node}")
+    with pytest.raises(DefinitionError, match="is not a type"):
+        spec_of(stage("a", "TEXT"))
+
+
 def test_edges_with_columns_come_from_a_view() -> None:
     """A record that says that an edge is gone does not say which one of several."""
     with pytest.raises(DefinitionError, match="wire them to a view"):
         PropagateArrow("width DOUBLE", edge="weight DOUBLE", changes=False)
-
-
-NODES_OF: dict[str, list[Any]] = {
-    "BIGINT": [-(1 << 40), 0, 7, 8],
-    "TINYINT": [-128, 0, 7, 127],
-    "DATE": [date(2020, 1, 1 + day) for day in range(4)],
-    "TIMESTAMP": [datetime(2020, 1, 1, hour, tzinfo=UTC) for hour in range(4)],
-    "DOUBLE": [-0.5, 0.0, 0.25, 0.5],
-    "DECIMAL(9,2)": [Decimal(n) / 4 for n in range(4)],
-}
-"""Four nodes of each type."""
 
 
 @pytest.mark.parametrize("form", [Propagate, PropagateArrow])

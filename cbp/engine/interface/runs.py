@@ -223,6 +223,29 @@ class PreparedRun:
     lookups: Mapping[str, LookupMoment] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StackCall:
+    """One call that a process is in: file, line and function, as Python names them."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStack:
+    """Where a process that executes a run is now.
+
+    Attributes:
+        pid: The id of the process on the service's machine.
+        calls: Those that its main thread is in, outermost first, without values; empty if it did
+            not answer: it is stopped, or waits in the system for a device.
+    """
+
+    pid: int
+    calls: tuple[StackCall, ...]
+
+
 class RunPreparer(Protocol):
     """Prepares runs; different threads may call it for different stages."""
 
@@ -322,6 +345,16 @@ class RunControl(Protocol):
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
+        ...
+
+    def stacks(self, run: str) -> Sequence[ProcessStack]:
+        """Return where the processes that execute a run are now; none if no process does.
+
+        Does not disturb the run. Blocks for a moment, and for seconds if a process does not answer.
+
+        Raises:
+            RunStackUnseenError: The run's tasks are in processes that the engine cannot ask.
+        """
         ...
 
     def starved(self, runs: Collection[str]) -> Collection[str]:

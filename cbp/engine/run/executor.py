@@ -18,7 +18,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from cbp.engine.columnar.file_slices import InputShare
-from cbp.engine.interface.runs import RunControl, RunPlan, require_no_spark
+from cbp.engine.interface.runs import ProcessStack, RunControl, RunPlan, require_no_spark
 from cbp.engine.shuffle.exchange import LOOPBACK, Gather, PeerGoneError
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
@@ -115,6 +115,11 @@ class LocalExecutor:
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""
+
+    def stacks(self, run: str) -> Sequence[ProcessStack]:
+        """Return none: a run uses its caller's thread."""
+        del run
+        return ()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return no runs: a run never waits, since it uses its caller's thread."""

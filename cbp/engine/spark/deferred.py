@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from cbp.clock import MACHINE
-from cbp.engine.interface.runs import RunPlan, needs_spark
+from cbp.engine.interface.runs import ProcessStack, RunPlan, needs_spark
 from cbp.engine.run.executor import Executor
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
@@ -112,6 +112,10 @@ class DeferredExecutor:
         """Return how many tasks of a loop could run together; all of them before the start."""
         executor = self._executor
         return self._loop_tasks_max if executor is None else executor.loop_slots()
+
+    def stacks(self, run: str) -> Sequence[ProcessStack]:
+        """Return where the processes of a run are now; none before the start."""
+        return self._executor.stacks(run) if self._executor is not None else ()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that wait for a slot; none before the start."""

@@ -31,7 +31,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.clock import MACHINE, Clock
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import ProcessStack, RunPlan
 from cbp.engine.shuffle.routing_keys import computes
 from cbp.engine.spark.barrier_stage import (
     BarrierJobs,
@@ -70,6 +70,7 @@ from cbp.errors import (
     DiskFullError,
     IncrementDamagedError,
     RunCancelledError,
+    RunStackUnseenError,
     SparkJobError,
     SparkLostError,
 )
@@ -323,6 +324,17 @@ class SparkExecutor:
             except Exception:  # of any kind: Spark is stopping, and its jobs end
                 _log.info("run %s: Spark did not accept its cancellation", run, exc_info=True)
                 return
+
+    def stacks(self, run: str) -> Sequence[ProcessStack]:
+        """Return where the resident workers of a run are now.
+
+        Raises:
+            RunStackUnseenError: Its tasks are in workers of Spark.
+        """
+        stacks = self.residents.stacks(run)
+        if not stacks and run in self._going:
+            raise RunStackUnseenError(run)
+        return stacks
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs whose jobs all wait for a slot."""

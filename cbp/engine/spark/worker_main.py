@@ -1,7 +1,7 @@
 """Main program of a resident worker: it runs one task after the other from a pipe.
 
-`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE CRASH` and holds the
-other ends of both pipes. The worker ends when one is closed, even while an author's code hangs,
+`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE CRASH STACK` and holds
+the other ends of both pipes. The worker ends when one is closed, even while an author's code hangs,
 so it never outlives its driver. It also ends after a long time without a request. Output that an
 author's code prints goes to stderr, as from Spark's workers; the pipe carries only answers.
 
@@ -24,6 +24,7 @@ import numpy.random
 
 from cbp.engine.spark import tasks as work
 from cbp.engine.workers.end_with_parent import end_with
+from cbp.engine.workers.process_stack import write_stack_when_asked
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
 IDLE_SECONDS = 600.0
@@ -62,6 +63,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     end_with(int(sys.argv[2]))
+    write_stack_when_asked(int(sys.argv[4]))
     process_watch = watch_process()
     gc.collect()
     gc.freeze()

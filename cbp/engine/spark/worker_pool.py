@@ -27,6 +27,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from cbp.engine.interface.runs import ProcessStack
 from cbp.engine.spark.tasks import Work
 from cbp.engine.workers.worker_process import WorkerProcess
 
@@ -145,6 +146,16 @@ class WorkerPool:
         with self._lock:
             for worker in self._serving.get(run, ()):
                 worker.kill()
+
+    def stacks(self, run: str) -> list[ProcessStack]:
+        """Return where the workers that serve a run are now; none if none do."""
+        with self._lock:
+            workers = self._serving.get(run, ())
+        stacks = [worker.stack() for worker in workers]
+        with (
+            self._lock
+        ):  # those that have ended the run meanwhile may be in the code of another one
+            return stacks if run in self._serving else []
 
     def close(self) -> None:
         """End all workers."""

@@ -14,7 +14,8 @@ If author's code has changed the process (`cbp.model.author.process_state`), its
 process ends after it, or continues with the same stage.
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
-that ends the process is to be named by its line.
+that ends the process is to be named by its line. A signal writes the stack of a process that goes
+on into another file (`cbp.engine.workers.process_stack`).
 
 If the machine's memory runs out, the system ends this process before the service.
 """
@@ -41,6 +42,7 @@ import numpy.random
 from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.task import stage_task as _tasks  # imported before the first request
 from cbp.engine.workers.end_with_parent import end_first, end_with
+from cbp.engine.workers.process_stack import write_stack_when_asked
 from cbp.errors import CbpError, text_of
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
@@ -225,7 +227,7 @@ def _serve(link: Connection, watch: ProcessWatch) -> None:
         gc.collect()  # after the answer, while no caller waits
 
 
-def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
+def main(memory_bytes_max: int, link: int, alive: int, crash: int, stack: int) -> None:
     """Serve until the service closes its ends.
 
     Args:
@@ -233,6 +235,7 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
             limit.
         alive: Its other end is closed when the service is gone.
         crash: The file in which a crash leaves its stack.
+        stack: The file in which this process writes its stack when it is asked for it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals the whole group
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -241,6 +244,7 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
     crash_file = os.fdopen(crash, "w", encoding="utf-8")
     faulthandler.enable(crash_file, all_threads=False)
     _tell_exits(crash_file)
+    write_stack_when_asked(stack)
     if memory_bytes_max:
         _limit_memory(memory_bytes_max)
     watch = watch_process()

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.clock import MACHINE
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import ProcessStack, RunPlan
 from cbp.engine.run.executor import LocalExecutor, joined_reports, run_together
 from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
@@ -224,6 +224,14 @@ class WorkerExecutor(LocalExecutor):
         with self._lock:
             self._cancelled.add(run)
             self._kill(lambda one: one == run)
+
+    def stacks(self, run: str) -> list[ProcessStack]:
+        """Return where the workers of a run are now."""
+        with self._lock:
+            workers = [worker for worker, served in self._serving.items() if served == run]
+        asked = [(worker, worker.stack()) for worker in workers]
+        with self._lock:  # one that has ended the run meanwhile may be in the code of another one
+            return [stack for worker, stack in asked if self._serving.get(worker) == run]
 
     def close(self) -> None:
         """End all workers; the runs of busy ones are cancelled."""

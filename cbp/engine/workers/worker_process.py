@@ -1,4 +1,4 @@
-"""One worker process behind a pipe, and the file in which it leaves why it crashed."""
+"""One worker process behind a pipe, and the files in which it leaves a crash and its stack."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from cbp.engine.interface.runs import ProcessStack
+from cbp.engine.workers.process_stack import StackFile
+
 POLL_SECONDS, STOP_SECONDS = 1.0, 5.0
 
 CRASH_BYTES_MAX = 1 << 20
@@ -19,11 +22,11 @@ _OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
 class WorkerProcess:
-    """A process with a pipe; one thread at a time uses it, any thread may kill it.
+    """A process with a pipe; one thread at a time uses it, any may kill it or ask for its stack.
 
     Args:
-        command: What to execute; three descriptors are added as arguments: the worker's end of the
-            pipe, one that closes when this process is gone, and the file of its crash.
+        command: What to execute; four descriptors are added as arguments: the worker's end of the
+            pipe, one that closes when this process is gone, and the files of its crash and stack.
         environment: Its whole environment, but for the defaults that all workers have.
         folder: Its working directory; `None` means that of this process.
     """
@@ -37,8 +40,9 @@ class WorkerProcess:
         watched, self._alive = Pipe(duplex=False)
         self._crash, name = tempfile.mkstemp(prefix="cbp-crash-")
         os.unlink(name)  # it lasts as long as its descriptors
+        self._stack = StackFile()
         with theirs, watched:
-            ends = theirs.fileno(), watched.fileno(), self._crash
+            ends = theirs.fileno(), watched.fileno(), self._crash, self._stack.descriptor
             self._process = subprocess.Popen(
                 [*command, *map(str, ends)],
                 env={**_OWN, **environment},
@@ -85,6 +89,12 @@ class WorkerProcess:
         """Return the output of a crashed process; empty if there is none."""
         return os.pread(self._crash, CRASH_BYTES_MAX, 0).decode(errors="replace")
 
+    def stack(self) -> ProcessStack:
+        """Return where the process is now; see `cbp.engine.workers.process_stack`."""
+        return ProcessStack(
+            self.pid, self._stack.ask(self._process.send_signal, lambda: self.ended)
+        )
+
     def kill(self) -> None:
         """Kill the process at once."""
         self._process.kill()
@@ -98,4 +108,5 @@ class WorkerProcess:
             self._process.kill()
             self._process.wait()
         self._alive.close()
+        self._stack.close()
         os.close(self._crash)

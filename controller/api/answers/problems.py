@@ -49,11 +49,11 @@ _CODES: Mapping[int, str] = {
         delta_version_gone file_decided file_name_shared file_retracted flow_unframed
         idempotency_key_busy input_not_retained location_refused object_changed object_gone
         punctuation_unplaced readmit_refused records_absent replace_refused replacement_unfollowed
-        rollback_impossible run_cancelled run_ended run_gave_way run_not_due sink_choice_refused
-        sink_delivery_refused sink_gap sink_place_refused sink_rolled_back sink_target_foreign
-        stage_paused table_feature_unsupported table_foreign table_foreign_writer
-        table_not_repairable table_placement_differs table_released time_limit token_ended
-        tokens_too_many verification_busy verification_interrupted version_unreadable
+        rollback_impossible run_cancelled run_ended run_gave_way run_not_due run_stack_unseen
+        sink_choice_refused sink_delivery_refused sink_gap sink_place_refused sink_rolled_back
+        sink_target_foreign stage_paused table_feature_unsupported table_foreign
+        table_foreign_writer table_not_repairable table_placement_differs table_released time_limit
+        token_ended tokens_too_many verification_busy verification_interrupted version_unreadable
     """,
     410: "events_gone increment_collected version_gone",
     412: "version_differs",

@@ -293,6 +293,13 @@ class DataflowSummary(Model):
         "attempt, or which of its stages an operator paused; `null` if none of this applies, or "
         "if the whole dataflow is paused.",
     )
+    problem_code: Literal["stages", "outside", "unreadable"] | None = Field(
+        default=None,
+        description="What `problem` is about. `stages`: stages that are retried, stopped or "
+        "paused, perhaps beside failures outside of them. `outside`: only failures outside its "
+        "stages, which `troubles` has, too. `unreadable`: its figures cannot be read. `null` if "
+        "there is no problem.",
+    )
     failing: list[FailingOut] = Field(description="The stages that fail, each with its last error.")
     troubles: list[str] = Field(
         description="Failures outside its stages, which the service retries. Those of a source "

@@ -207,7 +207,7 @@ class Overview:
             ),
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
             set_aside=self.controller.set_aside_counts.of(record),
-            problem=None if record.is_paused else _problem(state, stages, troubles),
+            **_problem(state, stages, troubles, is_paused=record.is_paused),
         )
 
     def _stages(
@@ -361,6 +361,7 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
         state="broken",
         stages=len(_object(_object(record.document).get("stages"))),
         problem=problem,
+        problem_code="unreadable",
         **dict.fromkeys(("queued_increments", "queued_records", "failures"), 0),
         **dict.fromkeys(("lag_seconds", "last_success_at")),
         **dict.fromkeys(("failing", "troubles", "recent"), ()),
@@ -373,18 +374,19 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _problem(
-    state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str]
-) -> str | None:
-    """Return why a dataflow that runs makes no progress, or a part of it; `None` if it does."""
-    if state == "ok":
-        return None
+    state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str], *, is_paused: bool
+) -> dict[str, str | None]:
+    """Return why a dataflow that runs, or a part of it, makes no progress; with a code."""
+    if state == "ok" or is_paused:
+        return {"problem": None, "problem_code": None}
     reasons = [
         f"{stage.name}: {stage.waiting or 'is retried now'}{_tries(stage)}"
         for stage in stages
         if (stage.state in ("retrying", "stopped", "paused") or stage.failures)
         and stage.runs_with == stage.name
     ]
-    return "; ".join(dict.fromkeys([*troubles, *reasons]))
+    code = "stages" if reasons else "outside"
+    return {"problem": "; ".join(dict.fromkeys([*troubles, *reasons])), "problem_code": code}
 
 
 def _tries(stage: StageOut) -> str:

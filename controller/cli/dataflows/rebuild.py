@@ -35,7 +35,12 @@ Document = Annotated[
     ),
 ]
 Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]
-Cancel = Annotated[bool, typer.Option("--cancel", help="End the rebuild that is under way.")]
+Cancel = Annotated[
+    bool,
+    typer.Option(
+        "--cancel", help="End the rebuild that is under way, or the alert of one that failed."
+    ),
+]
 Back = Annotated[
     bool,
     typer.Option(
@@ -98,7 +103,7 @@ def rebuild_command(
                 show(job.answer)
 
             if cancel:
-                job = client.cancel_rebuild(dataflow, _under_way(client, dataflow))
+                job = client.cancel_rebuild(dataflow, _to_cancel(client, dataflow))
             elif swap:
                 job = client.swap(dataflow, _under_way(client, dataflow), report=report)
             else:
@@ -144,6 +149,13 @@ def _under_way(client: Client, dataflow: str) -> RebuildJob:
             return one
     hint = f"begin one: cbp rebuild {dataflow}"
     raise NotFoundError(kind="unfinished rebuild of", name=dataflow, hint=hint)
+
+
+def _to_cancel(client: Client, dataflow: str) -> RebuildJob:
+    """Return the rebuild that is under way, or the newest one, if that failed."""
+    newest = next(iter(client.rebuilds(dataflow)), None)
+    failed = newest is not None and newest.status == "failed"
+    return newest if newest is not None and failed else _under_way(client, dataflow)
 
 
 def _print_differences(job: RebuildJob) -> None:

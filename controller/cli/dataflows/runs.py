@@ -1,4 +1,4 @@
-"""The commands `cbp runs` and `cbp cancel`: the runs of all dataflows, newest first."""
+"""The commands `cbp runs`, `cbp cancel` and `cbp stack`: runs, and where one of them is now."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from controller.client.service_client import ServiceClient
 from controller.terminal import (
     Cell,
     age,
+    clock,
     print_items,
     print_json,
     print_more,
@@ -56,7 +57,7 @@ def runs_command(
 ) -> None:
     """List runs, newest first, of all dataflows or of one; or show one run."""
     with session(context).connect() as service:
-        shown = None if run is None else _run_of(service, run)
+        shown = None if run is None else _find_run(service, run)
         if shown is not None:
             answer = shown
         else:
@@ -80,7 +81,7 @@ def runs_command(
         _print_runs(answer)
 
 
-def _run_of(service: ServiceClient, name: str) -> dict[str, Any] | None:
+def _find_run(service: ServiceClient, name: str) -> dict[str, Any] | None:
     """Return the run of this id; `None` if there is none, so that a dataflow may be meant."""
     try:
         run: dict[str, Any] = service.get("runs", name)
@@ -108,6 +109,60 @@ def cancel_command(context: typer.Context, runs: RunIds, json_: AsJson = False) 
         ended = run.status != "INTENDED"
         late = f"had finished already, with status {run.status}"
         print_text(f"run {runs[0]} {late if ended else 'was asked to stop'}")
+
+
+def stack_command(
+    context: typer.Context,
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|DATAFLOW",
+            help="Id of a run, or name of a dataflow: all of its runs that are under way.",
+            autocompletion=complete_dataflows,
+        ),
+    ],
+    json_: AsJson = False,
+) -> None:
+    """Show in which lines of code a run is now, for a run that takes longer than expected.
+
+    The run is not disturbed, and no values are shown. Spark's own workers cannot be asked.
+    """
+    with session(context).connect() as service:
+        run = _find_run(service, of)
+        runs = [run]
+        if run is None:
+            runs = service.get("runs", dataflow=of, status="INTENDED")["items"]
+        stacks = [service.get("runs", one["id"], "stack") for one in runs]
+    if json_:
+        print_json({"items": stacks})
+        return
+    if not stacks:
+        print_text(f"no run of {of} is under way")
+    for one, stack in zip(runs, stacks, strict=True):
+        _print_stack(one, stack)
+
+
+def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
+    """Print the calls of each process, from the author's code on; the last line is where it is."""
+    stages, since = "+".join(run["stages"]), clock(run["started_at"])
+    head = f"{run['dataflow']}.{stages} epoch {run['epoch']}, run {run['id']}"
+    if stack["status"] != "INTENDED":
+        print_text(f"{head}: has ended ({stack['status']})")
+        return
+    print_text(f"{head}: since {since}, in phase {stack['phase'] or 'start'}")
+    if not stack["processes"]:
+        print_text("  no worker process executes it now")
+    for process in stack["processes"]:
+        calls = process["calls"]
+        first = next((at for at, one in enumerate(calls) if one["authors"]), 0)
+        print_text(f"  process {process['pid']}:")
+        if not calls:
+            print_text("    did not answer: it is stopped, or waits in the system for a device")
+        elif not calls[first]["authors"]:
+            print_text("    is in the service's own code, not in that of the stage:")
+        for call in calls[first:]:
+            style = "yellow" if call["authors"] else ""
+            print_text(f"    {call['file']}:{call['line']} in {call['function']}", style)
 
 
 def print_report(items: Sequence[BulkItem], *, done: str, as_json: bool) -> None:

@@ -172,9 +172,12 @@ def _troubles(summary: dict[str, Any]) -> list[str]:
 
 
 def _says_more(summary: dict[str, Any]) -> bool:
-    """Return whether a dataflow's problem is more than its failing stages and troubles."""
-    problem = summary["problem"]
-    return bool(problem and not summary["failing"] and problem != "; ".join(_troubles(summary)))
+    """Return whether a dataflow's problem is more than its failing stages and troubles.
+
+    A service of an earlier release does not say what the problem is about: then it may be.
+    """
+    is_outside = summary.get("problem_code") == "outside"
+    return bool(summary["problem"] and not summary["failing"] and not is_outside)
 
 
 def _state_or_drain(summary: dict[str, Any], freshness: str) -> str:

@@ -42,11 +42,13 @@ from controller.ingest.folder.source_place import (
     kept_name,
     move,
     move_all,
+    move_to_quarantine,
     name_fits_copy,
     names_in,
 )
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
+from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
 NONE: frozenset[str] = frozenset()
@@ -57,6 +59,9 @@ CORRECTIONS = {"r": "replacement:", "t": "retraction:"}
 The id is in the name of the copy, so that a request which was accepted is not taken for another
 file of that name if the database is lost before the copy is read.
 """
+
+CORRECTION_UNNAMED = "correction_unnamed"
+"""The rule of a correction of which nobody knows any more which file it corrects."""
 
 _ASKED_AT_ONCE = 500
 _NAME_BYTES_MAX = 255
@@ -268,9 +273,10 @@ class Claims:
         """Move away the copies that no open claim names; return whether there were any.
 
         A copy whose claim is settled moves to `finished`. A copy is claimed again under its
-        original name if the store lost its claim and no log entry names it. Everything else
-        goes back to `incoming`: a copy without an original name, a copy whose claim was settled
-        without it, and files of a person. Nothing is overwritten.
+        original name if the store lost its claim and no log entry names it; without that name, a
+        correction goes to quarantine, since it is no further data. Everything else goes back to
+        `incoming`: another copy without an original name, a copy whose claim was settled without
+        it, and files of a person. Nothing is overwritten.
         """
         strays = opened.strays()
         known = dict[str, ClaimRecord]()
@@ -279,9 +285,12 @@ class Claims:
         for identity, name in strays.items():
             path, original = place.claimed / name, claimed_of(name)[1]
             claim = known.get(identity)
-            if claim is None and original and self._is_id(identity):
+            if claim is None and self._is_id(identity) and (original or lost_key(identity)):
+                adopted = self._adopted(place, identity, path, original)
+                if not original:
+                    adopted = self._put_aside(place, adopted, path)
                 with self._locks.hold(place.root):
-                    self._add([self._adopted(place, identity, path, original)])
+                    self._add([adopted])
                 continue
             target = place.finished / kept_name(identity, original or name)
             if claim is None or not _is_copy(place, claim) or os.path.lexists(target):
@@ -291,6 +300,21 @@ class Claims:
         for name in opened.foreign:
             self._give_back(place, name)
         return bool(strays or opened.foreign)
+
+    def _put_aside(self, place: SourcePlace, claim: ClaimRecord, path: Path) -> ClaimRecord:
+        """Put a correction into quarantine whose copy does not name the file that it corrects."""
+        claim = replace(claim, path=f"correction-{claim.id}")
+        message = (
+            "the database was lost before this correction was read, and with it the name of the "
+            "file that is to be corrected, which is too long for the name of a copy. Nothing of "
+            "the correction is taken in: discard it, and send it again with `cbp replace` or `cbp "
+            "retract`"
+        )
+        error = FileRejectedError(rule=CORRECTION_UNNAMED, message=message)
+        reason = error.reason(file=claim.path, claim=claim.id)
+        target = place.quarantine / kept_name(claim.id, claim.path)
+        move_to_quarantine(path, target, reason, self._files, self._faults)
+        return replace(claim, status="quarantined", reason=reason)
 
     def _is_id(self, identity: str) -> bool:
         """Return whether the service may have made an id: it begins with a time of the past."""

@@ -26,11 +26,13 @@ meanwhile.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +41,7 @@ import structlog
 from cbp.errors import CbpError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Backoff, Rest
+from cbp.model.source.unfinished_names import is_unfinished
 from controller.ingest.errors import DropFolderError, NewColumnsError, SourceFailedError
 from controller.ingest.folder.eligible_files import (
     Scanned,
@@ -335,6 +338,7 @@ def _first(*times: datetime | None) -> datetime | None:
 OLD_SECONDS = 3600.0
 """Age after which a name that will not be claimed causes a warning."""
 
+_LOOKED_AT_MAX = 1_000
 _MANY_FILES = 1_000
 _SMALL_BYTES = 64 * 1024
 
@@ -359,6 +363,29 @@ def count_arriving(place: SourcePlace) -> int:
             names = (one.name for one in entries if one.is_file(follow_symlinks=False))
             count += sum(not name.startswith(".") for name in names)
     return count
+
+
+def oldest_arrival(place: SourcePlace) -> datetime | None:
+    """Return since when a file of a source waits in `incoming`; `None` if none does.
+
+    Of very many files it looks at the first `_LOOKED_AT_MAX`.
+    """
+    changed = list[float]()
+    with suppress(OSError, DropFolderError):
+        require_real(place)
+        if place.source.nested:
+            names = [one.name for one in scan_incoming(place).candidates]
+        else:
+            with os.scandir(place.incoming) as entries:
+                names = [one.name for one in islice(entries, _LOOKED_AT_MAX)]
+        for name in names[:_LOOKED_AT_MAX]:
+            with suppress(OSError):  # taken away meanwhile
+                status = (place.incoming / name).lstat()
+                if stat.S_ISREG(status.st_mode) and not is_unfinished(
+                    os.path.basename(name), place.source.unfinished
+                ):
+                    changed.append(status.st_ctime)
+    return time_of(min(changed)) if changed else None
 
 
 def report_folder(

@@ -276,6 +276,12 @@ class Job:
         self.show(status="building", step=f"waits after an error: {error.message}", error=error)
         self.show(again_at=rest.end, done=0, total=0, unit="")
 
+    def count_as_cancelled(self, order: BuildOrder, by: str) -> None:
+        """Show a job that failed as cancelled, since a person has dealt with it."""
+        step = STEPS["cancelled"]
+        self.order = order
+        self.shown = replace(self.shown, status="cancelled", step=step, ended_by=by)
+
     def is_due(self, now: datetime) -> bool:
         """Return whether its pause is over, or whether it is to end."""
         return self.rest is None or not self.rest.lasts(now) or self.stop.is_set()

@@ -68,6 +68,7 @@ from controller.loop.rebuild.build_order import (
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.checkpoint import folder_of, take_over
+from controller.loop.rebuild.failed_rebuilds import FailedRebuilds
 from controller.loop.rebuild.swap import Swaps
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
@@ -87,7 +88,6 @@ class RebuildJobs:
     """Builds, compares and swaps; safe to use from several threads.
 
     Args:
-        executor: Carries out builds.
         building: Receives the dataflows that are built beside, whose inputs are kept.
         holds: The dataflows that start nothing; no build of theirs begins or continues.
         build_plans: Plans builds.
@@ -96,8 +96,7 @@ class RebuildJobs:
         settle_seconds: How long a job waits before it checks again whether the dataflow is idle.
         rebuild_share: The share of time in which a build works; see `Pace`.
         in_flight: The runs under way, to which a build gives way.
-        retry: How long a job waits after a fault of the environment.
-        draw: Returns a random number from 0 to 1 that shortens pauses.
+        retry, draw: How long a job waits after a fault of the environment.
     """
 
     def __init__(
@@ -136,6 +135,7 @@ class RebuildJobs:
         self._lock = threading.Lock()
         self._settle_seconds, self._share = settle_seconds, rebuild_share
         self._in_flight, self._retry, self._draw = in_flight, retry, draw
+        self._failed = FailedRebuilds(files)
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -157,18 +157,16 @@ class RebuildJobs:
         """Begin to build all tables of a version beside; durable on return, which is at once.
 
         Args:
-            document: The document of the version; with the present one, the same tables are
-                rebuilt.
+            document: The document of the version; may be the present one.
             dataflow: The dataflow of the document, checked and compiled.
-            choice: As in `plan`.
+            choice, seeds: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
-            seeds: As in `plan`.
             swaps: Swap the tables in as soon as they are ready.
             by: Name of the person who asks for it.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            ChangeRefusedError: With every reason why it cannot be built; nothing has begun.
+            ChangeRefusedError: With every reason why it cannot be built.
             DataflowBusyError: If a build is under way, of any dataflow, or the version differs.
         """
         name = dataflow.name
@@ -207,9 +205,6 @@ class RebuildJobs:
     ) -> RebuildJob:
         """Begin to rebuild the present version, with the code with which it was registered.
 
-        Args:
-            seeds, by: As in `start`.
-
         Raises:
             CodeDriftedError: If that code is not loaded; register the code on disk first.
                 Otherwise as `start`.
@@ -225,8 +220,8 @@ class RebuildJobs:
     def begin(self) -> list[str]:
         """Find the builds that an earlier process had begun; `go_on` continues them.
 
-        Called once this instance leads, before anything else changes a dataflow. Builds of this
-        process in an earlier term are taken over, too.
+        Called once this instance leads, before anything else changes a dataflow. It takes over
+        builds of this process in an earlier term, too.
 
         Returns:
             The earlier paths of the folders of builds that were taken over.
@@ -236,6 +231,7 @@ class RebuildJobs:
         for record in self._store.dataflows():
             order = open_order(self._files, record.folder)
             if order is None:
+                self._failed.read(record)
                 continue
             was, number = take_over(self._files, self._root, order.id, faults=self._fault)
             with self._lock:
@@ -248,10 +244,7 @@ class RebuildJobs:
         return taken
 
     def go_on(self) -> None:
-        """Continue the builds that `begin` found, for recovered dataflows, and waiting builds.
-
-        Returns at once.
-        """
+        """Continue builds that `begin` found, and waiting ones; returns at once."""
         if not self._left or self._engine.control.waits_for():
             return
         held, now = self._holds.all(), self._clock()
@@ -275,6 +268,7 @@ class RebuildJobs:
         job = Job(shown, order, folder, self._clock, self._settle_seconds, pace)
         job.scratch = folder_of(self._root, order.id, job.tries)
         self._jobs[order.id] = job
+        self._failed.forget(name)
         self._building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
@@ -300,24 +294,27 @@ class RebuildJobs:
             jobs.insert(0, RebuildJob.recorded(name, order, order.outcome))
         return jobs[::-1]
 
-    def newest(self) -> dict[str, RebuildJob]:
-        """Return dataflow -> its newest job of this process."""
-        with self._lock:
-            return {job.shown.dataflow: job.shown for job in self._jobs.values()}
+    def needs_person(self, record: DataflowRecord) -> RebuildJob | None:
+        """Return the rebuild of a dataflow that is ready to be swapped in, or that failed."""
+        ready = [one for one in self._open_jobs() if one.shown.status == "ready"]
+        mine = (one.shown for one in ready if one.shown.dataflow == record.name)
+        return next(mine, None) or self._failed.of(record)
 
     def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         """End a job unless it has ended, or is being swapped in; durable, and returns at once.
 
-        Args:
-            by: Name of the person who cancels it.
+        One that failed counts as cancelled from then on: a person (`by`) has dealt with it.
 
         Raises:
             NotFoundError: If there is no such job.
             DataflowBusyError: If it is being swapped in.
         """
         job = self._jobs.get(id_)
+        order = self._failed.cancel(self._store.dataflow(name), id_, by=by)
         if job is None or job.shown.dataflow != name:
             return self.show(name, id_)
+        if order is not None:
+            job.count_as_cancelled(order, by)
         if job.shown.status == "swapping":
             raise DataflowBusyError(name, f"rebuild {id_} is being swapped in")
         if job.shown.ended:
@@ -332,6 +329,7 @@ class RebuildJobs:
 
     def end_all(self, name: str) -> None:
         """End the jobs of a dataflow that was deleted; returns at once."""
+        self._failed.forget(name)
         for job in self._open_jobs():
             if job.shown.dataflow == name:
                 self._cancel(job)
@@ -479,6 +477,8 @@ class RebuildJobs:
                 self._record(job, status, order.swap_by if status == "swapped" else "")
         except CbpError as error:  # after a restart it is found to be outdated, or continues
             _log.warning("rebuild.end_not_recorded", job=job.shown.id, error=error.as_dict())
+        if status == "failed":
+            self._failed.note(job, self._clock())
         outcome = job.order.outcome
         job.show(
             status=status,

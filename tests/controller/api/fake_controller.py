@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.runs import ProcessStack
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import AlreadyExistsError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -32,7 +33,7 @@ from controller.loop.recovery.journal import Journal
 from controller.loop.runs.isolation import Trouble
 from controller.loop.runs.run_counts import Counts, LaneCount
 from controller.loop.runs.threads import Here
-from controller.store.base import DataflowRecord, StageRecord
+from controller.store.base import DataflowRecord, RunRecord, StageRecord
 from tests.controller.api.clicks import NOON, registry
 from tests.controller.api.fake_amendments import FakeAmendments
 from tests.controller.api.fake_reading import (
@@ -103,6 +104,8 @@ class FakeController:
         self.run_counts = Counts(lanes={(one.dataflow, one.lane): one for one in lanes})
         self.fails_with: Exception | None = None
         self.under_way: dict[str, dict[str, float]] = {}
+        self.now_in: list[ProcessStack] = []
+        self.stack_fails_with: Exception | None = None
         self.beside: tuple[str, ...] = ()
         self.in_trouble: list[Trouble] = []
         self.reasons: dict[str, str] = {"count": "waits for an increment on urls"}
@@ -223,6 +226,14 @@ class FakeController:
 
     def cancel(self, run: str) -> None:
         self.asked.append(("cancel", run))
+
+    def stacks(self, run: RunRecord) -> list[ProcessStack]:
+        if self.stack_fails_with is not None:
+            raise self.stack_fails_with
+        return self.now_in
+
+    def code_files(self, run: RunRecord) -> frozenset[str]:
+        return frozenset({"/srv/count.py"})
 
     def phases(self, run: str) -> Mapping[str, float]:
         return self.under_way.get(run, {})

@@ -173,6 +173,28 @@ def test_an_increment_that_waits_for_long_is_late_and_at_a_pause_for_longer(
     assert "an operator paused count" in standing.alert.detail
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_files_that_wait_for_a_drain_are_told(service: Service, clock: Clock, nested: bool):
+    """However long ago the drain was asked for; a file that is not whole yet does not count."""
+    if nested:
+        source = {**DOCUMENT["sources"]["visits"], "nested": True}
+        service.controller.change({**DOCUMENT, "sources": {"visits": source}})
+    incoming = service.settings.drop_root / "urls/visits/incoming"
+    service.controller.drain_dataflow("urls")
+    (incoming / "a.jsonl.part").write_text("{}\n")
+    clock.move(seconds=PAUSE_FACTOR * service.settings.alert_lag_seconds + 60)
+    assert service.alerts.standing() == []
+    folder = incoming / "below" if nested else incoming
+    folder.mkdir(exist_ok=True)
+    (folder / "b.jsonl").write_text("{}\n")
+    service.scan()
+    service.controller.tick()
+    (standing,) = service.alerts.standing()
+    assert "urls is drained, and a file has waited in its drop folders" in standing.alert.summary
+    service.controller.resume("urls")
+    assert service.alerts.standing() == []
+
+
 def test_a_rebuild_whose_swap_was_forgotten_is_told(service: Service, clock: Clock):
     """Once its tables have been ready for an hour, until they are swapped in."""
     jobs = service.controller.rebuild_jobs

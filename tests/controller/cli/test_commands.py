@@ -198,6 +198,15 @@ def test_status_says_why_nothing_is_taken_in(cbp: Cbp, service: Service) -> None
     assert said in cbp("status").out
 
 
+def test_status_prints_what_fails_outside_the_stages_once(cbp: Cbp, service: Service) -> None:
+    """The service says whether a problem is more than that; its words are not compared."""
+    service.fill()
+    service.controller.reasons = {}
+    service.drop_folder.trouble = ["sink out: it is full"] * 2
+    assert cbp("status").out.splitlines().count("clicks: sink out: it is full") == 2
+    assert cbp("status", "clicks").out.splitlines().count("sink out: it is full") == 2
+
+
 def test_a_failing_stage_hides_no_other_failure(cbp: Cbp, service: Service) -> None:
     """What fails outside the stages is printed too, of all dataflows and of one."""
     service.fill()

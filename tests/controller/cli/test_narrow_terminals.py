@@ -47,7 +47,7 @@ NO_LISTS = {
     "increment", "infer", "link", "logs", "new", "pause", "priority", "register", "release",
     "recover", "sbom", "sql",
     "repair", "replace", "replay", "resume", "retract", "retry",
-    "scrub", "serve", "support-bundle", "validate", "verify",
+    "scrub", "serve", "stack", "support-bundle", "validate", "verify",
 }  # fmt: skip
 """Commands that act, or print one thing, prose or a report of their own."""
 

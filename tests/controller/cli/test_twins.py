@@ -98,6 +98,7 @@ TWINS = {
     "runs_retry_many": "retry --run r2",
     "runs_show": "runs r1",
     "runs_show_log": "logs 0193c0ffee0123456789",
+    "runs_show_stack": "stack r3",
     "scrubs_show": "scrub clicks",
     "scrubs_start": "scrub clicks",
     "sessions_end": "tokens sessions --end s0",

@@ -200,7 +200,10 @@ def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> Re
 )
 @needs(Scope.ADMIN)
 def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
-    """Cancel a rebuild and remove its tables; nothing else changes. Idempotent."""
+    """Cancel a rebuild and remove its tables; nothing else changes. Idempotent.
+
+    One that failed counts as cancelled from then on, which ends its alert.
+    """
     return _job(jobs.cancel(name, rebuild, by=caller.actor))
 
 

@@ -1,4 +1,4 @@
-"""Runs: list, show, cancel, try again; one, or many in one request.
+"""Runs: list, show, cancel, try again; one, or many in one request; where a run is now.
 
 A request for many runs is answered with 207 and a report for each of them: some can succeed while
 others are refused. It can be repeated: what was done already is refused then, and changes nothing.
@@ -6,7 +6,7 @@ others are refused. It can be repeated: what was done already is refused then, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.router_factory import any_instance, problems, router
+from controller.api.routing.router_factory import any_instance, leader_only, problems, router
 from controller.api.routing.scope_check import needs, require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
@@ -219,6 +219,69 @@ def show_log(
     place = _place(cursors.open(query.cursor), first=0 if query.oldest else None)
     page = run_logs.read(record.dataflow, record.id, place, limit=cursors.size(query))
     return Page(items=[_shown(line) for line in page.lines], cursor=cursors.seal(str(page.place)))
+
+
+class StackCallOut(Model):
+    """One call that a process is in."""
+
+    file: str
+    line: int
+    function: str
+    authors: bool = Field(description="Whether it is in a file with the code of the run's stages.")
+
+
+class ProcessStackOut(Model):
+    """Where one process is now."""
+
+    pid: int = Field(description="Id of the process on the service's machine.")
+    calls: list[StackCallOut] = Field(
+        description="The calls that the process is in, outermost first; empty if it did not "
+        "answer, because it is stopped or waits in the system for a device."
+    )
+
+
+class RunStackOut(Model):
+    """Where a run is now."""
+
+    run: str
+    status: RunStatus
+    phase: str = Field(description="The phase that the run is in; empty if it has ended.")
+    processes: list[ProcessStackOut] = Field(
+        description="The worker processes that execute the run; empty if none does now, as while "
+        "its files are being published."
+    )
+
+
+@routes.get("/runs/{run}/stack", responses=problems(404, 409))
+@needs(Scope.VIEWER, any_dataflow=True)
+@leader_only
+def show_stack(
+    record: GrantedRunDep, controller: ControllerDep, run_figures: RunFiguresDep
+) -> RunStackOut:
+    """Show in which lines of code a run is now, without disturbing it; no values are shown.
+
+    For a run that takes longer than expected. Takes seconds if a process does not answer. Spark's
+    own workers cannot be asked (`run_stack_unseen`).
+    """
+    stacks, files = controller.stacks(record), _as_in_stacks(controller.code_files(record))
+    phases = run_figures.one(record).phases
+    return RunStackOut(
+        run=record.id,
+        status=record.status,
+        phase=next((one.name for one in phases if one.end_seconds is None), ""),
+        processes=[
+            ProcessStackOut(
+                pid=stack.pid,
+                calls=[StackCallOut.of(one, authors=one.file in files) for one in stack.calls],
+            )
+            for stack in stacks
+        ],
+    )
+
+
+def _as_in_stacks(files: Iterable[str]) -> set[str]:
+    """Return names of files as a signal's handler writes them: in ASCII, with escapes."""
+    return {file.encode("ascii", "backslashreplace").decode() for file in files}
 
 
 def _place(cursor: str | None, *, first: int | None) -> int | None:

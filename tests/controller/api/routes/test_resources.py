@@ -77,6 +77,7 @@ def test_a_dataflow_that_cannot_be_read_hides_no_other(
     shown = client.get("/api/v1/dataflows/other")
     assert shown.status_code == 200
     assert breaks in shown.json()["summary"]["problem"]
+    assert shown.json()["summary"]["problem_code"] == "unreadable"
     metrics = client.get("/api/v1/metrics")
     assert metrics.status_code == 200
     assert 'cbp_dataflow_degraded{dataflow="other"} 1.0' in metrics.text
@@ -99,6 +100,9 @@ def test_what_does_not_get_on_is_told_by_ready(filled: Service, client: httpx.Cl
     summary = client.get("/api/v1/dataflows").json()["items"][0]
     assert summary["state"] == "retrying"
     assert "2 times in a row" in summary["problem"]
+    assert summary["problem_code"] == "stages"
+    filled.store.stage_records[0] = replace(filled.store.stage_records[0], failures=0)
+    assert client.get("/api/v1/dataflows").json()["items"][0]["problem_code"] is None
 
 
 def test_metrics_speak_prometheus(client: httpx.Client) -> None:

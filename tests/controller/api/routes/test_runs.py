@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from cbp.engine.interface.runs import ProcessStack, StackCall
+from cbp.errors import RunStackUnseenError
 from controller.api.answers.schemas import PAGE_SIZE_MAX
 from controller.api.routes.dataflows.runs import RUNS_MAX
 from tests.controller.api.clicks import NOON
@@ -185,3 +187,29 @@ def test_only_a_run_under_way_can_be_cancelled(client: httpx.Client, filled: Ser
         assert (answer.status_code, answer.json()["error_code"]) == (409, "run_ended")
     assert client.post("/api/v1/runs/nobody/cancel").status_code == 404
     assert filled.controller.asked == [("cancel", "r3")]
+
+
+def test_the_stack_of_a_run_marks_the_authors_code(filled: Service, client: httpx.Client) -> None:
+    """Each call with file, line and function; a process that does not answer has none."""
+    calls = [("/srv/engine.py", 7, "run"), ("/srv/count.py", 12, "translate")]
+    stack = tuple(StackCall(*call) for call in calls)
+    filled.controller.now_in = [ProcessStack(41, stack), ProcessStack(42, ())]
+    filled.controller.under_way = {"r3": {"begin_00_start": 0.0, "begin_01_job": 1.0}}
+    answer = client.get("/api/v1/runs/r3/stack").json()
+    assert (answer["run"], answer["status"], answer["phase"]) == ("r3", "INTENDED", "job")
+    first, second = answer["processes"]
+    assert [call["authors"] for call in first["calls"]] == [False, True]
+    assert first["calls"][1] == {
+        "file": "/srv/count.py", "line": 12, "function": "translate", "authors": True,
+    }  # fmt: skip
+    assert second == {"pid": 42, "calls": []}
+
+
+def test_the_stack_of_a_run_that_nobody_can_ask_is_refused(
+    filled: Service, client: httpx.Client
+) -> None:
+    """With a code, and where to look; a run that is unknown is another matter."""
+    filled.controller.stack_fails_with = RunStackUnseenError("r3")
+    refused = client.get("/api/v1/runs/r3/stack")
+    assert (refused.status_code, refused.json()["error_code"]) == (409, "run_stack_unseen")
+    assert client.get("/api/v1/runs/nobody/stack").status_code == 404

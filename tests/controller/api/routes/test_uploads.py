@@ -93,6 +93,7 @@ def test_a_source_of_which_nothing_is_taken_in_degrades_it_wherever_it_is_shown(
     assert shown() == (True, "retrying")
     (item,) = client.get("/api/v1/dataflows").json()["items"]
     assert item["problem"] == "source urls: the disk is full"
+    assert item["problem_code"] == "outside"
     filled.store.records["clicks"] = replace(filled.store.records["clicks"], desired="paused")
     assert shown() == (False, "paused")
 

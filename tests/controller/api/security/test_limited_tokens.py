@@ -36,6 +36,7 @@ ASK_BY_THEMSELVES = {
     "runs_retry_many",
     "runs_show",
     "runs_show_log",
+    "runs_show_stack",
     "sessions_show",
     "verifications_cancel",
     "verifications_list_differences",

@@ -1,4 +1,4 @@
-"""`cbp runs`, `cbp cancel` and `cbp retry`: filters, the timeline, and many runs in one call."""
+"""`cbp runs`, `cbp cancel`, `cbp retry`, `cbp stack`: filters, the timeline, many in one call."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cbp.engine.interface.runs import ProcessStack, StackCall
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
@@ -75,6 +76,35 @@ def test_failed_runs_are_tried_again(cbp: Cbp, service: Service) -> None:
     assert service.controller.asked == [("retry", "clicks", "count")] * 2
     for wrong in (["clicks", "count", "--run", "r2"], ["clicks"], []):
         assert cbp("retry", *wrong).status == 2
+
+
+def test_the_stack_of_a_run_begins_with_the_authors_code(cbp: Cbp, service: Service) -> None:
+    """By the run, or all runs of the dataflow that are under way; what else can be is said."""
+    engine, author = StackCall("/srv/engine.py", 7, "run"), StackCall("/srv/count.py", 12, "read")
+    below = StackCall("/usr/lib/re.py", 3, "match")
+    service.controller.now_in = [
+        ProcessStack(41, (engine, author, below)),
+        ProcessStack(42, ()),
+        ProcessStack(43, (engine,)),
+    ]
+    for named in ("r3", "clicks"):
+        outcome = cbp("stack", named)
+        assert outcome.status == 0, outcome.err
+        lines = outcome.out.splitlines()
+        assert "run r3: since" in lines[0]
+        assert lines[1:4] == [
+            "  process 41:", "    /srv/count.py:12 in read", "    /usr/lib/re.py:3 in match",
+        ]  # fmt: skip
+        assert "did not answer" in lines[5]
+        assert ("own code" in lines[7], lines[8]) == (True, "    /srv/engine.py:7 in run")
+    (item,) = cbp("stack", "clicks", "--json").json["items"]
+    assert [one["pid"] for one in item["processes"]] == [41, 42, 43]
+    service.controller.now_in = []
+    assert "no worker process" in cbp("stack", "r3").out
+    assert "has ended (COMMITTED)" in cbp("stack", "r1").out
+    assert cbp("stack", "nobody").status == 1
+    service.store.run_records = [run for run in service.store.run_records if run.id != "r3"]
+    assert "no run of clicks is under way" in cbp("stack", "clicks").out
 
 
 @pytest.fixture

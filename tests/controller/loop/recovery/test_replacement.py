@@ -20,7 +20,8 @@ from cbp.errors import (
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
-from controller.ingest.errors import FileRetractedError, FileUnreadError
+from controller.ingest.errors import FileRetractedError, FileUnreadError, ReadmitRefusedError
+from controller.ingest.folder.claims import CORRECTION_UNNAMED
 from controller.ingest.uploads import Author
 from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
@@ -282,6 +283,39 @@ def test_a_lost_database_keeps_what_a_refused_request_was(tmp_path: Path) -> Non
     mended = io.BytesIO(b'{"word": "a", "n": 6}\n')
     shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, mended, me)
     shelf.counts["tuesday"] = [("a", 6)]
+    shelf.take_in()
+    shelf.require_right()
+    shelf.close()
+
+
+LONG = "ä" * 120
+"""A file of this name can be dropped; the name of its copy has no room for it."""
+
+
+def test_a_lost_database_takes_no_correction_for_data(tmp_path: Path) -> None:
+    """Where its copy cannot name the file that it corrects, it goes to quarantine, and says so."""
+    source = {**DOCUMENT["sources"]["a"], "same_name": "add"}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "sources": {"a": source}})
+    fill(shelf)
+    shelf.put(LONG, ("x", 1))
+    shelf.counts[LONG] = [("x", 1)]
+    shelf.take_in()
+    shelf.require_right()
+    shelf.replace(LONG, ("x", 2))
+    lose(shelf, tmp_path)
+    shelf.take_in()
+    shelf.require_right()
+    (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
+    assert (claim.reason or {})["code"] == CORRECTION_UNNAMED
+    me = Author("me", "again")
+    with pytest.raises(ReadmitRefusedError, match="name of the file that it corrects is lost"):
+        shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, None, me)
+    shelf.drop_folder.discard(*shelf.named(), "a", claim.id, me)
+    shelf.replace(LONG, ("x", 2))
+    shelf.counts[LONG] = [("x", 2)]
+    shelf.take_in()
+    shelf.retract(LONG)
+    lose(shelf, tmp_path)
     shelf.take_in()
     shelf.require_right()
     shelf.close()

@@ -17,6 +17,7 @@ function dataflow(changes: Partial<Dataflow>): Dataflow {
     last_success_at: null,
     failures: 0,
     problem: null,
+    problem_code: null,
     failing: [],
     troubles: [],
     recent: [],
@@ -47,13 +48,19 @@ test("the sentence on top is the service's judgement, as every client shows it",
 
 test("a trouble outside the stages hides no stage that waits for a retry", () => {
   const sink = "sink out: no room";
-  const both = dataflow({ state: "retrying", troubles: [sink], problem: `${sink}; count: cannot finish` });
+  const both = dataflow({
+    state: "retrying",
+    troubles: [sink],
+    problem: `${sink}; count: cannot finish`,
+    problem_code: "stages",
+  });
   expect(troublesOf([both], NOW).map((one) => one.what)).toHaveLength(2);
-  expect(troublesOf([dataflow({ state: "retrying", troubles: [sink], problem: sink })], NOW)).toHaveLength(1);
+  const outside = dataflow({ state: "retrying", troubles: [sink], problem: `${sink}.`, problem_code: "outside" });
+  expect(troublesOf([outside], NOW)).toHaveLength(1);
 });
 
 test("a service of an earlier release has no troubles outside its stages", () => {
-  const { troubles: _, ...earlier } = dataflow({ state: "retrying", problem: "count: no room" });
+  const { troubles: _, problem_code: _code, ...earlier } = dataflow({ state: "retrying", problem: "count: no room" });
   expect(troublesOf([earlier as Dataflow], NOW)).toHaveLength(1);
 });
 

@@ -144,9 +144,8 @@ function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
       } as const;
     });
   }
-  // All that is wrong is outside its stages, and shown as such. A service of an earlier release says nothing of it.
-  const { troubles = [] } = dataflow;
-  if (state === "ok" || (state === "retrying" && dataflow.problem === troubles.join("; "))) return [];
+  // All that is wrong is outside its stages, and shown as such. A service of an earlier release does not say so.
+  if (state === "ok" || (state === "retrying" && dataflow.problem_code === "outside")) return [];
   return [
     {
       dataflow: name,

@@ -20,6 +20,7 @@ import { Figures } from "@/screens/run/Figures";
 import { Changes, Inputs, Outputs } from "@/screens/run/Increments";
 import { LookedUp } from "@/screens/run/LookedUp";
 import { RunLog } from "@/screens/run/RunLog";
+import { RunStack } from "@/screens/run/RunStack";
 
 /** One run: where its time went, what it read and wrote, what caused it, why it failed. */
 export default function RunScreen() {
@@ -80,6 +81,7 @@ export default function RunScreen() {
       )}
       {shown.error !== null && <AuthorError error={shown.error} dataflow={shown.dataflow} />}
       <Facts run={shown} version={account.data?.version} codes={account.data?.codes ?? {}} />
+      {!ended && <RunStack run={id} />}
       <Attempts run={shown} />
       {account.isError && <ProblemMessage error={account.error} />}
       {account.data !== undefined && (

@@ -1,0 +1,91 @@
+"""Where a worker process is now: the stack of its main thread, which it writes when asked.
+
+    service: ask -- SIGURG --> worker: `faulthandler` writes its calls into a file of both
+                 <-- calls --- read once the outermost one is there
+
+The handler of the signal is in C and runs no Python, so code that hangs in C, or that holds the
+interpreter, is seen too; and it writes names and lines only, no values.
+
+Guaranteed: the process continues as if nothing had happened. System calls are restarted, and the
+system ignores this signal where nobody handles it: in a process that is still starting, and in one
+whose code has taken the handler away (tests/cbp/engine/workers/test_process_stack.py).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+
+from cbp.clock import MACHINE, Clock
+from cbp.engine.interface.runs import StackCall
+
+ANSWER_SECONDS = 2.0
+"""A process that does not answer by then is stopped, or waits in the system for a device."""
+
+_LOOK_SECONDS = 0.01
+_BYTES_MAX = 1 << 20
+_CALL = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_OUTERMOST = re.compile(r"(?: in <module>| in _run_module_as_main|^  \.\.\.)\n\Z", re.MULTILINE)
+
+
+def write_stack_when_asked(file: int) -> None:
+    """Let this process write its stack into a file whenever another process asks for it."""
+    faulthandler.register(signal.SIGURG, file, all_threads=False)
+
+
+def calls_of(text: str) -> tuple[StackCall, ...]:
+    """Return the calls of a stack as `faulthandler` writes it, outermost first."""
+    calls = [StackCall(file, int(line), name) for file, line, name in _CALL.findall(text)]
+    return tuple(reversed(calls))
+
+
+class StackFile:
+    """The file of one process; safe to use from several threads.
+
+    Attributes:
+        descriptor: To be passed to the process.
+    """
+
+    def __init__(self, clock: Clock = MACHINE) -> None:
+        self._clock, self._lock, self._closed = clock, threading.Lock(), False
+        self.descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")
+        os.unlink(name)  # it lasts as long as its descriptors
+
+    def ask(
+        self, send: Callable[[int], object], ended: Callable[[], bool]
+    ) -> tuple[StackCall, ...]:
+        """Return the calls that the process is in now, outermost first; empty if it is silent.
+
+        Args:
+            send: Sends a signal to the process.
+            ended: Returns whether the process has ended.
+        """
+        with self._lock:
+            if self._closed or ended():
+                return ()
+            os.ftruncate(self.descriptor, 0)
+            os.lseek(self.descriptor, 0, os.SEEK_SET)  # of both: they share the place
+            send(signal.SIGURG)
+            return calls_of(self._written(ended))
+
+    def close(self) -> None:
+        """Close this process's descriptor, once nobody reads it."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self.descriptor)
+
+    def _written(self, ended: Callable[[], bool]) -> str:
+        """Wait until a whole stack is there; return what is there in the end."""
+        until, text = self._clock.seconds() + ANSWER_SECONDS, ""
+        while self._clock.seconds() < until and not ended():
+            before, text = text, os.pread(self.descriptor, _BYTES_MAX, 0).decode(errors="replace")
+            if text and text == before and _OUTERMOST.search(text):
+                break
+            self._clock.wait(_LOOK_SECONDS)
+        return text
