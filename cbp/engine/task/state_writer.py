@@ -2,7 +2,7 @@
 
     new records         written to run files of their bucket while the author still runs
     deleted records     bitmaps, one per file; a file whose rows are all deleted is dropped
-    small files         merged after that (`state.compaction`), also in buckets whose groups
+    small files         merged after that (`bucket_compaction`), also in buckets whose groups
                         are not called but which get remote writes
     remote writes       appended to buckets of any task (`RemoteWrites`)
 

@@ -76,7 +76,7 @@ from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import RetryPolicy
 from controller.loop.tick.holds import Holds
-from controller.store.base import Store
+from controller.store.base import DataflowRecord, Store
 
 KEPT_MAX = 20
 """Jobs that this process remembers."""
