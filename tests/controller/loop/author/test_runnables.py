@@ -121,7 +121,7 @@ def test_alignment_reads_an_input_alone(world: World) -> None:
     world.ticks()
     runs = world.store.runs("diamond", stage="join").items
     assert [run.read for run in runs] == [{"left": (0,), "right": (0,)}]
-    words = "waits for `right` to reach 1; `left` is there"
+    words = "waits for an increment on `right` with framing key 1 or a later one; `left` has one"
     assert world.controller.waiting("diamond")["join"] == words
 
 
