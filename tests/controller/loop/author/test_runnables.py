@@ -93,7 +93,7 @@ def test_a_memo_that_is_not_json_stops_the_stage(world: World) -> None:
     stage = world.store.stages("one")[0]
     assert "stage 'sum': runnable failed at" in stage.paused_because
     assert Path(__file__).name in stage.paused_because
-    assert "memo is a set" in stage.paused_because
+    assert "JSON cannot store memo (set)" in stage.paused_because
     assert world.controller.waiting("one") == {"sum": stage.paused_because}
     mend(world, Newest)
     assert world.store.stages("one")[0].epoch == 1
