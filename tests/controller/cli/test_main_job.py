@@ -149,7 +149,7 @@ def test_the_status_says_whether_all_is_applied(cbp: Cbp, world: World, tmp_path
     assert "urls: 1 file is not taken in yet" in cbp("status", session=world.session).out
     world.take_in()
     assert status("clicks") == (3, behind)
-    assert "count: may run" in cbp("status", "clicks", session=world.session).out
+    assert "count: can run" in cbp("status", "clicks", session=world.session).out
     world.controller.pause_stage("clicks", "count")
     stuck = "not up to date: 1 of 1 dataflow; an operator is needed"
     assert status() == (4, stuck)

@@ -190,7 +190,7 @@ def test_the_command_tells_the_limit(
     """It names what there is too much of, and says that there are more mistakes than it shows."""
     file = tmp_path / "big.yaml"
     for bomb, said in [
-        ("stages", f"{STAGES_MAX + 1} stages; the limit is {STAGES_MAX}"),
+        ("stages", f"{STAGES_MAX + 1} stages, but the limit is {STAGES_MAX}"),
         ("fields that are none", f"more than {MISTAKES_MAX} mistakes"),
     ]:
         file.write_text(BOMBS[bomb][0])
@@ -265,7 +265,7 @@ def test_a_dataflow_has_so_many_flows_and_not_one_more(world: World) -> None:
         more.check()
     (mistake,) = caught.value.mistakes
     assert mistake.code == "flows_too_many"
-    assert f"{FLOWS_MAX + 1} flows" in mistake.message
+    assert f"{FLOWS_MAX + 1} sources and outputs" in mistake.message
 
 
 def test_an_error_tells_the_first_mistakes_and_that_there_are_more() -> None:

@@ -31,7 +31,7 @@ def test_the_plan_is_drawn_and_told(cbp: Cbp, service: Live):
     outcome = cbp("explain", "fused", session=service.session)
     assert outcome.status == 0, outcome.err
     assert "+ sum" in outcome.out
-    assert "lanes: every job: `local`" in outcome.out
+    assert "lanes: every job is `local`" in outcome.out
     assert "upper + sum + again: one run, one or two jobs" in outcome.out
     assert "keeps sums: looked up by the keys of the inputs" in outcome.out
 
@@ -73,7 +73,7 @@ def test_a_run_is_told_from_what_is_recorded(cbp: Cbp, service: Live):
     assert set(told["versions"].values()) == {2}
     assert told["run"]["figures"]["records_in"] == 1
     text = cbp("explain", "--run", run.id, session=service.session)
-    assert "why: RunAll answered" in text.out
+    assert "why: RunAll decided" in text.out
     assert "since version" in text.out
     dataflow = service.world.controller.dataflow("fused")
     codes = {name: stage.translator.code.text for name, stage in dataflow.stages.items()}

@@ -93,7 +93,7 @@ def test_a_memo_that_is_not_json_stops_the_stage(world: World) -> None:
     stage = world.store.stages("one")[0]
     assert "stage 'sum': runnable failed at" in stage.paused_because
     assert Path(__file__).name in stage.paused_because
-    assert "memo is a set" in stage.paused_because
+    assert "JSON cannot store memo (set)" in stage.paused_because
     assert world.controller.waiting("one") == {"sum": stage.paused_because}
     mend(world, Newest)
     assert world.store.stages("one")[0].epoch == 1
@@ -121,7 +121,7 @@ def test_alignment_reads_an_input_alone(world: World) -> None:
     world.ticks()
     runs = world.store.runs("diamond", stage="join").items
     assert [run.read for run in runs] == [{"left": (0,), "right": (0,)}]
-    words = "waits for `right` to reach 1; `left` is there"
+    words = "waits for an increment on `right` with framing key 1 or a later one; `left` has one"
     assert world.controller.waiting("diamond")["join"] == words
 
 

@@ -457,7 +457,9 @@ def test_register_rebuilds_beside_unless_in_place_is_asked_for(
     assert "stages.best: the stage cannot keep its state" in kept
     assert "To rebuild in place, use --in-place" in kept
     assert "nobody" in register("--rebuild", "nobody", status=1), "it is no stage"
-    assert "stages.sum: has" in register("--rebuild", "best", status=1), "it differs too"
+    assert "stages.sum: the translator of this stage" in register("--rebuild", "best", status=1), (
+        "it differs too"
+    )
     register("--rebuild", "sum", "--expect-version", "7", status=1)
     assert world.store.dataflow("d").version == 1
     assert "d is at version 2" in register("--rebuild", "sum")

@@ -480,7 +480,7 @@ def test_a_stage_that_began_later_than_its_input_cannot_follow(shelf: Shelf) -> 
     stages = {**DOCUMENT["stages"], "more": DOCUMENT["stages"]["sums"]}
     shelf.world.controller.change({**DOCUMENT, "stages": stages})
     with pytest.raises(
-        ReplaceRefusedError, match=r"stages\.more cannot apply.* did not read its input from"
+        ReplaceRefusedError, match=r"stages\.more cannot apply.* did not begin with the first"
     ):
         shelf.replace("tuesday", *RIGHT)
 

@@ -134,7 +134,7 @@ def test_what_runs_in_rounds_is_compared_by_its_results(
     assert compared == {*states, "state/verdict.last", "flows/rank.pages"}
     within = {v.table: v.within for v in verification.tables}
     assert within["flows/rank.pages"] == "within 0.05"
-    assert within["state/rank.nodes"] == "within 0.05, without shared, weight, round"
+    assert within["state/rank.nodes"] == "within 0.05, ignoring shared, weight, round"
     because = {v.table: v.because for v in verification.tables}
     assert "the output follows the changes of a view" in because["flows/rank.moved"]
 
