@@ -99,7 +99,7 @@ def test_queries_of_the_clock_are_refused_when_they_are_registered(
         engine.control.refuse("d", list(dataflow_of(Stamped()).stages.values()))
     (mistake,) = caught.value.mistakes
     assert (mistake.code, mistake.where) == ("by_sql_invalid", "stages.t0")
-    assert mistake.message.startswith("out.seen: current_timestamp()")
+    assert mistake.message.startswith("out.seen uses current_timestamp()")
     assert "run" in mistake.message
     assert mistake.place.startswith(__file__)
     engine.control.refuse("d", list(dataflow_of(StampedByRun()).stages.values()))
@@ -114,4 +114,4 @@ def test_an_authors_plan_of_the_clock_is_refused_by_its_run(spark: Any, tmp_path
         driver.run_until_idle()
     (mistake,) = caught.value.mistakes
     assert mistake.code == "by_sql_invalid"
-    assert mistake.message.startswith("out.seen: now()")
+    assert mistake.message.startswith("out.seen uses now()")
