@@ -47,7 +47,9 @@ def test_a_mistake_is_marked_mended_registered_and_fed(
     selected = "field => field.value.slice(field.selectionStart, field.selectionEnd)"
     assert editor(page).evaluate(selected) == "url_cuont"
     page.keyboard.type("url_count")
-    expect(page.get_by_text("visits is valid, and no dataflow has this name yet.")).to_be_visible()
+    expect(
+        page.get_by_text("The document is valid, and no dataflow is named visits yet.")
+    ).to_be_visible()
     expect(page.get_by_text("writes count.totals")).to_be_visible()
     assert served.get("/dataflows")["items"] == []
     screenshot(page, "register-valid")
