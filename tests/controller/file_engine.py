@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import TableVersions
-from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
+from cbp.engine.interface.runs import PreparedRun, ProcessStack, RunPlan, enter_unseen
 from cbp.engine.interface.tables import TableRewind, Target
 from cbp.engine.read.increments import column_schema
 from cbp.engine.run.assembly import empty_outputs
@@ -294,8 +294,9 @@ class FileEngine:
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)
 
-    def stacks(self, run: str) -> Collection[Any]:
-        return []
+    def stacks(self, run: str) -> Sequence[ProcessStack]:
+        del run
+        return ()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         return [run for run in runs if run in self.without_slots]

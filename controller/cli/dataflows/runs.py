@@ -128,9 +128,9 @@ def stack_command(
     The run is not disturbed, and no values are shown. Spark's own workers cannot be asked.
     """
     with session(context).connect() as service:
-        run = _find_run(service, of)
-        runs = [run]
-        if run is None:
+        if (run := _find_run(service, of)) is not None:
+            runs = [run]
+        else:
             runs = service.get("runs", dataflow=of, status="INTENDED")["items"]
         stacks = [service.get("runs", one["id"], "stack") for one in runs]
     if json_:

@@ -177,7 +177,7 @@ def test_an_increment_that_waits_for_long_is_late_and_at_a_pause_for_longer(
 def test_files_that_wait_for_a_drain_are_told(service: Service, clock: Clock, nested: bool):
     """However long ago the drain was asked for; a file that is not whole yet does not count."""
     if nested:
-        source = {**DOCUMENT["sources"]["visits"], "nested": True}
+        source = {"schema": "url STRING", "format": "jsonl", "nested": True}
         service.controller.change({**DOCUMENT, "sources": {"visits": source}})
     incoming = service.settings.drop_root / "urls/visits/incoming"
     service.controller.drain_dataflow("urls")
