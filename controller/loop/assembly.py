@@ -66,13 +66,13 @@ from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight, RunPhases, Starving
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import OutputRetention, SinkReads
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry_policy import Failures, RetryPolicy
+from controller.loop.runs.run_commit import ParkedRuns, RunCommit
 from controller.loop.runs.run_counts import RunCounts
 from controller.loop.runs.threads import Here
 from controller.loop.runs.time_limit import TimeLimit
@@ -298,7 +298,7 @@ class Parts:
     )
     sinks = Part(SinkReads)
     keeping = Part(OutputRetention)
-    finisher = Part(Finisher)
+    run_commit = Part(RunCommit)
     retained = Part(RetainedInputs)
     runner = Part(Runner, seconds_max=lambda parts: parts.given.run_seconds_max)
 

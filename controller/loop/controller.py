@@ -41,9 +41,9 @@ from controller.loop.reading.recovery_preview import (
 from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
-from controller.loop.runs.finisher import PUBLISHED
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import RECOVERED, Trouble
+from controller.loop.runs.run_commit import PUBLISHED
 from controller.loop.runs.run_counts import Counts
 from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
@@ -391,7 +391,7 @@ class Controller:
             for record in self._store.dataflows():
                 forget = partial(self._forget, record)
                 self.isolation.attempt(record.name, "prepared for its first tick", forget)
-            self._parts.finisher.begin()
+            self._parts.run_commit.begin()
             self._parts.failures.begin()
             self._parts.term.begin(epoch)
             self._parts.framer.begin()
@@ -515,7 +515,7 @@ class Controller:
         if not ended:
             self.retire(DRAIN_CANCEL_SECONDS)
         for record in self._store.dataflows():
-            publish = partial(self._parts.finisher.publish, record)
+            publish = partial(self._parts.run_commit.publish, record)
             self.isolation.attempt(record.name, PUBLISHED, publish)
         return ended
 

@@ -50,8 +50,8 @@ from controller.loop.recovery import rollback
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
-from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.retained_inputs import RetainedInputs
+from controller.loop.runs.run_commit import RunCommit
 from controller.loop.verification.recomputation import below
 from controller.loop.verification.valid_inputs import ValidInputs
 from controller.store.base import Store
@@ -61,13 +61,13 @@ from tests.simulation.planting import Plant
 
 def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
     """The store commits a run before its record is put."""
-    finish = Finisher._finish
+    finish = RunCommit._finish
 
     def planted(self: Any, run: Any) -> bool:
         self.store.commit(run.intention, finished_at=self.clock())
         return finish(self, run)
 
-    patch.setattr(Finisher, "_finish", planted)
+    patch.setattr(RunCommit, "_finish", planted)
 
 
 def records_outlive_their_age(patch: pytest.MonkeyPatch) -> None:

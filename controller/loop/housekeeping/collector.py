@@ -37,10 +37,10 @@ from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuild_backlog import Rebuilding
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.runs.dataflow_locks import DataflowLocks
-from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_commit import ParkedRuns
 from controller.store.base import DataflowRecord, Store
 
 BUSY_TICKS = 32

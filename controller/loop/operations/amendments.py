@@ -28,9 +28,9 @@ from controller.loop.recovery.corrections import Corrections, GivenBack
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
-from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.run_commit import RunCommit
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
@@ -48,7 +48,7 @@ class Amendments:
         store: Store,
         open_log: Callable[[str], IntentionLog],
         in_flight: InFlight,
-        finisher: Finisher,
+        run_commit: RunCommit,
         term: CurrentTerm,
         holds: Holds,
         rollbacks: Rollbacks,
@@ -60,7 +60,7 @@ class Amendments:
     ) -> None:
         self._isolation, self._cancel_seconds = isolation, cancel_seconds
         self._store, self._open_log, self._holds = store, open_log, holds
-        self._in_flight, self._finisher, self._term = in_flight, finisher, term
+        self._in_flight, self._finisher, self._term = in_flight, run_commit, term
         self._rollbacks, self._corrections = rollbacks, corrections
         self._exclusion, self._wake = exclusion, wake
 

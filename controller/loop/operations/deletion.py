@@ -26,9 +26,9 @@ from controller.loop.operations.amendments import Amendments
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
 from controller.loop.runs.dataflow_locks import DataflowLocks
-from controller.loop.runs.finisher import PUBLISHED, Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
+from controller.loop.runs.run_commit import PUBLISHED, RunCommit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.run_starts import RunIds
 from controller.store.base import Store
@@ -49,7 +49,7 @@ class Deletion:
     files: Files
     catalog: Catalog
     in_flight: InFlight
-    finisher: Finisher
+    run_commit: RunCommit
     holds: Holds
     ids: RunIds
     framer: Framer
@@ -97,7 +97,7 @@ class Deletion:
         """
         if not purge:
             # If this fails, the records stay; a later registration of the folder publishes them.
-            publish = partial(self.finisher.publish, self.store.dataflow(name))
+            publish = partial(self.run_commit.publish, self.store.dataflow(name))
             self.isolation.attempt(name, PUBLISHED, publish)
         with self.holds.lock:
             self.store.delete(name)
@@ -107,7 +107,7 @@ class Deletion:
             return set_aside(self.files, folder, run=self.ids.new_id(), faults=self.faults)
 
     def _forget(self, name: str, folder: str) -> None:
-        self.finisher.forget(name)
+        self.run_commit.forget(name)
         self.isolation.forget(name)
         if self.holds.held.get(name) == UNRECOVERED:
             del self.holds.held[name]

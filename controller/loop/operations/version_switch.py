@@ -49,8 +49,8 @@ from controller.loop.operations.priorities import read_priorities
 from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.version_log import Begin, Description, Descriptions
-from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_commit import RunCommit
 from controller.store.base import DataflowRecord, Store
 
 _PAGE = 500
@@ -121,7 +121,7 @@ class VersionSwitch:
     catalog: Catalog
     open_log: Callable[[str], IntentionLog]
     publisher: Publisher
-    finisher: Finisher
+    run_commit: RunCommit
     terms: Terms
     clock: Callable[[], datetime]
     compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
@@ -239,8 +239,8 @@ class VersionSwitch:
             LogConflictError: If another controller changed the dataflow, or leads now.
             OperatingError: If the change is committed and could not be finished: see `finish`.
         """
-        self.finisher.finish_all(record)
-        self.finisher.require_finished(record.name)
+        self.run_commit.finish_all(record)
+        self.run_commit.require_finished(record.name)
         planned = self.plan(record, document, after, choice)
         if swap is None:
             planned.require_allowed()
@@ -317,7 +317,7 @@ class VersionSwitch:
             # Also if the store's answer was lost: then it is never finished again.
             self.catalog.forget(record.name)
             self.tables.forget(record.folder)
-            self.finisher.forget(record.name, since_ms=newest.begin.at_ms)
+            self.run_commit.forget(record.name, since_ms=newest.begin.at_ms)
         _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
         return now
 

@@ -28,8 +28,8 @@ from cbp.engine.storage.table_names import source_folder
 from cbp.errors import CbpError
 from cbp.model.run.intention import Intention
 from controller.loop.records.dataflow_folder import described
-from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_commit import ParkedRuns
 from controller.store.base import Store
 
 

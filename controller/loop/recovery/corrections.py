@@ -3,7 +3,7 @@
 What a stage had set aside is given back in the same way.
 
 The record of the correcting run is the commit point; it also holds who corrected and why.
-Everything after it is redo, as for any run (`controller.loop.runs.finisher`).
+Everything after it is redo, as for any run (`controller.loop.runs.run_commit`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
 from controller.loop.recovery.past_position import Tell, untold
-from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_commit import ParkedRuns, RunCommit
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _STEPS = {
@@ -82,7 +82,7 @@ class Corrections:
     open_log: Callable[[str], IntentionLog]
     parked: ParkedRuns
     publisher: Publisher
-    finisher: Finisher
+    run_commit: RunCommit
     term: CurrentTerm
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
@@ -183,7 +183,7 @@ class Corrections:
         stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)
         if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
-        self.finisher.require_redone(record.name, stage)
+        self.run_commit.require_redone(record.name, stage)
         now_ms = int(self.clock().timestamp() * 1000)
         dataflow = self.catalog.compiled(record)
         plan = RunPlan(
@@ -236,9 +236,9 @@ class Corrections:
             due_ms=prepared.due_ms,
             lookups=prepared.lookups,
         )
-        if not self.finisher.finish(RecordedRun(record, plan.node, intention)):
+        if not self.run_commit.finish(RecordedRun(record, plan.node, intention)):
             raise CorrectionUnfinishedError(record.name, note.stage)
-        self.finisher.publish(record)
+        self.run_commit.publish(record)
         return corrected_by(intention)
 
     def of(self, record: DataflowRecord) -> list[Corrected]:

@@ -38,12 +38,12 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.rollback import Rollbacks
-from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry_policy import Failures
+from controller.loop.runs.run_commit import ParkedRuns, RunCommit
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 SETTLED = "updated after an interrupted run"
@@ -69,7 +69,7 @@ class Recovery:
         parked: ParkedRuns,
         failures: Failures,
         publisher: Publisher,
-        finisher: Finisher,
+        run_commit: RunCommit,
         framer: Framer,
         punctuations: Punctuations,
         rollbacks: Rollbacks,
@@ -81,7 +81,7 @@ class Recovery:
         self._journal = journal
         self._store, self._catalog = store, catalog
         self._open_log, self._in_flight, self._parked = open_log, in_flight, parked
-        self._failures, self._publisher, self._finisher = failures, publisher, finisher
+        self._failures, self._publisher, self._finisher = failures, publisher, run_commit
         self._framer, self._punctuations, self._clock = framer, punctuations, clock
 
     def recover_dataflow(

@@ -66,8 +66,8 @@ from controller.loop.recovery.undone_inputs import (
     undone_inputs,
     unread_of_sources,
 )
-from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_commit import RunCommit
 from controller.store.base import DataflowRecord, Store
 
 _LIST_MOMENTS = "`cbp rollback {} --moments` lists the possible points"
@@ -118,7 +118,7 @@ class Rollbacks:
         catalog: Catalog,
         open_log: Callable[[str], IntentionLog],
         publisher: Publisher,
-        finisher: Finisher,
+        run_commit: RunCommit,
         framer: Framer,
         punctuations: Punctuations,
         terms: Terms,
@@ -126,7 +126,7 @@ class Rollbacks:
     ) -> None:
         self._store, self._table_publisher, self._files, self._terms = store, tables, files, terms
         self._catalog, self._open_log, self._clock = catalog, open_log, clock
-        self._publisher, self._finisher = publisher, finisher
+        self._publisher, self._finisher = publisher, run_commit
         self._framer, self._descriptions = framer, Descriptions(files)
         self._past = Past(
             store, increments, files, catalog, punctuations, self._descriptions, clock

@@ -7,7 +7,7 @@ The modules of a run, in the order in which it meets them:
       time_limit                      it takes too long: cancelled, then given up
       isolation                       beside other runs: which must wait
       failures                        it failed: when its stage tries again, or stops
-    finisher                          puts its intention: the commit point
+    run_commit                        puts its intention: the commit point
       publisher                       publishes it, alone or with others
       parked, tick/ticker             it could not be finished yet: finished later
     recovery/redo                     after a crash: finishes what has an intention

@@ -9,7 +9,7 @@
       |  `PlannedRun.recorded` makes one record of plan and files
     RecordedRun    its `Intention`, the truth from here on; putting it is the
       |            commit point                                                    this module
-      |  `Finisher` puts it, publishes what is due and commits; a run that fails
+      |  `RunCommit` puts it, publishes what is due and commits; a run that fails
       |  there is a `ParkedRun`: it is finished later, never prepared again
     Publication    the intentions that tables show at one time                     model.run
 

@@ -1,8 +1,8 @@
 """Starts a run that was decided: its record, its plan, its job.
 
-`Runner` prepares runs in threads, and hands them to the finisher.
+`Runner` prepares runs in threads, and hands them to `RunCommit`.
 
-    intend -> prepare -> finish (`controller.loop.runs.finisher`)
+    intend -> prepare -> finish (`controller.loop.runs.run_commit`)
                '-- fails: the increment stays queued, the try is counted
                    (`controller.loop.runs.retry_policy`)
 
@@ -36,13 +36,13 @@ from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight, RunPhases, Work
 from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry_policy import Failures
+from controller.loop.runs.run_commit import RunCommit
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
@@ -63,7 +63,7 @@ class Runner:
     preparer: RunPreparer
     clock: Callable[[], datetime]
     in_flight: InFlight
-    finisher: Finisher
+    run_commit: RunCommit
     failures: Failures
     keeping: OutputRetention
     retained: RetainedInputs
@@ -92,7 +92,7 @@ class Runner:
     def redo(self, run: RecordedRun) -> None:
         """Hand a recorded run to the executor, to be published and committed."""
         work = Work(run.id, run.intention.run, self.clock(), epoch=run.intention.epoch)
-        self.in_flight.submit(work, lambda: self.finisher.finish(run))
+        self.in_flight.submit(work, lambda: self.run_commit.finish(run))
 
     def _give_up(self, job: PlannedRun, work: Work) -> None:
         self.failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
@@ -109,7 +109,7 @@ class Runner:
             _log.warning("run.result_discarded", epoch=job.run.epoch)
             return
         self.run_phases.enter(job.run.id, "finish")
-        self.finisher.record(job, prepared, self.run_phases.figures(job.run.id))
+        self.run_commit.record(job, prepared, self.run_phases.figures(job.run.id))
 
     def _prepare(self, job: PlannedRun, work: Work) -> PreparedRun:
         if work.cancelled_at is not None:

@@ -14,9 +14,9 @@ from cbp.model.schedule.timers import due_at
 from cbp.model.schedule.waiting import Wait
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.retry_policy import Failures
+from controller.loop.runs.run_commit import ParkedRuns
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, StageRecord, Store
 

@@ -40,10 +40,10 @@ from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dataflow_locks import DataflowLocks
-from controller.loop.runs.finisher import PUBLISHED, Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
+from controller.loop.runs.run_commit import PUBLISHED, ParkedRuns, RunCommit
 from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
@@ -62,7 +62,7 @@ class UnfinishedRuns:
     clock: Callable[[], datetime]
     in_flight: InFlight
     parked: ParkedRuns
-    finisher: Finisher
+    run_commit: RunCommit
     runner: Runner
     isolation: Isolation
     holds: Holds
@@ -83,12 +83,12 @@ class UnfinishedRuns:
             busy: The dataflows with work under way.
         """
         failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
-        for record in records({*self.finisher.unpublished(), *failed}):
+        for record in records({*self.run_commit.unpublished(), *failed}):
             at_once = record.desired != "running" and record.name not in busy
             if self.holds.because(record.name):
                 continue
             if self.isolation.resting(record.name, PUBLISHED) is None:
-                publish = partial(self.finisher.start_publishing, record, at_once=at_once)
+                publish = partial(self.run_commit.start_publishing, record, at_once=at_once)
                 self.isolation.attempt(record.name, ASKED, publish)
 
     def finish_parked(self) -> None:

@@ -151,7 +151,7 @@ def test_a_publication_that_cannot_be_begun_stops_no_other_dataflow(
     two.arrive("bad", "a", ("x", 1))
     two.ticks()
     assert two.controller.unpublished("bad") == {"sum": 1}
-    calls = break_calls(monkeypatch, part_of(two, "finisher"), "start_publishing", named)
+    calls = break_calls(monkeypatch, part_of(two, "run_commit"), "start_publishing", named)
     two.clock.advance(seconds=60)
     two.arrive("good", "a", ("x", 1))
     two.ticks()
@@ -287,7 +287,7 @@ def test_a_stop_goes_on_though_publishing_one_dataflow_fails(
         if record.name == "bad":
             raise UnforeseenError
 
-    monkeypatch.setattr(two.parts.finisher, "publish", publish)
+    monkeypatch.setattr(two.parts.run_commit, "publish", publish)
     assert two.controller.drain(1.0)
     assert asked == ["bad", "good"]
 

@@ -138,7 +138,7 @@ def test_publishing_what_is_deleted_stalls_no_other_dataflow(
 ) -> None:
     """What is published before a dataflow is forgotten keeps no tick from coming."""
     begun, ended = threading.Event(), threading.Event()
-    publish = world.parts.finisher.publish
+    publish = world.parts.run_commit.publish
 
     def hang(record: Any, **more: Any) -> None:
         if record.name == "a":
@@ -146,7 +146,7 @@ def test_publishing_what_is_deleted_stalls_no_other_dataflow(
             ended.wait(6 * WAIT_SECONDS)
         publish(record, **more)
 
-    monkeypatch.setattr(world.parts.finisher, "publish", hang)
+    monkeypatch.setattr(world.parts.run_commit, "publish", hang)
     thread = beside(lambda: world.controller.delete("a"))
     assert begun.wait(WAIT_SECONDS)
     world.arrive("b", "a", ("x", 1))

@@ -1,4 +1,4 @@
-"""The finisher: records a prepared run, publishes due runs, and commits.
+"""The commit of a run: records a prepared run, publishes what is due, and commits.
 
     put the record -> publish, if it is due -> commit
         '-- from here on the run cannot fail: it is finished, however often that must be
@@ -51,7 +51,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class Finisher:
+class RunCommit:
     """Finishes prepared runs and publishes; every method can be called from any thread.
 
     Attributes:
