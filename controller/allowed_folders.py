@@ -33,7 +33,7 @@ class AllowedFolders:
         inside = [one for one in self._real_roots() if folder.is_relative_to(one)]
         if not inside:
             return (
-                f"{path!r} is below none of the folders in {self.setting}; choose a path below one "
+                f"{path!r} is not below any of the folders in {self.setting}; choose a path below one "
                 "of these folders"
             )
         if folder in inside:

@@ -55,8 +55,8 @@ _WHOLE_SHARE = 16
 """From one edge for this many records of links on, reading all costs less than looking up."""
 
 WAYS = (
-    "by what changed: looks up by key only what changes reach, or reads all links at once if at "
-    f"least one edge came for {_WHOLE_SHARE} records of links"
+    "by what changed: looks up by key only the links that the changes reach, or reads all links at "
+    f"once if at least a {_WHOLE_SHARE}th as many edges arrived as there are records of links"
 )
 """What decides how a run reads links; see `TranslateRun.ways`."""
 

@@ -266,9 +266,13 @@ def expiry_mistakes(
         if outer is not None:
             message = (
                 f"state {outer!r} has grouping='outer', so each epoch calls every group, and no "
-                "group ages"
+                "group would ever expire"
             )
-            yield state.name, "expire_unsupported", f"{message}; use 'inner', or leave out expire"
+            yield (
+                state.name,
+                "expire_unsupported",
+                f"{message}; use grouping='inner', or leave out expire",
+            )
         if single is not None:
             message = (
                 f"records of input {single!r} have no group, so they have no age: give that input "

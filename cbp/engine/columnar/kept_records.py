@@ -123,7 +123,7 @@ class KeptShape:
         ordered = list(seconds)
         if len(self._types) > 1 and any(None in second for second in ordered):
             return sorted(ordered, key=self.order_of)
-        null = [_NULL] if _NULL in seconds else []  # the only null of one column comes first
+        null = [_NULL] if _NULL in seconds else []  # a key of one column is null once
         if null:
             ordered.remove(_NULL)
         ordered.sort()

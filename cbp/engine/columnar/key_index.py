@@ -81,7 +81,7 @@ class GroupKey:
 
     @classmethod
     def of(cls, spec: InputSpec, key: Schema | None) -> Self:
-        """Return the key of an input that is routed by columns, of a stage with this key."""
+        """Return how an input that is routed by columns gives the key of a stage's groups."""
         assert isinstance(spec.route_by, tuple), "an input that is recomputed has key columns"
         assert key is not None, "only groups are recomputed"
         return cls(spec.schema.select(spec.route_by), key)

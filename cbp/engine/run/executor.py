@@ -178,7 +178,7 @@ def run_together(
         if gone.broken:
             raise
         if (watch := process_watch()) is not None:
-            watch.ended()  # the task was broken off before it looked
+            watch.ended()  # the task was broken off before it looked for changes of the process
         return []
 
 

@@ -44,10 +44,10 @@ class Woken:
 
 
 def due_groups(states: Iterable[BucketState], until: datetime) -> tuple[Woken, int | None]:
-    """Return the groups of some states of timers that are due, and the earliest timer that is not.
+    """Return the groups that have a due timer in some states of timers, and the next timer.
 
     Returns:
-        The groups, and a time in microseconds since 1970; `None` if every timer is due.
+        The groups, and a time in microseconds since 1970; `None` if no timer is pending.
     """
     parts: list[Int64s] = []
     next_us = _NEVER

@@ -169,8 +169,8 @@ class StaticTable:
         if not decision.runnable:
             return decision
         if missing := [name for name, table in tables.items() if not table.queue]:
-            tables = f"table{'s' if len(missing) > 1 else ''} {_quoted(missing)}"
-            return Decision(memo=memo, waits_for=f"waits for the static {tables}")
+            named = f"table{'s' if len(missing) > 1 else ''} {_quoted(missing)}"
+            return Decision(memo=memo, waits_for=f"waits for the static {named}")
         read, remove = dict(decision.read), dict(decision.remove)
         for name, table in tables.items():
             read[name] = _indexes(table.waiting)

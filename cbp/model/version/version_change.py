@@ -503,7 +503,7 @@ def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> I
             if writer in plan.rebuilt and writer != name:
                 message = (
                     f"this input reads {shape.flow!r}, which will be emitted again, because stage "
-                    f"{writer!r} is rebuilt. Rebuild this stage, too (--rebuild {name}; REST: "
+                    f"{writer!r} is rebuilt. Rebuild {name!r}, too (--rebuild {name}; REST: "
                     f"rebuild={name}), or keep its state (--keep {name}; REST: keep={name})"
                 )
                 yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)

@@ -70,8 +70,8 @@ class AllowedLocations:
         if any(location.is_below(BucketPrefix.parse(one)) for one in self.prefixes):
             return ""
         return (
-            f"{location} is below no prefix in CBP_SOURCE_LOCATIONS; ask the operator to add its "
-            "prefix to this setting"
+            f"{location} is not below any prefix in CBP_SOURCE_LOCATIONS; ask the operator to add "
+            "one that covers it"
         )
 
 

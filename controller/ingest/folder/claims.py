@@ -33,7 +33,7 @@ import structlog
 from controller.ingest.folder.eligible_files import CLOSE_NAME, Listed
 from controller.ingest.folder.folder_report import GoneFiles, gone_reason
 from controller.ingest.folder.incoming_watch import Candidate
-from controller.ingest.folder.quarantine_folder import kept_files
+from controller.ingest.folder.quarantine_folder import kept_files, move_to_quarantine
 from controller.ingest.folder.source_place import (
     SourcePlace,
     claimed_at,
@@ -42,7 +42,6 @@ from controller.ingest.folder.source_place import (
     kept_name,
     move,
     move_all,
-    move_to_quarantine,
     name_fits_copy,
     names_in,
 )

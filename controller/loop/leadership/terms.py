@@ -114,7 +114,7 @@ class Terms:
     def _remove(self, name: str) -> None:
         """Remove a folder of an ended term, as far as possible; the next term does the rest."""
         path = self._path(name)
-        if os.path.isdir(path):  # opening a FIFO of this name would block
+        if os.path.isdir(path):  # `rmtree` opens the path, and would wait at a FIFO
             shutil.rmtree(path, ignore_errors=True)
         else:
             with suppress(OSError):

@@ -179,7 +179,7 @@ def _unread(connector: Connector) -> Sequence[Increment]:
 def _not_one(name: str, found: Sequence[tuple[str, int]], number: int) -> str:
     if not found:
         return (
-            f"the file {name!r} would not be applied again, because no increment with that file "
+            f"{name!r} cannot be left out: no increment of that name, or with a file of that name, "
             f"is read after position {number}. Choose an earlier position"
         )
     several = listed([f"{source}/{index}" for source, index in found])

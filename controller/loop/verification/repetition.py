@@ -194,7 +194,9 @@ class Repetition:
             if begin is None or set(begin.anew).isdisjoint(unit.names):
                 continue
             if leader not in begin.position.stages:
-                why = f"`{leader}` has since run together with other stages"
+                why = (
+                    f"when `{leader}` was last changed, it ran as part of the runs of another stage"
+                )
                 raise _NotRepeatedError(why)
             # A swap shows other tables in place of those that it empties.
             emptied = begin.swapped is None and set(unit.names) <= set(begin.emptied)

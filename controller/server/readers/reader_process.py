@@ -193,7 +193,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
 
 def _make_ready() -> None:
     """Do slow first-time work before the first request, so that no request waits for it."""
-    pa.array([0]).to_numpy()  # Arrow then imports pandas, for 0.4 s
+    pa.array([0]).to_numpy()  # makes Arrow import pandas, which takes 0.4 s
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()  # else each full collection goes through all that was imported

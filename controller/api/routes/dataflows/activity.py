@@ -49,7 +49,7 @@ class StageActivityOut(Model):
     queued_increments: int
     queued_records: int
     lag_seconds: float | None = Field(description="Age of its oldest unread increment.")
-    failures: int = Field(description="Failed attempts of the next run, in a row.")
+    failures: int = Field(description="How often in a row the run that is due next has failed.")
 
 
 class DataflowActivityOut(Model):

@@ -82,8 +82,9 @@ class SourceFolderOut(Model):
     unclaimed: int = Field(description="Names that will not be taken in.")
     oldest_unclaimed: list[UnclaimedOut] = Field(description="The first 100 of them.")
     gone: list[GoneOut] = Field(
-        description="Files that disappeared after they were claimed, newest first. Each is listed "
-        "for a day, or until a file of that name is taken in; at most 100, seen by this instance."
+        description="Files that disappeared after they were claimed, newest first: at most 100, "
+        "of those that this instance noticed. Each is listed for a day, or until a file of that "
+        "name is taken in."
     )
     files: SourceFilesOut
     rejected: int = Field(description="Rejected records of accepted files so far.")

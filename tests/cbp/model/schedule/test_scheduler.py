@@ -275,8 +275,8 @@ def test_what_waits_to_be_framed_counts_and_an_open_frame_does_not(
     open_ = Connector(
         "a_out", framing=Framing(open=replace(arrived[0], files=arrived[0].files * 9))
     )
-    waits = replace(reader, running=False, connectors={"a_out": open_})
-    assert "a" in started(limited("a", {"source": 1}, **numbers), waits)
+    framing = replace(reader, running=False, connectors={"a_out": open_})
+    assert "a" in started(limited("a", {"source": 1}, **numbers), framing)
 
 
 def test_one_reader_with_room_is_enough() -> None:
