@@ -32,6 +32,7 @@ from cbp.model.flow.schema import DataType
 
 SEED = 42
 _MASK = (1 << 64) - 1
+_SIGN = np.int64(-(1 << 63))
 _LONG_DIGITS = 18
 _FEW = 4
 """Most keys that are hashed one by one; with more, setting up columns costs less."""
@@ -73,6 +74,11 @@ def bucket_of(hash_: int, buckets: int) -> int:
 def bucket_shift(buckets: int) -> int:
     """Return the number of bits by which an unsigned hash is shifted to give its bucket."""
     return 64 - (buckets.bit_length() - 1)
+
+
+def flipped(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return hashes with the other sign: they then ascend as the unsigned ones; its own inverse."""
+    return hashes ^ _SIGN
 
 
 def first_bucket(part: int, *, tasks: int, buckets: int) -> int:

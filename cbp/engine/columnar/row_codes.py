@@ -56,7 +56,7 @@ def first_twice(second: pa.Table, groups: Int64s) -> int | None:
     """Return the first row that repeats a second key within its group; `None` if there is none."""
     if bool(np.all(groups[1:] > groups[:-1])):  # one record each, as of counts
         return None
-    (codes,) = row_codes([second], [groups])
+    codes = row_codes([second], [groups])[0] if second.num_columns else groups
     _, firsts = np.unique(codes, return_index=True)
     if len(firsts) == len(codes):
         return None

@@ -36,7 +36,7 @@ from cbp.engine.columnar.row_codec import Row, decode_columns
 from cbp.engine.columnar.values import row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
-from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -295,21 +295,17 @@ class KeptSource:
         """For every group: each file that has rows of its hash, and their places by hash."""
         state = self.state
         spans: list[list[tuple[int, int, int]]] = [[] for _ in self.keys]
-        edges = [0, len(self.hashes)]
-        if len(state.buckets) > 1:
-            edges = bucket_edges(self.hashes, state.buckets, buckets=state.of)
-        for bucket, (first, last) in zip(state.buckets, pairwise(edges), strict=True):
-            wanted = self.hashes[first:last]
-            for at in state.places(bucket) if len(wanted) else ():
-                hashes = state.whole(at).hashes
-                state.lookups["index"] += 1
-                if not len(hashes):
-                    continue
-                starts = hashes.searchsorted(wanted)
-                hits = (hashes[np.minimum(starts, len(hashes) - 1)] == wanted).nonzero()[0]
-                stops = hashes.searchsorted(wanted[hits], "right")
-                for hit, stop in zip(hits.tolist(), stops.tolist(), strict=True):
-                    spans[first + hit].append((at, int(starts[hit]), stop))
+        for at, first, last in state.files_of(self.hashes):
+            wanted = state.as_filed(at, self.hashes[first:last])
+            hashes = state.whole(at).hashes
+            state.lookups["index"] += 1
+            if not len(hashes):
+                continue
+            starts = hashes.searchsorted(wanted)
+            hits = (hashes[np.minimum(starts, len(hashes) - 1)] == wanted).nonzero()[0]
+            stops = hashes.searchsorted(wanted[hits], "right")
+            for hit, stop in zip(hits.tolist(), stops.tolist(), strict=True):
+                spans[first + hit].append((at, int(starts[hit]), stop))
         return spans
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, with_types
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codec import Row, encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
@@ -47,6 +47,8 @@ SIDE = "_side"
 _GROUP = "_group"
 _TYPES = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 _INSERT, _BEFORE, _AFTER, _DELETE = range(4)
+_TEXTS = pa.array(_TYPES)
+_SIGNS = np.array([SIGNS[kind] for kind in _TYPES], np.int32)
 
 
 def second_keys(view: StateSpec, rows: Sequence[Row]) -> pa.Table:
@@ -108,7 +110,8 @@ class ViewChanges:
             born: New records; `None` if there are none.
         """
         types = author_schema(self.view.schema)
-        both = [table.select(self.names).cast(types) for table in (died, born) if table is not None]
+        tables = (table for table in (died, born) if table is not None)
+        both = [with_types(table.select(self.names), types) for table in tables]
         if not both:
             return
         table, groups = pa.concat_tables(both), np.concatenate([died_groups, born_groups])
@@ -148,10 +151,10 @@ class ViewChanges:
 
     def _write_kinds(self, table: pa.Table, kinds: Int64s) -> None:
         """Write records with the type of each change, as its place in `_TYPES`."""
-        signs = np.array([SIGNS[kind] for kind in _TYPES], np.int32)[kinds]
-        table = table.append_column(CHANGE_TYPE, pa.array(_TYPES).take(pa.array(kinds)))
-        table = table.append_column(SIGN, pa.array(signs))
-        for part in narrow(table, arrow_schema(changes_schema(self.view.schema))):
+        columns = [*table.columns, _TEXTS.take(pa.array(kinds)), pa.array(_SIGNS[kinds])]
+        names = [*table.column_names, CHANGE_TYPE, SIGN]
+        changes = pa.Table.from_arrays(columns, names=names)
+        for part in narrow(changes, arrow_schema(changes_schema(self.view.schema))):
             self.write_output(self.view.changes, part.columns)
 
     def _order(self, table: pa.Table, groups: Int64s, sides: Int64s) -> Int64s:

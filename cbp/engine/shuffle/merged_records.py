@@ -25,6 +25,9 @@ import pyarrow.compute as pc
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import DataType
 
+_FEW = 4_096
+"""Most records that are sorted to merge them: a hash aggregation takes 0.2 ms to begin."""
+
 SUM_BITS = 62
 """Most bits of a sum; a longer sum stays in parts, each exact."""
 
@@ -96,6 +99,8 @@ def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
     """
     assert input_.combine is not None, "only called for inputs that combine"
     rules = input_.combine.columns
+    if table.num_rows <= _FEW and (few := _few_numbers(table, input_)) is not None:
+        return few
     merged = [table.column(name).combine_chunks() for name, _ in rules]
     apart = _left_apart(merged)
     rows = np.flatnonzero(~apart)
@@ -121,6 +126,47 @@ def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
             return None  # a sum that its column does not hold
         result = _with_values(result, name, values, every > 1, order)
     return result, pa.array(every if order is None else every[order], pa.int64())
+
+
+def _few_numbers(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array] | None:
+    """Return the result of `merged_table`; `None` if not all columns have plain whole numbers."""
+    assert input_.combine is not None, "only called for inputs that combine"
+    how = dict(input_.combine.columns)
+    columns = {name: table.column(name) for name in input_.schema.names}
+    for column in columns.values():
+        if column.null_count or not pa.types.is_integer(column.type):
+            return None
+    numbers = {name: column.to_numpy() for name, column in columns.items()}
+    keys = [values for name, values in numbers.items() if name not in how]
+    rows = table.num_rows
+    order = np.lexsort(keys) if keys else np.arange(rows)  # stable: the first of each comes first
+    begins = np.zeros(rows, np.bool_)
+    begins[:1] = True
+    for key in keys:
+        begins[1:] |= key[order[1:]] != key[order[:-1]]
+    starts = np.flatnonzero(begins)
+    counts = np.diff(starts, append=rows)
+    if len(starts) == rows:
+        return table, pa.array(counts)
+    firsts = order[starts]
+    by_row = np.argsort(firsts)
+    result = table.take(pa.array(firsts[by_row]))
+    for name, rule in how.items():
+        values = numbers[name]
+        if rule == "sum":
+            if int(np.abs(values.astype(np.float64)).sum()) >= 1 << (SUM_BITS - 1):
+                return None
+            sums = np.add.reduceat(values[order].astype(np.int64), starts)
+            bounds = np.iinfo(values.dtype)
+            if sums.min() < bounds.min or sums.max() > bounds.max:
+                return None
+            kept = sums.astype(values.dtype)
+        else:
+            kept = (np.minimum if rule == "min" else np.maximum).reduceat(values[order], starts)
+        field = table.schema.field(name)
+        at = table.schema.get_field_index(name)
+        result = result.set_column(at, field, pa.array(kept[by_row], field.type))
+    return result, pa.array(counts[by_row])
 
 
 def _grouped(

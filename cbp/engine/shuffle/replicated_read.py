@@ -313,14 +313,10 @@ def routed(
     keys = [slots[name] for name in layout.keys]
     hashes = hash_columns(keys, [f.type for f in spec.key.fields]) & np.int64(hash_mask)
     bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
-    return pa.table(
-        {
-            "_flow": pa.array(np.full(rows, flow, np.int8)),
-            "_bucket": pa.array(bucket),
-            "_hash": pa.array(hashes),
-            **slots,
-            "_seq": table.column("_seq"),
-        }
+    numbers = map(pa.array, (np.full(rows, flow, np.int8), bucket, hashes))
+    return pa.Table.from_arrays(
+        [*numbers, *slots.values(), table.column("_seq")],
+        names=["_flow", "_bucket", "_hash", *slots, "_seq"],
     )
 
 

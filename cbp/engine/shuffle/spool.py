@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -26,6 +26,7 @@ from cbp.engine.shuffle.layout import COUNT, ShuffleLayout
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.spill_files import BatchFile
+from cbp.model.flow.schema import DataType
 
 _RANK = "_rank"
 
@@ -84,6 +85,8 @@ class _Run:
 
     def before(self, bucket: int) -> int:
         """Return the number of records before those of a bucket."""
+        if self.table is not None and self.table.column("_bucket").num_chunks == 1:
+            return int(self.table.column("_bucket").chunk(0).to_numpy().searchsorted(bucket))
         return self._ends[bisect_left(self._buckets, bucket)]
 
     @cached_property
@@ -129,9 +132,6 @@ class Spool:
     def __init__(self, layout: ShuffleLayout, limits: EngineLimits) -> None:
         self.layout = layout
         self._runs = [_Run(limits) for _ in range(layout.tags)]
-        slots = [(name, arrow_type(type_)) for name, type_ in layout.slots]
-        numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
-        self._schema = pa.schema([*numbers, *slots, ("_seq", pa.int64())])
 
     def __enter__(self) -> Spool:
         return self
@@ -149,6 +149,9 @@ class Spool:
         """
         for batch in batches:
             flows = batch.column(batch.schema.get_field_index("_flow")).to_numpy()
+            if ordered and len(flows) and flows[0] == flows[-1]:
+                self._runs[int(flows[0])].append(batch)
+                continue
             edges = np.flatnonzero(np.diff(flows)) + 1
             starts = [0, *edges.tolist()]
             for start, stop in zip(starts, [*edges.tolist(), batch.num_rows], strict=True):
@@ -195,7 +198,7 @@ class Spool:
     def shared(self, flow: int) -> pa.Table:
         """Return the shared records of an input."""
         table = self._runs[self.layout.tag(flow)].table
-        return self._schema.empty_table() if table is None else table
+        return _nothing(self.layout.slots) if table is None else table
 
     def bucket(self, flow: int, bucket: int) -> pa.Table:
         """Return one flow's records of one bucket; a view."""
@@ -205,6 +208,14 @@ class Spool:
         """Return one flow's records of the buckets `first` to `last`; a view."""
         run = self._runs[flow]
         if run.table is None:
-            return self._schema.empty_table()
-        start = run.before(first)
-        return run.table.slice(start, run.before(last + 1) - start)
+            return _nothing(self.layout.slots)
+        start, stop = run.before(first), run.before(last + 1)
+        return run.table if stop - start == run.rows else run.table.slice(start, stop - start)
+
+
+@lru_cache(maxsize=256)
+def _nothing(slots: tuple[tuple[str, DataType], ...]) -> pa.Table:
+    """Return no records of a layout with these slots."""
+    columns = [(name, arrow_type(type_)) for name, type_ in slots]
+    numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
+    return pa.schema([*numbers, *columns, ("_seq", pa.int64())]).empty_table()

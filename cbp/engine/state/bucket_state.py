@@ -14,7 +14,9 @@ records each. Neighbors that fit in one window together pay that cost once. What
 separate by bucket.
 
 Signed hashes ascend from bucket to bucket only among hashes of one sign. The first half of the
-buckets has one sign, the second half the other, so no batch has buckets of both halves.
+buckets has one sign, the second half the other, so no batch has buckets of both halves. A loop
+calls few groups many times, and calls those of both halves together: it flips the sign of all
+hashes (`flipped`), which then ascend over all buckets. Files have them as they are.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.columnar.arrow_types import Int64s
-from cbp.engine.columnar.key_hash import bucket_shift
+from cbp.engine.columnar.key_hash import bucket_shift, flipped
 from cbp.engine.delta.actions import DeletionVector
 from cbp.engine.delta.deletion_vectors import bitmap_of, rows_of
 from cbp.engine.state.index_cache import IndexCache
@@ -66,25 +68,29 @@ def state_weight(records: int, *, whole: bool) -> int:
     return records if whole else records // _STATE_RECORDS_PER_INPUT
 
 
-def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list[int]:
+def bucket_edges(
+    hashes: Int64s, chosen: Sequence[int], *, buckets: int, flips: bool = False
+) -> list[int]:
     """Return the positions at which the hashes of each neighbor begin, and the end of the last.
 
     Args:
         hashes: Ascending hashes, all in buckets of `chosen`.
+        flips: Whether their signs are `flipped`.
     """
     shift = bucket_shift(buckets)
     lows = np.array([bucket << shift for bucket in chosen[1:]], np.uint64).view(np.int64)
+    lows = flipped(lows) if flips else lows
     return [0, *np.searchsorted(hashes, lows).tolist(), len(hashes)]
 
 
 def parted(
-    hashes: Int64s, chosen: Sequence[int], *, buckets: int
+    hashes: Int64s, chosen: Sequence[int], *, buckets: int, flips: bool = False
 ) -> Iterator[tuple[int, int, int]]:
     """Yield each neighbor that has hashes, with the range (start, stop) of its hashes.
 
     The arguments are those of `bucket_edges`.
     """
-    edges = pairwise(bucket_edges(hashes, chosen, buckets=buckets))
+    edges = pairwise(bucket_edges(hashes, chosen, buckets=buckets, flips=flips))
     for bucket, (start, stop) in zip(chosen, edges, strict=True):
         if stop > start:
             yield bucket, start, stop
@@ -182,6 +188,8 @@ class BucketState:
     Attributes:
         buckets: Ascending; so are hashes from bucket to bucket (`cbp.engine.state.bucket_state`).
         of: Number of buckets of the table; only needed for several buckets.
+        flips: Whether callers give and get hashes whose signs are `flipped`; then the buckets may
+            be of both halves.
         files: The files of all buckets, bucket by bucket.
     """
 
@@ -189,6 +197,7 @@ class BucketState:
     cache: IndexCache
     buckets: tuple[int, ...]
     of: int = 0
+    flips: bool = False
     files: tuple[LiveFile, ...] = field(init=False)
     died: list[RecordPositions] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
@@ -303,10 +312,50 @@ class BucketState:
         """Return the wanted hashes of every bucket."""
         if wanted is None or len(self.buckets) == 1:
             return [wanted] * len(self.buckets)
-        edges = bucket_edges(wanted, self.buckets, buckets=self.of)
-        return [wanted[start:stop] for start, stop in pairwise(edges)]
+        return [wanted[start:stop] for start, stop in pairwise(self.edges(wanted))]
+
+    def edges(self, hashes: Positions) -> list[int]:
+        """Return the positions at which the hashes of each bucket begin, and the end of the last.
+
+        Args:
+            hashes: Ascending hashes of these buckets, as callers have them.
+        """
+        if len(self.buckets) == 1:
+            return [0, len(hashes)]
+        return bucket_edges(hashes, self.buckets, buckets=self.of, flips=self.flips)
+
+    def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
+        """Yield each file that may have records of some hashes (see `edges`).
+
+        Returns:
+            Its index in `files`, and the range (start, stop) of the hashes that it may have.
+        """
+        for bucket, start, stop in self._asked(hashes):
+            for at in BucketState.places(self, bucket):
+                yield at, start, stop
+
+    def _asked(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
+        """Yield each bucket that has some hashes, with their range (start, stop)."""
+        if len(self.buckets) < len(hashes) or len(self.buckets) == 1:
+            edges = pairwise(self.edges(hashes))
+            ranges = zip(self.buckets, edges, strict=True)
+            yield from ((bucket, start, stop) for bucket, (start, stop) in ranges if stop > start)
+            return
+        signed = flipped(hashes) if self.flips else hashes
+        numbers = (signed.view(np.uint64) >> np.uint64(bucket_shift(self.of))).tolist()
+        start = 0
+        for stop in range(1, len(numbers) + 1):
+            if stop == len(numbers) or numbers[stop] != numbers[start]:
+                yield numbers[start], start, stop
+                start = stop
+
+    def as_filed(self, at: int, hashes: Positions) -> Positions:
+        """Return hashes of callers as the file `files[at]` has them, or the other way round."""
+        return flipped(hashes) if self.flips else hashes
 
     def _find_in(self, at: int, wanted: Positions | None) -> RecordPositions:
+        if wanted is not None:
+            wanted = self.as_filed(at, wanted)
         reader = self.known(at, wanted)
         self.lookups[reader.way(wanted)] += 1
         positions, hashes = reader.find(wanted)
@@ -315,6 +364,7 @@ class BucketState:
         if dead:
             live = ~_contains(dead, positions, self.files[at].rows)
             positions, hashes = positions[live], hashes[live]
+        hashes = self.as_filed(at, hashes)
         return RecordPositions(hashes, np.full(len(positions), at, np.int64), positions)
 
     def take(self, positions: RecordPositions, columns: Sequence[str]) -> pa.Table:

@@ -64,15 +64,29 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
         above: Number of records.
     """
     hashes: set[int] = set()
-    for bucket in state.buckets:
+    for number, bucket in enumerate(state.buckets):
         places = state.places(bucket)
         if sum(state.files[at].rows - state.files[at].dead for at in places) > above:
             stride = max(1, above // (2 * len(places)))
-            hashes.update(*(state.known(at, wanted).repeated(stride, wanted) for at in places))
+            mine = wanted
+            if wanted is not None:
+                first, last = state.edges(wanted)[number : number + 2]
+                mine = wanted[first:last]
+                if first == last:
+                    continue
+            hashes.update(*(_repeated(state, at, stride, mine) for at in places))
     if wanted is not None and hashes:
         hashes &= set(np.intersect1d(wanted, np.array(sorted(hashes), np.int64)).tolist())
     groups = (_group(state, hash_) for hash_ in sorted(hashes))
     return {group.hash: group for group in groups if group.rows > above}
+
+
+def _repeated(state: BucketState, at: int, stride: int, wanted: Int64s | None) -> list[int]:
+    """Return hashes that may belong to large groups in one file."""
+    filed = None if wanted is None else state.as_filed(at, wanted)
+    repeated = sorted(state.known(at, filed).repeated(stride, filed))
+    hashes: list[int] = state.as_filed(at, np.array(repeated, np.int64)).tolist()
+    return hashes
 
 
 def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) -> RecordPositions:
@@ -82,6 +96,7 @@ def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) ->
     gone = np.array(groups, np.int64)
     if wanted is not None:
         return state.find(np.setdiff1d(wanted, gone, assume_unique=True))
+    assert not state.flips, "only loops that call no group for its state alone flip hashes"
     every = [state.whole(at).others(gone) for at in range(len(state.files))]
     return state.find(np.unique(np.concatenate(every)))
 
@@ -89,7 +104,8 @@ def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) ->
 def _group(state: BucketState, hash_: int) -> LargeGroup:
     ranges, rows = [], 0
     for at in range(len(state.files)):
-        first, last = state.whole(at).span(hash_)
+        filed = state.as_filed(at, np.array([hash_], np.int64))
+        first, last = state.whole(at).span(int(filed[0]))
         if last > first:
             ranges.append((at, first, last))
             rows += last - first - state.dead_rows(at).range_cardinality(first, last)

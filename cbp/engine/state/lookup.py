@@ -277,7 +277,8 @@ class IndexedFile:
         batch = self._batch.select(list(columns))
         first, many = int(positions[0]), len(positions)
         if positions[-1] - first + 1 == many and np.all(np.diff(positions) == 1):
-            return pa.Table.from_batches([batch.slice(first, many)])
+            every = many == batch.num_rows
+            return pa.Table.from_batches([batch if every else batch.slice(first, many)])
         return pa.Table.from_batches([batch.take(pa.array(positions))])
 
     def record(self, row: int, columns: Sequence[str]) -> tuple[Any, ...]:

@@ -7,9 +7,9 @@
     snapshot  -> changes, go_on_from (`cbp.engine.task.superstep_log`)
 
 What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
-the engine reads them like any other. Two of them are merged once the newer one is as large as the
-older, without the records that are dead, so there are few of them whatever the number of
-supersteps, and each record is copied seldom.
+the engine reads them like any other. Two of them are merged, without their dead records, once the
+newer one has as many records as are live in the older one, or if these are few. So there are few
+files whatever the number of supersteps, and each record is copied seldom.
 
 They hold what the loop changed, not what it read. If their room is scarce they are mapped temporary
 files, each of some megabytes; several of them, which ascend by hash, are then merged as one.
@@ -20,13 +20,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from cbp.engine.columnar.arrow_types import with_types
 from cbp.engine.delta.deletion_vectors import live_in, rows_of
 from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, RecordPositions
 from cbp.engine.state.lookup import IndexedFile, StateRows
@@ -39,6 +40,10 @@ from cbp.model.dataflow.stage import StateSpec
 _HASH = "_hash"
 _SEQ = "_seq"
 _GONE = ["path", "rows"]
+_OVERLAY_ROWS = 4_096
+"""A file in memory of so few rows is merged with any newer one: a look-up in one more file takes as
+long as to sort them."""
+
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """As in the index copies: the rows of any file can follow those of any other."""
 
@@ -94,27 +99,33 @@ class LoopState(BucketState):
             return self._written[at - self._fixed]
         return BucketState.reader(self, at, wanted)
 
+    def as_filed(self, at: int, hashes: Positions) -> Positions:
+        """Return hashes as the file `files[at]` has them; those in memory have callers' hashes."""
+        return BucketState.as_filed(self, at, hashes) if at < self._fixed else hashes
+
     def find(self, wanted: Positions | None) -> RecordPositions:
         """Return the live records of these hashes (ascending, unique); `None` means all."""
-        parts = [
-            self._find_in(at, mine)
-            for bucket, mine in zip(self.buckets, self._by_bucket(wanted), strict=True)
-            if mine is None or len(mine)
-            for at in BucketState.places(self, bucket)
-        ]
-        parts += [
-            self._find_in(at, self._within(at, wanted))
-            for at in range(self._fixed, len(self.files))
-        ]
+        if wanted is None:
+            parts = [self._find_in(at, None) for at in range(len(self.files))]
+        else:
+            parts = [
+                self._find_in(at, wanted[start:stop]) for at, start, stop in self.files_of(wanted)
+            ]
         return _by_hash(parts)
 
-    def _within(self, at: int, wanted: Positions | None) -> Positions | None:
-        """Return those of the wanted hashes that a file in memory can have."""
-        if wanted is None or len(self._written) == len(self._tiers):
-            return wanted
-        hashes = self._written[at - self._fixed].hashes
-        start = int(np.searchsorted(wanted, hashes[0], "left"))
-        return wanted[start : int(np.searchsorted(wanted, hashes[-1], "right"))]
+    def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
+        """See `BucketState`; each file in memory may have records of all buckets."""
+        yield from BucketState.files_of(self, hashes)
+        start, stop = 0, len(hashes)
+        for number, file in enumerate(self._written):
+            if len(self._written) > len(self._tiers):  # several files of a tier ascend
+                own = file.hashes
+                start, stop = (
+                    int(hashes.searchsorted(own[0])),
+                    int(hashes.searchsorted(own[-1], "right")),
+                )
+            if stop > start:
+                yield self._fixed + number, start, stop
 
     def add(self, records: pa.Table) -> None:
         """Add records for the next superstep, in the schema of the state's files."""
@@ -123,9 +134,13 @@ class LoopState(BucketState):
     def turn(self) -> None:
         """Begin the next superstep: added records become visible, and deleted ones disappear."""
         for at, rows in self.deaths().items():
-            self._dead[at] = self.dead_rows(at) | rows
-            if at < self._fixed:
-                self._gone[at] = self._gone[at] | rows if at in self._gone else rows
+            dead, gone = self.dead_rows(at), self._gone.get(at)
+            if at < self._fixed and gone is None:  # the first bitmap is shared with other runs
+                self._dead[at], self._gone[at] = dead | rows, rows
+                continue
+            dead |= rows
+            if gone is not None:
+                gone |= rows
         self._deaths = {}
         # A file that was read by parts may be worth a copy by now: the cache is asked again.
         self._readers = {
@@ -135,8 +150,10 @@ class LoopState(BucketState):
             return
         new = pa.concat_tables(self._new.take())
         parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
-        while self._tiers and self._rows_of_last_tier() <= sum(part.rows for part in parts):
+        rows = new.num_rows
+        while self._tiers and self._rows_of_last_tier() <= max(rows, _OVERLAY_ROWS):
             parts[:0] = self._take_last_tier()
+            rows = sum(part.rows for part in parts)
         files = [*self._merged(parts)]
         self._tiers += [len(files)] if files else []
         for table, is_mapped in files:
@@ -146,7 +163,8 @@ class LoopState(BucketState):
         """Yield records in the order of the table's files: at once, or in pieces, mapped."""
         if self.room.has(sum(part.nbytes for part in parts)):
             tables = chain.from_iterable(part.tables() for part in parts)
-            table = self._sorted(pa.concat_tables([one.cast(self._schema) for one in tables]))
+            schema = self._schema
+            table = self._sorted(pa.concat_tables([with_types(one, schema) for one in tables]))
             if table.num_rows:
                 yield table, False
             return
@@ -173,7 +191,7 @@ class LoopState(BucketState):
             ):
                 stop = start + piece.num_rows
                 numbers = pa.array(np.arange(start, stop))
-                yield piece.cast(self._schema).append_column(_SEQ, numbers)
+                yield with_types(piece, self._schema).append_column(_SEQ, numbers)
                 start = stop
 
     def _append(self, table: pa.Table, *, is_mapped: bool) -> None:
@@ -225,6 +243,8 @@ class LoopState(BucketState):
         """Restore the progress of an earlier loop on the same table, before the first superstep."""
         places = {file.path: at for at, file in enumerate(self.files)}
         for path, bitmap in zip(*(gone[name].to_pylist() for name in _GONE), strict=True):
+            if path not in places:
+                continue  # of a bucket that is not among these
             at, rows = places[path], BitMap64.deserialize(bitmap)
             self._dead[at], self._gone[at] = self.dead_rows(at) | rows, rows
         self.add(written)
@@ -249,8 +269,7 @@ class LoopState(BucketState):
 
     @property
     def _schema(self) -> pa.Schema:
-        fields = state_file_schema(self.spec)
-        return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in fields])
+        return _wide(state_file_schema(self.spec))
 
     def _parts(self) -> list[_Part]:
         """Return the live records of all files in memory."""
@@ -263,7 +282,10 @@ class LoopState(BucketState):
         return _Part(live, file.memory, partial(_live_rows, file, dead, self._schema))
 
     def _rows_of_last_tier(self) -> int:
-        return sum(file.rows for file in self.files[len(self.files) - self._tiers[-1] :])
+        """Return how many records of the last tier are live: of others nothing is copied."""
+        many = len(self.files)
+        last = range(many - self._tiers[-1], many)
+        return sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
 
     def _take_last_tier(self) -> list[_Part]:
         """Drop the files of the last tier; return their live records."""
@@ -281,13 +303,18 @@ class LoopState(BucketState):
 
     def _sorted(self, table: pa.Table) -> pa.Table:
         """Return records in the order of the table's files."""
-        table = table.cast(self._schema)
+        table = with_types(table, self._schema)
         hashes = table.column(_HASH).to_numpy()
         if not self.table.order:
             if np.all(hashes[1:] >= hashes[:-1]):
                 return table
             return table.take(pa.array(np.argsort(hashes, kind="stable")))
         return table.take(pa.array(order_by_columns(table, [_HASH, *self.table.order])))
+
+
+@lru_cache(maxsize=256)
+def _wide(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in schema])
 
 
 def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
@@ -301,7 +328,7 @@ def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
 
 def _live_rows(file: IndexedFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a file that are not dead."""
-    table = pa.Table.from_batches([file.batch]).cast(schema)
+    table = with_types(pa.Table.from_batches([file.batch]), schema)
     yield table.take(pa.array(live_in(dead, 0, table.num_rows))) if dead else table
 
 

@@ -23,6 +23,7 @@ from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import FileCutter
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.model.dataflow.stage import StateSpec
+from cbp.model.flow.schema import Schema
 
 
 @lru_cache(maxsize=1)
@@ -33,7 +34,12 @@ def _threads() -> ThreadPoolExecutor:
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:
     """Return the schema of a state table's data files: the state's columns and the hash."""
-    return arrow_schema(spec.schema).append(pa.field("_hash", pa.int64()))
+    return _with_hash(spec.schema)
+
+
+@lru_cache(maxsize=1024)
+def _with_hash(schema: Schema) -> pa.Schema:
+    return arrow_schema(schema).append(pa.field("_hash", pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)

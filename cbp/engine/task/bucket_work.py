@@ -168,15 +168,19 @@ def deliveries_of(
     return Deliveries(plan.spec, shared, buckets, runs=runs, orders=plan.layout.orders)
 
 
-def flow_runs(plan: TaskPlan, spool: Spool, buckets: Sequence[int]) -> list[FlowRun]:
-    """Return the arrived records of some neighboring buckets, input by input."""
+def flow_runs(
+    plan: TaskPlan, spool: Spool, buckets: Sequence[int], *, flips: bool = False
+) -> list[FlowRun]:
+    """Return the arrived records of some neighboring buckets, input by input; see `FlowRun`."""
     return [
-        flow_run(plan, at, spool.between(at, buckets[0], buckets[-1]), spool.row_bytes(at))
+        flow_run(plan, at, spool.between(at, buckets[0], buckets[-1]), spool.row_bytes(at), flips)
         for at in range(len(spool.layout.flows))
     ]
 
 
-def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> FlowRun:
+def flow_run(
+    plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0, flips: bool = False
+) -> FlowRun:
     """Return sorted records of the input number `at` as a kernel reads them."""
     layout, spec = plan.layout, plan.spec
     assert layout is not None
@@ -189,6 +193,7 @@ def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> Fl
         layout.flows[at].columns,
         tuple(f.type for f in spec.inputs[at].schema.fields),
         row_bytes,
+        flips,
     )
 
 
@@ -223,11 +228,13 @@ def run_batch(
         count_look_ups(writers.counts, table)
 
 
-def looked_up(plan: TaskPlan, buckets: Sequence[int], cache: IndexCache) -> Lookups:
+def looked_up(
+    plan: TaskPlan, buckets: Sequence[int], cache: IndexCache, *, flips: bool = False
+) -> Lookups:
     """Return the looked-up tables, each with the buckets that hold the groups of some buckets."""
     tables = ((spec.name, plan.lookups[spec.name]) for spec in plan.spec.lookups if spec.by)
     return {
-        name: BucketState(one.table, cache, one.beside(buckets, plan.buckets), one.buckets)
+        name: BucketState(one.table, cache, one.beside(buckets, plan.buckets), one.buckets, flips)
         for name, one in tables
     }
 

@@ -298,10 +298,12 @@ class LoopWriters(TaskWriters):
     def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
         """Show a superstep the aggregates of the one before; only the first calls for timers."""
         self._numbers = {name: array("d") for name in aggregates}
-        context = replace(self.plan.context, aggregates=aggregates)
-        self.plan = replace(self.plan, context=context)
-        if not first:
-            self.plan = replace(self.plan, wakes=False, ages=False)
+        plan = self.plan
+        if aggregates or plan.context.aggregates:
+            context = replace(plan.context, aggregates=aggregates)
+            self.plan = plan = replace(plan, context=context)
+        if not first and (plan.wakes or plan.ages):
+            self.plan = replace(plan, wakes=False, ages=False)
 
     def _drop_cancelled(self) -> None:
         """Drop what cancelled out among the changes of views, once they are many.

@@ -46,7 +46,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, as_type
 from cbp.engine.columnar.file_slices import windows
-from cbp.engine.columnar.key_hash import bucket_shift
+from cbp.engine.columnar.key_hash import bucket_shift, flipped
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.exchange import ALONE, Exchange
@@ -68,27 +68,40 @@ from cbp.engine.task.bucket_work import (
 )
 from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.superstep_log import Snapshot, SuperstepLog
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import count_look_ups
 from cbp.errors import CbpError
 
 
 @dataclass
-class _Half:
-    """The buckets of a task whose hashes have one sign, so that they ascend over all of them.
+class _Share:
+    """Buckets of a task over which hashes ascend, and their states.
 
     Attributes:
         states: As the last superstep left them.
+        flips: Whether these are all of the task's buckets, so that the signs of hashes are flipped
+            (`cbp.engine.state.bucket_state`); otherwise they are of one half of all buckets.
     """
 
     buckets: tuple[int, ...]
     states: dict[str, LoopState]
     lookups: Lookups
+    flips: bool
 
     def part_of(self, records: pa.Table, buckets: int) -> pa.Table:
-        """Return the state records that lie in these buckets."""
-        hashes = records.column("_hash").to_numpy().view(np.uint64)
-        at = (hashes >> np.uint64(bucket_shift(buckets))).astype(np.int64)
-        return records.filter(pa.array((at >= self.buckets[0]) & (at <= self.buckets[-1])))
+        """Return the state records that lie in these buckets, with the hashes of the states."""
+        hashes = records.column("_hash").to_numpy()
+        at = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int64)
+        mine = (at >= self.buckets[0]) & (at <= self.buckets[-1])
+        return self.with_signs(records.filter(pa.array(mine)))
+
+    def with_signs(self, records: pa.Table) -> pa.Table:
+        """Return records with the hashes that the states have, or the other way round."""
+        if not self.flips:
+            return records
+        at = records.schema.get_field_index("_hash")
+        hashes = flipped(records.column(at).to_numpy())
+        return records.set_column(at, records.schema.field(at), pa.array(hashes))
 
 
 @dataclass
@@ -104,19 +117,16 @@ class LoopWork:
     part: int
     exchange: Exchange = ALONE
     _log: SuperstepLog = field(init=False)
-    _halves: list[_Half] = field(init=False)
+    _shares: list[_Share] = field(init=False)
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
         assert self.exchange.tasks == plan.tasks, "the tasks of a loop run at the same time"
         self._log = SuperstepLog(plan, part=self.part)
-        own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
-        halves = (
-            tuple(bucket for bucket in own if (bucket < plan.buckets // 2) == lower)
-            for lower in (True, False)
-        )
-        self._halves = [
-            _Half(
+        own = tuple(bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part)
+        flips = calls_together(plan)
+        self._shares = [
+            _Share(
                 buckets,
                 {
                     state.name: LoopState(
@@ -124,15 +134,16 @@ class LoopWork:
                         cache,
                         buckets,
                         plan.buckets,
+                        flips,
                         spec=state,
                         room=self.writers.room,
                     )
                     for state in plan.spec.states
                 },
-                looked_up(plan, buckets, cache),
+                looked_up(plan, buckets, cache, flips=flips),
+                flips,
             )
-            for buckets in halves
-            if buckets
+            for buckets in ([own] if flips and own else halves_of(own, plan.buckets))
         ]
 
     def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
@@ -148,7 +159,7 @@ class LoopWork:
         if self._log.spent and self.part == 0:
             writers.counts["seconds_superstep_log"] = self._log.spent
         writers.release(left)
-        touched = {bucket for half in self._halves for bucket in self._finish(half)}
+        touched = {bucket for share in self._shares for bucket in self._finish(share)}
         writers.state.compact_others(touched, writers.cache())
         writers.state.write_deletes()
 
@@ -353,7 +364,7 @@ class LoopWork:
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
         """Return about how many bytes a snapshot has."""
-        states = (state for half in self._halves for state in half.states.values())
+        states = (state for share in self._shares for state in share.states.values())
         waiting = sum(int(table.nbytes) for table in left.values())
         return waiting + self.writers.bytes_held + sum(one.bytes_changed for one in states)
 
@@ -361,18 +372,26 @@ class LoopWork:
         """Return all that further supersteps, and the end of the loop, need."""
         facts, tables = self.writers.saved()
         tables.update((f"left/{name}", table) for name, table in left.items())
-        for at, half in enumerate(self._halves):
-            for name, state in half.states.items():
+        for at, share in enumerate(self._shares):
+            for name, state in share.states.items():
                 gone, written = state.changes()
-                tables |= {f"gone/{at}/{name}": gone, f"written/{at}/{name}": written}
+                tables[f"gone/{at}/{name}"] = gone
+                tables[f"written/{at}/{name}"] = share.with_signs(written)
         return Snapshot(number, facts, tables)
 
     def _go_on_from(self, snapshot: Snapshot) -> dict[str, pa.Table]:
         """Take up what supersteps of another try did; return the messages that they left."""
         tables = snapshot.tables
-        for at, half in enumerate(self._halves):
-            for name, state in half.states.items():
-                state.go_on_from(tables[f"gone/{at}/{name}"], tables[f"written/{at}/{name}"])
+        for share in self._shares:
+            for name, state in share.states.items():
+                # An earlier version had other shares: a state takes what lies in its buckets.
+                gone, written = (
+                    pa.concat_tables(
+                        tables[key] for at in range(2) if (key := f"{what}/{at}/{name}") in tables
+                    )
+                    for what in ("gone", "written")
+                )
+                state.go_on_from(gone, share.part_of(written, self.writers.plan.buckets))
         self.writers.go_on_from(snapshot.facts, tables)
         if self.part == 0:
             self.writers.counts["supersteps_before"] = snapshot.supersteps
@@ -399,14 +418,27 @@ class LoopWork:
                     spool.arrived(flow) for flow in range(len(plan.layout.flows))
                 )
                 count_combined(plan, spool, counts)
-            for half in self._halves:
-                self._call(half, spool, shared)
+            for share in self._shares:
+                for buckets in self._called_together(share, spool):
+                    self._call(share, buckets, spool, shared)
             counts.update(shared.counts() if shared else {})
 
-    def _call(self, half: _Half, spool: Spool, shared: Shared | None) -> None:
-        """Call the groups of some buckets."""
+    def _called_together(self, share: _Share, spool: Spool) -> Sequence[tuple[int, ...]]:
+        """Return the buckets of a share, in parts whose groups are called together.
+
+        Many groups are called in two parts, since the memory of a part grows with its records.
+        """
+        plan, flows = self.writers.plan, range(len(spool.layout.flows))
+        if not share.flips or sum(map(spool.arrived, flows)) <= plan.limits.call_rows:
+            return [share.buckets]
+        return halves_of(share.buckets, plan.buckets)
+
+    def _call(
+        self, share: _Share, buckets: tuple[int, ...], spool: Spool, shared: Shared | None
+    ) -> None:
+        """Call the groups of some buckets of a share."""
         writers, plan = self.writers, self.writers.plan
-        runs = flow_runs(plan, spool, half.buckets)
+        runs = flow_runs(plan, spool, buckets, flips=share.flips)
         outer = any(state.grouping == "outer" for state in plan.spec.states)
         if not (outer or plan.wakes or shared or any(run.table.num_rows for run in runs)):
             return
@@ -414,10 +446,10 @@ class LoopWork:
             writers,
             plan.spec,
             runs,
-            {**half.states},
-            partial(_add, half.states),
-            deliveries_of(plan, half.buckets, runs, shared),
-            half.lookups,
+            {**share.states},
+            partial(_add, share.states),
+            deliveries_of(plan, buckets, runs, shared),
+            share.lookups,
         )
         work.run()
         writers.counts["groups"] += work.groups
@@ -427,10 +459,10 @@ class LoopWork:
         plan = self.writers.plan
         for spec in plan.spec.states:
             remote = take_remote(spec.name)
-            for half in self._halves:
+            for share in self._shares:
                 for records in remote:
-                    half.states[spec.name].add(half.part_of(records, plan.buckets))
-                half.states[spec.name].turn()
+                    share.states[spec.name].add(share.part_of(records, plan.buckets))
+                share.states[spec.name].turn()
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
@@ -451,19 +483,20 @@ class LoopWork:
                 ):
                     yield from table.to_batches()
 
-    def _finish(self, half: _Half) -> set[int]:
+    def _finish(self, share: _Share) -> set[int]:
         """Write what the loop left in the states of some buckets; return those that changed."""
         touched = set[int]()
-        for name, state in half.states.items():
-            touched |= self._finish_state(name, state, half.buckets)
+        for name, state in share.states.items():
+            touched |= self._finish_state(name, state, share)
             count_look_ups(self.writers.counts, state)
-        for table in half.lookups.values():
+        for table in share.lookups.values():
             count_look_ups(self.writers.counts, table)
         return touched
 
-    def _finish_state(self, name: str, state: LoopState, buckets: Sequence[int]) -> set[int]:
+    def _finish_state(self, name: str, state: LoopState, share: _Share) -> set[int]:
         writers, plan, cache = self.writers, self.writers.plan, self.writers.cache()
-        final = BucketState(plan.states[name], cache, tuple(buckets), plan.buckets)
+        buckets, flips = share.buckets, share.flips
+        final = BucketState(plan.states[name], cache, buckets, plan.buckets)
         gone = state.gone()
         final.kill(gone)
         files = {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
@@ -473,14 +506,36 @@ class LoopWork:
         for rows in chain.from_iterable(narrow(part, schema) for part in state.born()):
             writers.note_records(name, rows)
             hashes = rows.column("_hash").to_numpy()
-            for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets):
+            signed = share.with_signs(rows)
+            for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets, flips=flips):
                 if bucket != last:
                     files[last].close()  # none of its records follows: memory holds one file
                     last = bucket
-                files[bucket].add(rows.slice(first, stop - first))
+                files[bucket].add(signed.slice(first, stop - first))
                 touched.add(bucket)
         writers.state.finish(name, final, {bucket: files[bucket] for bucket in sorted(touched)})
         return touched
+
+
+def calls_together(plan: TaskPlan) -> bool:
+    """Return whether groups of all buckets of a task can be called together, by flipped hashes.
+
+    That needs groups that are called for their own records alone: neither for those of their
+    states, nor for records that several groups share.
+    """
+    assert plan.layout is not None, "every input of a loop has groups"
+    plain = all(one.grouping == "inner" and not one.timers for one in plan.spec.states)
+    return plain and not plan.spec.expiries and not plan.layout.shared
+
+
+def halves_of(buckets: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    """Return the buckets whose hashes have one sign, then the others; none that is empty.
+
+    Args:
+        count: Number of all buckets.
+    """
+    halves = (tuple(b for b in buckets if (b < count // 2) == low) for low in (True, False))
+    return [half for half in halves if half]
 
 
 def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:

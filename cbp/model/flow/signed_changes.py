@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -49,6 +50,7 @@ AFTER = (INSERT, UPDATE_AFTER)
 """Types whose record the view has after the epoch; a record without a type is one, too."""
 
 
+@lru_cache(maxsize=1024)
 def changes_schema(schema: Schema) -> Schema:
     """Return the schema of the changes of a view that has this schema."""
     types = (DataType("STRING"), DataType("INT"))

@@ -18,7 +18,13 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
-from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema, group_numbers
+from cbp.engine.kernel.arrow.groups import (
+    Outputs,
+    as_table,
+    author_schema,
+    group_numbers,
+    no_records,
+)
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
 from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
 from cbp.engine.kernel.arrow.type_check import conform
@@ -26,6 +32,8 @@ from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice, refuse_twice
 from cbp.model.dataflow.stage import OutputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
+
+_TEXTS = (pa.large_string(), pa.large_binary())
 
 
 class Emission:
@@ -70,8 +78,7 @@ class Emission:
         """Return the records emitted for a state, and the group of each record."""
         parts = self._state[name]
         if not parts:
-            empty = author_schema(self._spec.state(name).schema).empty_table()
-            return empty, np.empty(0, np.int64)
+            return no_records(self._spec.state(name).schema), np.empty(0, np.int64)
         if len(parts) == 1:
             return parts[0]
         tables, ids = zip(*parts, strict=True)
@@ -196,10 +203,7 @@ def _own(table: pa.Table) -> pa.Table:
 
     Strings and bytes need no copy: NumPy lacks these types, so no array of the author shares them.
     """
-    columns = [
-        column if column.type in (pa.large_string(), pa.large_binary()) else _copied(column)
-        for column in table.columns
-    ]
+    columns = [column if column.type in _TEXTS else _copied(column) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 

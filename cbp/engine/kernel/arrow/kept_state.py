@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, with_types
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ, take_rows
-from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.lookup import spans_of
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
@@ -87,22 +86,18 @@ class KeptCall:
         state, ranges = self.state, []
         columns = Schema((*self._key.fields, *self._second.fields))
         keys = [column.combine_chunks() for column in self.keys.columns]
-        edges = [0, len(self.hashes)]
-        if len(state.buckets) > 1:
-            edges = bucket_edges(self.hashes, state.buckets, buckets=state.of)
-        for bucket, (first, last) in zip(state.buckets, pairwise(edges), strict=True):
-            for at in state.places(bucket) if last > first else ():
-                file = state.whole(at)
-                state.lookups["index"] += 1
-                starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
-                wanted = self.hashes[first:last]
-                starts[first:last], stops[first:last] = spans_of(file.hashes, wanted)
-                hit = np.flatnonzero(stops > starts)
-                if len(hit):
-                    order = file.second_order(columns)
-                    some = keys if len(hit) == len(starts) else _taken(keys, hit)
-                    starts[hit], stops[hit] = order.spans(some, starts[hit], stops[hit])
-                    ranges.append((at, order, starts, stops))
+        for at, first, last in state.files_of(self.hashes):
+            file = state.whole(at)
+            state.lookups["index"] += 1
+            starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
+            wanted = state.as_filed(at, self.hashes[first:last])
+            starts[first:last], stops[first:last] = spans_of(file.hashes, wanted)
+            hit = np.flatnonzero(stops > starts)
+            if len(hit):
+                order = file.second_order(columns)
+                some = keys if len(hit) == len(starts) else _taken(keys, hit)
+                starts[hit], stops[hit] = order.spans(some, starts[hit], stops[hit])
+                ranges.append((at, order, starts, stops))
         return ranges
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
@@ -154,7 +149,7 @@ class KeptCall:
         types = pa.schema([self._types.field(name) for name in columns])
         if not len(positions.position):
             return types.empty_table()
-        return self.state.take(positions, columns).cast(types)
+        return with_types(self.state.take(positions, columns), types)
 
     def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
         """Return the changes made by puts and deletions; a record put unchanged is none.

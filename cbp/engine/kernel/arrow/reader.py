@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, with_types
 from cbp.engine.columnar.groups import (
     FlowKeys,
     FlowRun,
@@ -28,7 +28,7 @@ from cbp.engine.columnar.groups import (
 )
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.expiry import called_groups
-from cbp.engine.kernel.arrow.groups import Groups, author_schema
+from cbp.engine.kernel.arrow.groups import Groups, author_schema, no_records
 from cbp.engine.kernel.group_batch import state_order
 from cbp.engine.kernel.groups_to_call import look_up, rows_that_fit
 from cbp.engine.shuffle.delivery import Deliveries
@@ -152,8 +152,14 @@ class CallReader:
 
     def _input(self, run: FlowRun, ranges: Ranges) -> _Flow:
         first, last = int(ranges.starts[0]), int(ranges.stops[-1])
-        schema = author_schema(self.spec.input(run.name).schema)
-        table = run.part(first, last).rename_columns(schema.names).cast(schema)
+        declared = self.spec.input(run.name).schema
+        if first == last:
+            assert self.spec.key is not None, "only a translator with a key has groups"
+            zeros, nothing = np.zeros(len(ranges.starts), np.int64), np.empty(0, np.int64)
+            keys = no_records(self.spec.key)
+            return _Flow(run.name, no_records(declared), keys, zeros, zeros, None, nothing)
+        schema = author_schema(declared)
+        table = with_types(run.part(first, last).rename_columns(schema.names), schema)
         keys = run.key_table(first, last)
         starts, stops = ranges.starts - first, ranges.stops - first
         calling = np.arange(table.num_rows)
@@ -164,9 +170,9 @@ class CallReader:
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         schema = author_schema(state.schema)
         origin = self.positions[state.name].part(first, last)
-        table = schema.empty_table()
+        table = no_records(state.schema)
         if last > first:
-            table = self.states[state.name].take(origin, state.schema.names).cast(schema)
+            table = with_types(self.states[state.name].take(origin, state.schema.names), schema)
             if np.any(origin.hashes[1:] == origin.hashes[:-1]):
                 order = state_order(table, origin.hashes, state)
                 table, origin = table.take(pa.array(order)), origin.at(order)
@@ -195,7 +201,7 @@ def _split(
     unchanged.
     """
     numbers = [np.repeat(np.arange(len(hashes)), f.stops - f.starts) for f in flows]
-    tables = [f.keys.rename_columns(schema.names).cast(schema) for f in flows]
+    tables = [with_types(f.keys.rename_columns(schema.names), schema) for f in flows]
     codes = row_codes(tables, numbers)
     keys, number, code = _called(flows, tables, numbers, codes)
     group_of = np.full(max(int(c.max(initial=-1)) for c in codes) + 1, -1, np.int64)

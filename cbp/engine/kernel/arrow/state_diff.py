@@ -42,7 +42,11 @@ def settle_tables(
     side = min(len(before_ids), len(emitted_ids))
     unlike = before_ids[:side] != emitted_ids[:side]
     if before.num_columns:
-        unlike |= rows_differ(before.slice(0, side), emitted.slice(0, side))
+        first = (t if t.num_rows == side else t.slice(0, side) for t in (before, emitted))
+        unlike |= rows_differ(*first)
+    if len(before_ids) == len(emitted_ids) and not unlike.any():
+        nothing = np.empty(0, np.int64)
+        return nothing, nothing
     olds, news = (
         np.concatenate([np.flatnonzero(unlike), np.arange(side, len(ids))])
         for ids in (before_ids, emitted_ids)

@@ -6,6 +6,7 @@ A combiner changes no result, wherever its input is cut, and loses no record unn
 from __future__ import annotations
 
 import math
+from collections import Counter
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +35,7 @@ from cbp.engine.reference.stage import ReferenceStage
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.combine import combined
 from cbp.engine.shuffle.layout import shuffle_layout
-from cbp.engine.shuffle.merged_records import merge_records
+from cbp.engine.shuffle.merged_records import merge_records, merged_table
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import check_split, run_epochs
 from tests import chains
@@ -303,6 +304,48 @@ def test_columns_are_merged_as_records_are(rows: list[Row]) -> None:
     assert repr(by_key) == repr(expected)
     assert sum(counts) == len(rows)
     assert len(counts) == len(actual)
+
+
+class MergesNumbers(Translate):
+    """Records are merged whose columns are all whole numbers."""
+
+    items = Input(
+        "k BIGINT, w INT, big BIGINT, small TINYINT, least INT, most BIGINT",
+        route_by="k",
+        combine={"big": "sum", "small": "sum", "least": "min", "most": "max"},
+    )
+    out = Output("k BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.out(key.k)
+
+
+_numbers = st.tuples(
+    st.integers(1, 3),
+    st.sampled_from([0, -1]),
+    st.sampled_from([0, 1, -1, 5, 2**60, -(2**60), 2**63 - 1, -(2**63)]),
+    st.sampled_from([0, 1, -1, 60, -60]),
+    st.integers(-9, 9),
+    st.sampled_from([0, 2**63 - 1, -(2**63)]),
+)
+
+
+@settings(deadline=None)
+@given(rows=st.lists(_numbers, max_size=12))
+def test_whole_numbers_are_merged_as_records_are(rows: list[Row]) -> None:
+    """Same records in the same order as the rule in Python gives; a sum that is too large: none."""
+    spec = MergesNumbers().spec()
+    (input_,) = spec.inputs
+    columns = [dict(zip(input_.schema.names, row, strict=True)) for row in rows]
+    table = pa.Table.from_pylist(columns, schema=arrow_schema(input_.schema))
+    expected, done = merge_records(rows, input_), merged_table(table, input_)
+    if done is None:
+        assert any(abs(row[2]) > 5 or abs(row[3]) > 1 for row in rows)
+        return
+    merged, counts = done
+    assert [tuple(record.values()) for record in merged.to_pylist()] == expected
+    sizes = Counter(row[:2] for row in rows)
+    assert counts.to_pylist() == [sizes[row[:2]] for row in expected]
 
 
 @settings(deadline=None)

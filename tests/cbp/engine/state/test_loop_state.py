@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cbp.engine.columnar.key_hash import bucket_of, flipped
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.loop_state import LoopState
@@ -43,8 +44,8 @@ def table_of(
 ) -> StateTable:
     live: dict[int, tuple[LiveFile, ...]] = {}
     for number, records in enumerate(files):
-        for bucket in (0, 1):
-            rows = rows_of([one for one in records if one[0] >> 62 == bucket])
+        for bucket in range(BUCKETS):
+            rows = rows_of([one for one in records if bucket_of(one[0], BUCKETS) == bucket])
             if rows.num_rows:
                 path = folder / f"{number}-{bucket}.parquet"
                 pq.write_table(rows, path)
@@ -103,6 +104,49 @@ def test_a_superstep_finds_what_those_before_left(
         files_in_memory = len(state.files) - sum(map(len, table.live.values()))
         assert files_in_memory <= 1 + np.log2(1 + sum(len(records) for _, records, _ in steps))
         assert found(after(table, cache, state), None) == held
+
+
+SIGNED = [5, 6, (1 << 62) + 1, -(1 << 63) + 3, -7]
+"""Keys of all buckets; those of the last two have hashes below zero."""
+
+_signed = st.lists(st.tuples(st.sampled_from(SIGNED), st.integers(0, 9)), max_size=12)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    files=st.lists(_signed, max_size=3),
+    steps=st.lists(st.tuples(st.lists(st.sampled_from(SIGNED), unique=True), _signed), max_size=6),
+)
+def test_flipped_hashes_ascend_over_all_buckets(
+    files: list[list[tuple[int, int]]],
+    steps: list[tuple[list[int], list[tuple[int, int]]]],
+) -> None:
+    """A look-up finds records of both halves of the buckets, by bucket; files keep their hashes."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = table_of(Path(folder), files, ())
+        state = LoopState(table, IndexCache(f"{folder}/c"), (0, 1, 2, 3), BUCKETS, True, spec=SPEC)
+        held = [one for records in files for one in records]
+        for wanted, records in steps:
+            hashes = np.sort(flipped(np.array(wanted, np.int64)))
+            positions = state.find(hashes)
+            assert list(positions.hashes) == sorted(positions.hashes)
+            texts, numbers = [], []
+            if len(positions.hashes):
+                texts, numbers = (
+                    column.to_pylist() for column in state.take(positions, ["k", "n"]).columns
+                )
+            assert texts == [f"k{hash_}" for hash_ in flipped(positions.hashes)]
+            expected = sorted((f"k{one[0]}", one[1]) for one in held if one[0] in wanted)
+            assert sorted(zip(texts, numbers, strict=True)) == expected
+            state.kill(positions)
+            rows = rows_of(records)
+            signs = flipped(rows.column("_hash").to_numpy())
+            rows = rows.set_column(2, "_hash", pa.array(signs))
+            state.add(rows.take(pa.array(np.argsort(signs, kind="stable"))))
+            state.turn()
+            held = [*(one for one in held if one[0] not in wanted), *records]
+        born = pa.concat_tables(state.born()).column("_hash").to_pylist()
+        assert born == sorted(born)
 
 
 def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState:

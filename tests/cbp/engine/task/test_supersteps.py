@@ -9,11 +9,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp import DataflowBuilder, Input, Loopback, Output, RunAny, Translate, View
+from cbp import (
+    DataflowBuilder,
+    Input,
+    Loopback,
+    Output,
+    RunAny,
+    Translate,
+    TranslateArrow,
+    View,
+)
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
@@ -168,6 +178,31 @@ def test_a_loop_writes_what_one_epoch_would(tmp_path: Path) -> None:
     assert not driver.increments["stage.news"][-1].records
 
 
+class Rounds(TranslateArrow):
+    """Each key is called so often; a call says how many groups it had."""
+
+    starts = Input("k BIGINT, left BIGINT", route_by="k")
+    again = Loopback("k BIGINT, left BIGINT", route_by="k", supersteps=9)
+    calls = Output("many BIGINT")
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """Pass on what is left."""
+        came = pa.concat_tables([groups.starts, groups.again])
+        came = came.filter(pc.greater(came.column("left"), 0))
+        out.again({"k": came.column("k"), "left": pc.subtract(came.column("left"), 1)})
+        out.calls({"many": [len(groups)]})
+
+
+def test_few_groups_of_all_buckets_are_called_together(tmp_path: Path) -> None:
+    """A superstep of a task costs one call on tables, in whatever buckets its groups are."""
+    dataflow = loop_of(Rounds(), starts="k BIGINT, left BIGINT")
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    driver.feed("s_starts", [{"k": k, "left": 3} for k in range(40)])
+    driver.run_until_idle()
+    (calls,) = driver.outputs("stage.calls")
+    assert [row["many"] for row in calls] == [40] * 4
+
+
 class Dying(Driver):
     """A driver whose runs die after some supersteps, and are tried again.
 
@@ -242,6 +277,41 @@ def test_a_try_does_what_is_left(tmp_path: Path) -> None:
     for name in ("supersteps", "groups", "messages", "records_in", "state_written"):
         assert figures[name] == expected[name], name
     assert order_free(driver.state("stage", "labels")) == order_free(whole.state("stage", "labels"))
+    assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
+
+
+def test_a_try_goes_on_from_a_snapshot_in_halves(tmp_path: Path) -> None:
+    """Earlier versions had two parts of each state, by the sign of its hashes: all is taken up."""
+    whole = path_that_dies(tmp_path / "whole")
+    whole.run_until_idle()
+    driver = path_that_dies(tmp_path / "dying")
+    with pytest.raises(Crash):
+        driver.run_or_die("stage", 30)
+    (path,) = (tmp_path / "dying").rglob("*.log")
+    epoch, _, depends_on = path.stem.partition("-")
+    plan = SimpleNamespace(
+        folder=driver.folder,
+        stage="stage",
+        epoch=int(epoch),
+        depends_on=depends_on,
+        tasks=1,
+        faults=NO_FAULTS,
+        limits=LOGGED,
+    )
+    log = SuperstepLog(cast(Any, plan))
+    snapshot = log.newest()
+    assert snapshot is not None
+    tables = dict(snapshot.tables)
+    for name in ("near", "labels"):
+        written = tables[f"written/0/{name}"]
+        low = pc.greater_equal(written.column("_hash"), 0)
+        tables[f"written/0/{name}"] = written.filter(low)
+        tables[f"written/1/{name}"] = written.filter(pc.invert(low))
+        assert all(tables[f"written/{at}/{name}"].num_rows for at in range(2))
+        tables[f"gone/1/{name}"] = tables[f"gone/0/{name}"].slice(0, 0)
+    log.put(lambda: replace(snapshot, tables=tables))
+    driver.run_until_idle()
+    assert driver.figures[-1]["supersteps_before"] == 29
     assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
 
 
