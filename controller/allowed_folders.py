@@ -33,8 +33,8 @@ class AllowedFolders:
         inside = [one for one in self._real_roots() if folder.is_relative_to(one)]
         if not inside:
             return (
-                f"{path!r} is not below any of the folders in {self.setting}; choose a path below one "
-                "of these folders"
+                f"{path!r} is not below any of the folders in {self.setting}; choose a path below "
+                "one of them"
             )
         if folder in inside:
             return f"{path!r} is one of the folders in {self.setting}; name a folder below it"

@@ -50,7 +50,7 @@ def column_types(schema: Schema) -> dict[str, str]:
 
 
 def unheld_type(type_: DuckDBPyType) -> str:
-    """Return the first type, this one or one inside it, whose values an answer cannot hold, or `""`."""
+    """Return the type, or the first one inside it, whose values an answer cannot hold, or `""`."""
     if type_.id in _UNHELD:
         return str(type_)
     inner = [one for _, one in type_.children] if type_.id in _NESTED else []

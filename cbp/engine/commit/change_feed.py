@@ -46,6 +46,7 @@ from cbp.engine.storage.checked_parquet import CHECKED, sealed
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.file_names import change_file
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.parquet_writer import is_random
 from cbp.errors import CbpError
 from cbp.model.flow.signed_changes import (
     CHANGE_TYPE,
@@ -277,7 +278,7 @@ def _packed(table: pa.Table) -> bytes:
     pq.write_table(
         table,
         buffer,
-        compression="snappy",
+        compression=_codecs(table),
         use_dictionary=[_TYPE],
         write_statistics=False,
         store_schema=False,  # a reader gets the types as texts, not as a dictionary
@@ -285,6 +286,14 @@ def _packed(table: pa.Table) -> bytes:
     )
     data: bytes = buffer.getvalue().to_pybytes()
     return data
+
+
+def _codecs(table: pa.Table) -> str | dict[str, str]:
+    """Return how columns are compressed: not, where that would gain nothing."""
+    if any(map(pa.types.is_nested, table.schema.types)):
+        return "snappy"
+    names = table.column_names
+    return {name: "none" if is_random(table.column(name)) else "snappy" for name in names}
 
 
 def _rows_of(paths: Iterable[str]) -> int:

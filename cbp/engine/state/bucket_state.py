@@ -370,8 +370,7 @@ class BucketState:
     def take(self, positions: RecordPositions, columns: Sequence[str]) -> pa.Table:
         """Return the rows of some records (at least one) of `find`, in the order of `positions`."""
         parts, places = [], []
-        is_one = bool(np.all(positions.file == positions.file[0]))
-        for at in np.unique(positions.file[:1] if is_one else positions.file).tolist():
+        for at in _files_of(positions.file):
             mine = np.flatnonzero(positions.file == at)
             parts.append(self._readers[at].take(positions.position[mine], columns))
             places.append(mine)
@@ -408,10 +407,18 @@ class BucketState:
             return
         file = np.concatenate([dead.file for dead in self.died])
         position = np.concatenate([dead.position for dead in self.died])
-        for at in np.unique(file).tolist():
+        for at in _files_of(file):
             rows = bitmap_of(position[file == at])
             self._deaths[at] = self._deaths[at] | rows if at in self._deaths else rows
         self.died, self._died_rows = [], 0
+
+
+def _files_of(file: Positions) -> list[int]:
+    """Return each file of some records once, ascending; there are few."""
+    if bool(np.all(file == file[0])):
+        return [int(file[0])]
+    few: list[int] = np.flatnonzero(np.bincount(file)).tolist()
+    return few
 
 
 def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:

@@ -252,40 +252,40 @@ class Guard:
     def _check(self, blocks: Int64s) -> None:
         left = blocks[~self._passed[blocks]]
         if len(left):
-            for start, stop in _runs(left):
-                self._read(start, stop)
+            handle = self._handle()
+            try:
+                for start, stop in _runs(left):
+                    self._read(handle, start, stop)
+            except OSError as exc:
+                raise CopyDamagedError(exc.strerror or str(exc)) from exc
+            finally:
+                if handle is not None:
+                    os.close(handle)
             passed = int(np.count_nonzero(self._passed))
             self.done = passed == len(self._sums)
             if not self.done and 2 * passed >= len(self._sums):
                 self.everything()
 
-    def _read(self, start: int, stop: int) -> None:
+    def _read(self, handle: int | None, start: int, stop: int) -> None:
         """Read blocks, a part at a time, and compare their checksums."""
-        handle = self._handle()
-        room = None if handle is None else memoryview(bytearray(_READ_BYTES))
-        try:
-            step = _READ_BYTES // self._block
-            for first in range(start, stop, step):
-                last = min(first + step, stop)
-                low, high = first * self._block, min(last * self._block, self._memory.size)
-                if handle is None or room is None:
-                    part = memoryview(self._memory)[low:high]
-                else:
-                    part = room[: os.preadv(handle, [room[: high - low]], low)]
-                if len(part) != high - low:
-                    message = f"it was truncated to {low + len(part)} bytes"
-                    raise CopyDamagedError(message)
-                sums = np.fromiter(map(_sum, _blocks(part, self._block)), np.uint64, last - first)
-                wrong = np.flatnonzero(sums != self._sums[first:last])
-                if len(wrong):
-                    message = f"the checksum of its block {first + int(wrong[0])} is wrong"
-                    raise CopyDamagedError(message)
-                self._passed[first:last] = True
-        except OSError as exc:
-            raise CopyDamagedError(exc.strerror or str(exc)) from exc
-        finally:
-            if handle is not None:
-                os.close(handle)
+        step = _READ_BYTES // self._block
+        room = memoryview(bytearray(min(_READ_BYTES, (stop - start) * self._block)))
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            low, high = first * self._block, min(last * self._block, self._memory.size)
+            if handle is None:
+                part = memoryview(self._memory)[low:high]
+            else:
+                part = room[: os.preadv(handle, [room[: high - low]], low)]
+            if len(part) != high - low:
+                message = f"it was truncated to {low + len(part)} bytes"
+                raise CopyDamagedError(message)
+            sums = np.fromiter(map(_sum, _blocks(part, self._block)), np.uint64, last - first)
+            wrong = np.flatnonzero(sums != self._sums[first:last])
+            if len(wrong):
+                message = f"the checksum of its block {first + int(wrong[0])} is wrong"
+                raise CopyDamagedError(message)
+            self._passed[first:last] = True
 
     def _handle(self) -> int | None:
         """Open the mapped file; `None` if its path now names another file, or none."""
@@ -356,6 +356,7 @@ def _sum(block: memoryview) -> int:
 
 def _runs(blocks: Int64s) -> Iterator[tuple[int, int]]:
     """Yield the runs of consecutive numbers, as (first, last + 1)."""
-    cuts = np.flatnonzero(np.diff(blocks) != 1) + 1
-    for part in np.split(blocks, cuts):
-        yield int(part[0]), int(part[-1]) + 1
+    cuts = np.flatnonzero(np.diff(blocks) != 1)
+    firsts = blocks[np.append(0, cuts + 1)].tolist()
+    lasts = blocks[np.append(cuts, len(blocks) - 1)].tolist()
+    yield from ((first, last + 1) for first, last in zip(firsts, lasts, strict=True))

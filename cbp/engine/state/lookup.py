@@ -40,6 +40,7 @@ caller (`cbp.engine.state.due_groups`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -291,17 +292,30 @@ class IndexedFile:
         for name in columns:
             guard.rows(self._batch.column(self._batch.schema.get_field_index(name)), positions)
 
-    def second_order(self, columns: Schema) -> SecondOrder:
-        """Return the places of the rows in the order of (hash, columns); made once per file."""
+    def second_order(self, columns: Schema, *, whole: bool = True) -> SecondOrder:
+        """Return the places of the rows in the order of (hash, columns); one object per file.
+
+        Args:
+            whole: Whether all rows are checked at once, and not only those that `spans` gets.
+        """
         order = self._second_orders.get(columns.names)
         if order is None:
-            self._checked(lambda guard: self._pass_columns(guard, ("_hash", *columns.names)))
-            hashes = self.hashes
-            arrays = [self._column(name) for name in columns.names]
             types = [column.type for column in columns.fields]
-            order = SecondOrder(hashes, self._order, arrays, types)
-            self._second_orders[columns.names] = order
+            hashes, read = self.hashes, partial(self._sound, columns.names)
+            order = self._second_orders[columns.names] = SecondOrder(
+                hashes, self._order, read, types
+            )
+        if whole:
+            order.check()
         return order
+
+    def _sound(self, names: Sequence[str], rows: Int64s | None) -> list[pa.Array]:
+        """Return columns, of which some rows, or all, were checked for damage."""
+        if rows is None:
+            self._checked(lambda guard: self._pass_columns(guard, names))
+        else:
+            self._checked(lambda guard: self._pass(guard, rows, names))
+        return [self._column(name) for name in names]
 
     def time_order(self, column: str, *, ahead: int) -> TimeOrder:
         """Return the rows in the order of a column of times; made once per file.

@@ -3,6 +3,7 @@
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, the black box, a correction, keys that share
 a hash) is sorted in memory when a look-up first needs it; nothing depends on how it was written.
+A look-up of a few groups by tables checks only the order of their rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash lie in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -11,8 +12,9 @@ before. Numbers and times are compared as Arrow holds them, without an object pe
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import repeat
 from typing import Any
@@ -23,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, as_type
+from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.row_codec import times_of
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.flow.schema import DataType
@@ -32,6 +35,9 @@ Bools = npt.NDArray[np.bool_]
 _INTEGERS = frozenset({"BIGINT", "INT", "SMALLINT", "TINYINT"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
 _TIMES = frozenset({"DATE", "TIMESTAMP"})
+_MANY = 8
+"""If one row in this many is asked for, checking all rows costs less than taking those."""
+
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
@@ -40,29 +46,89 @@ class SecondOrder:
 
     Sort keys of values are those of `cbp.engine.columnar.values.order_key`.
 
+    Whether the file has this order is checked for all rows at once by `check`, or by `spans` for
+    the rows that it is asked for. All other methods are called after `check`. A row that `spans`
+    has checked keeps its place, whatever the rest of the file turns out to be.
+
     Args:
         hashes: `_hash` of every row, ascending.
         rows: The rows in the order of `hashes`; `None` if that is the order of the file.
-        columns: The columns of the file by which rows of one hash are ordered; atoms.
-
-    Attributes:
-        is_sorted: Whether the file itself has this order.
+        read: Returns the columns of the file by which rows of one hash are ordered (atoms), after
+            the given rows of them, or all, were checked for damage.
+        types: Types of these columns.
     """
 
     def __init__(
         self,
         hashes: Int64s,
         rows: Int64s | None,
-        columns: Sequence[pa.Array],
+        read: Callable[[Int64s | None], Sequence[pa.Array]],
         types: Sequence[DataType],
     ) -> None:
-        self._rows = rows
-        self._is_unique = rows is None and ascend(hashes, columns, strictly=True)
-        if not self._is_unique and (rows is not None or not ascend(hashes, columns)):
-            self._rows = _sorted_rows(hashes, rows, columns)
-            columns = [column.take(pa.array(self._rows)) for column in columns]
-        self.is_sorted = self._rows is None
-        self._columns = [_Column(*pair) for pair in zip(columns, types, strict=True)]
+        self._hashes, self._rows, self._read, self._types = hashes, rows, read, types
+        self._lock = threading.Lock()
+        self._is_checked, self._is_unique = False, rows is None
+        self._passed = np.zeros(0, np.bool_)
+        self._arrays: Sequence[pa.Array] = ()
+        self._columns: Sequence[_Column] = ()
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the file itself has this order."""
+        return self._rows is None
+
+    def check(self) -> None:
+        """Check all rows once; sort them if the file has another order."""
+        if self._is_checked:
+            return
+        with self._lock:
+            if self._is_checked:
+                return
+            columns, rows = self._read(None), self._rows
+            is_unique = rows is None and ascend(self._hashes, columns, strictly=True)
+            if not is_unique and (rows is not None or not ascend(self._hashes, columns)):
+                rows = _sorted_rows(self._hashes, rows, columns)
+                columns = [column.take(pa.array(rows)) for column in columns]
+            self._take(columns)
+            self._rows, self._is_unique, self._is_checked = rows, is_unique, True
+
+    def _check_ranges(self, starts: Int64s, stops: Int64s) -> None:
+        """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
+        some = np.flatnonzero(stops > starts)
+        starts, sizes = starts[some], (stops - starts)[some]
+        if self._rows is not None or _MANY * int(sizes.sum()) >= len(self._hashes):
+            self.check()
+            return
+        with self._lock:
+            if not len(self._passed):
+                self._passed = np.zeros(len(self._hashes), np.bool_)
+            fresh = np.flatnonzero(~self._passed[starts])
+            if not len(fresh):
+                return
+            starts, sizes = starts[fresh], sizes[fresh]
+            rows = span_rows(starts, sizes)
+            columns = self._read(rows)
+            # Of a column with nulls or doubles, one value decides how all are compared.
+            is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
+                one.kind for one in self._types
+            )
+            groups = np.repeat(np.arange(len(starts)), sizes)
+            parts = [column.take(pa.array(rows)) for column in columns] if is_plain else []
+            is_unique = is_plain and self._is_unique and ascend(groups, parts, strictly=True)
+            if is_unique or (is_plain and ascend(groups, parts)):
+                self._is_unique = is_unique
+                self._take(columns)
+                self._passed[starts] = True
+                return
+        self.check()
+
+    def _take(self, columns: Sequence[pa.Array]) -> None:
+        """Search these columns from now on."""
+        if len(columns) != len(self._arrays) or any(
+            new is not old for new, old in zip(columns, self._arrays, strict=True)
+        ):
+            pairs = zip(columns, self._types, strict=True)
+            self._columns, self._arrays = [_Column(*pair) for pair in pairs], columns
 
     def rows(self, start: int, stop: int) -> Int64s:
         """Return the rows of the file at some places, in order."""
@@ -95,16 +161,19 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows at once.
+        """Return the result of `span` for many wanted rows at once; see `check`.
 
         Args:
             wanted: Values of the wanted rows in the columns from `first` on, column by column.
             starts: For each wanted row, the first of the places that agree in all columns
                 before `first`.
             stops: For each wanted row, the last of these places + 1.
-            first: Number of the first column that is compared.
+            first: Number of the first column that is compared; if it is 0, the places are those of
+                all rows of a hash.
         """
-        last = self._columns[-1] if self._is_unique else None
+        if not (first or self._is_checked):
+            self._check_ranges(starts, stops)
+        last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)
         return starts, stops

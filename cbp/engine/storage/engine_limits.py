@@ -103,8 +103,8 @@ class EngineLimits:
         file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
             as much.
         beside_bytes: Size above which a whole run writes a file of state in a thread, while it
-            finds the records of the next file. If a run puts more than eight times as much into
-            a state, the two halves of the state's buckets are settled in parallel.
+            finds the records of the next file. If a run puts as much into a state, the two halves
+            of the state's buckets are settled in parallel.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Number of records of a large group, read or emitted, that wait in memory

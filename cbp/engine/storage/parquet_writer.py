@@ -228,14 +228,14 @@ def _codecs(tables: Sequence[pa.Table], schema: pa.Schema) -> str | dict[str, st
     first = max(tables, key=len)
     if len(first) < _SAMPLE_ROWS or any(map(pa.types.is_nested, schema.types)):
         return "zstd"
-    return {name: "none" if _is_random(first.column(name)) else "zstd" for name in schema.names}
+    return {name: "none" if is_random(first.column(name)) else "zstd" for name in schema.names}
 
 
-def _is_random(column: pa.ChunkedArray) -> bool:
-    """Return whether compressing numbers of 64 bits gains nearly nothing."""
+def is_random(column: pa.ChunkedArray) -> bool:
+    """Return whether compressing many numbers of 64 bits gains nearly nothing, by a sample."""
     if not (pa.types.is_int64(column.type) or pa.types.is_float64(column.type)):
         return False
-    if column.null_count:
+    if column.null_count or len(column) < _SAMPLE_ROWS:
         return False
     start = (len(column) - _SAMPLE_ROWS) // 2
     sample = column.slice(start, _SAMPLE_ROWS).combine_chunks()

@@ -164,8 +164,8 @@ def _print_differences(job: RebuildJob) -> None:
     print_table(columns, rows, empty="no tables")
     if not job.exact:
         text = (
-            "some differences come from input that only one side, the present or the new tables, had "
-            "applied when they were compared, because the dataflow did not become idle"
+            "some differences come from input that only one side, the present or the new tables, "
+            "had applied when they were compared, because the dataflow did not become idle"
         )
         print_text(text, "yellow")
 

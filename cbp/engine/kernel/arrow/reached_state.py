@@ -44,7 +44,7 @@ _HASH = "_hash"
 _SETTLED_SHARE = 8
 """If the room is scarce, puts of this part (an eighth) of it are settled at a time."""
 
-_FILES = 8
+_FILES = 1
 """From records for this many files on that are written in threads, all else is done in two, too."""
 
 _FEW = 8
@@ -163,7 +163,7 @@ class ReachedState:
             mine = keys.slice(start, stop - start)
             call = KeptCall(self.spec, self.translator, state, keys=mine, hashes=hashes[start:stop])
             second = self.spec.second_key
-            some = [_part_of(one, groups, second, start, stop) for one, groups in parts]
+            some = [_piece_of(*part, second, start, stop) for part in parts]
             return self._settle(call, some, write_state)
 
         tasks = [partial(half, state, *span) for state, span in ranges if span[1] > span[0]]
@@ -178,12 +178,7 @@ class ReachedState:
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
         """Settle some groups after the other, so that memory holds few records at a time."""
-        names = list(self.translator.key_of(self.spec).names)
-        given = pa.concat_tables([one.keys.select(names) for one in operations])
-        keys, hashes, groups = self._in_visiting_order(given)
-        numbers = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
-        orders = [stable_order(mine) for mine in numbers]
-        parts = list(zip(operations, numbers, orders, strict=True))
+        keys, hashes, parts = self._ordered(operations)
         low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
         size = sum(one.keys.nbytes if one.puts is None else one.puts.nbytes for one in operations)
         pieces = -(-size // max(1, self.room.most // _SETTLED_SHARE))
@@ -206,16 +201,20 @@ class ReachedState:
 
     def _ordered(
         self, operations: Sequence[ReachedOperation]
-    ) -> tuple[pa.Table, Int64s, list[tuple[ReachedOperation, Int64s]]]:
-        """Return all keys in visiting order, their hashes, and operations in order of groups."""
+    ) -> tuple[pa.Table, Int64s, list[tuple[ReachedOperation, Int64s, Int64s]]]:
+        """Return all keys in visiting order, their hashes, and the order of all operations.
+
+        Returns:
+            For each operation, the group of each of its rows, and its rows in order of groups.
+        """
         names = list(self.translator.key_of(self.spec).names)
         given = operations[0].keys.select(names)
         if len(operations) > 1:
             given = pa.concat_tables([one.keys.select(names) for one in operations])
         keys, hashes, groups = self._in_visiting_order(given)
         numbers = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
-        pairs = zip(operations, numbers, strict=True)
-        return keys, hashes, [_by_group(*pair, len(hashes)) for pair in pairs]
+        orders = (_order_of(mine, len(hashes)) for mine in numbers)
+        return keys, hashes, list(zip(operations, numbers, orders, strict=True))
 
     def _settle(
         self,
@@ -333,17 +332,6 @@ def _cuts(first: int, last: int, pieces: int) -> list[int]:
     return cuts
 
 
-def _by_group(
-    operation: ReachedOperation, groups: Int64s, many: int
-) -> tuple[ReachedOperation, Int64s]:
-    """Return an operation in the order of its groups, then of arrival."""
-    order = _order_of(groups, many)
-    if operation.puts is None:
-        return ReachedOperation(take_rows(operation.keys, order)), groups[order]
-    puts = take_rows(operation.puts, order)
-    return ReachedOperation(puts.select(operation.keys.column_names), puts), groups[order]
-
-
 def _order_of(groups: Int64s, many: int) -> Int64s:
     """Return the order that sorts groups stably; cheap if each occurs at most once."""
     if len(groups) <= many <= _FEW * len(groups):
@@ -353,17 +341,6 @@ def _order_of(groups: Int64s, many: int) -> Int64s:
         if len(order) == len(groups) and order.min(initial=0) >= 0:
             return order
     return stable_order(groups)
-
-
-def _part_of(
-    operation: ReachedOperation, groups: Int64s, second_key: Sequence[str], start: int, stop: int
-) -> KeptOperations:
-    """Return the part of an operation, whose groups ascend, on the groups `start` to `stop`."""
-    first, last = (int(at) for at in np.searchsorted(groups, [start, stop]))
-    second = operation.keys.select(list(second_key)).slice(first, last - first)
-    puts = None if operation.puts is None else operation.puts.slice(first, last - first)
-    own = groups[first:last]
-    return KeptOperations(second, own - start if start else own, puts)
 
 
 def _piece_of(

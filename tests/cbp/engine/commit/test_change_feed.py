@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -183,6 +185,21 @@ def test_net_changes_join_what_happened_to_a_key() -> None:
 
 
 NOW_ONLY = Retention(versions_min=2, versions_max=2, seconds=0, attempt_seconds=0)
+
+
+def test_a_change_file_packs_only_what_becomes_smaller() -> None:
+    """Random numbers lie as they are; so do no columns beside a list, whose values have no name."""
+    dice = np.random.default_rng(1)
+    columns = {"score": pa.array(dice.random(20_000)), "text": pa.array(["a"] * 20_000)}
+    lists = {**columns, "many": pa.array([[1]] * 20_000)}
+    packed = []
+    for some in (columns, lists):
+        table = pa.table({**some, "_change_type": pa.array(["insert"] * 20_000)})
+        data = change_feed._packed(table)
+        assert pq.read_table(pa.BufferReader(data)).equals(table)
+        group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+        packed.append([group.column(at).compression for at in range(2)])
+    assert packed == [["UNCOMPRESSED", "SNAPPY"], ["SNAPPY", "SNAPPY"]]
 
 
 def change_files(path: str) -> set[str]:

@@ -16,7 +16,9 @@ from cbp.engine.state import index_cache as index
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.copies import NOTES_BYTES_MAX, dropped_copies, note_dropped
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.model.flow.schema import Schema
 
 ROWS = 6000
 BLOCK = 4096
@@ -178,9 +180,9 @@ def test_a_block_is_checked_once_per_map(
     read: list[tuple[int, int]] = []
     check = copies.Guard._read
 
-    def recorded(self: copies.Guard, start: int, stop: int) -> None:
+    def recorded(self: copies.Guard, handle: int | None, start: int, stop: int) -> None:
         read.append((start, stop))
-        check(self, start, stop)
+        check(self, handle, start, stop)
 
     monkeypatch.setattr(copies.Guard, "_read", recorded)
     cache = IndexCache(str(tmp_path / "cache"), limits=LIMITS)
@@ -196,6 +198,42 @@ def test_a_block_is_checked_once_per_map(
     read.clear()
     look_up(table, cache, None)
     assert not read
+
+
+def test_a_search_of_a_few_groups_finds_damage_only_where_it_searches(
+    content: pa.Table, tmp_path: Path
+) -> None:
+    """Elsewhere it is found by the search that comes there, which reads the data file's rows."""
+    (tmp_path / "table").mkdir()
+    groups = np.arange(ROWS) // 6
+    rows = content.set_column(4, "_hash", pa.array(groups)).append_column("k", pa.array(groups))
+    rows = rows.append_column("part", pa.array(np.arange(ROWS)))
+    pq.write_table(rows, tmp_path / "table" / "run.parquet")
+    size = (tmp_path / "table" / "run.parquet").stat().st_size
+    columns = Schema.parse("k BIGINT, part BIGINT")
+    wanted = np.array([3, 800])
+
+    def opened() -> IndexedFile:
+        cache = IndexCache(str(tmp_path / "cache"), limits=LIMITS)
+        return cache.open(str(tmp_path / "table"), "id", "run.parquet", size=size, rows=ROWS)
+
+    def found(file: IndexedFile, group: int) -> list[int]:
+        order = file.second_order(columns, whole=False)
+        keys = [pa.array([group]), pa.array([6 * group + 2])]
+        starts, stops = order.spans(keys, *(np.array([6 * at]) for at in (group, group + 1)))
+        return [*map(int, np.concatenate([starts, stops]))]
+
+    opened()
+    copy = the_copy(tmp_path)
+    whole = copy.read_bytes()
+    at = whole.index(np.arange(4800, 4806).tobytes())
+    rewrite(copy, whole[:at] + bytes(8) + whole[at + 8 :])
+    file = opened()
+    assert [found(file, group) for group in wanted] == [[20, 21], [4802, 4803]]
+    assert len(dropped_copies(tmp_path / "cache")) == 1
+    rewrite(copy, whole[:at] + bytes(8) + whole[at + 8 :])
+    assert found(opened(), 3) == [20, 21]
+    assert len(dropped_copies(tmp_path / "cache")) == 1
 
 
 def test_notes_of_dropped_copies_are_bounded(tmp_path: Path) -> None:

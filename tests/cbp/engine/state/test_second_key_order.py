@@ -9,6 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.values import row_order
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.flow.schema import DataType
@@ -40,7 +41,8 @@ def test_a_search_gives_the_places_of_a_value(
         pa.array([row[1] for row in rows], pa.large_string()),
         pa.array([row[2] for row in rows], pa.float64()),
     ]
-    order = SecondOrder(hashes, None, columns, TYPES)
+    order = SecondOrder(hashes, None, lambda rows: columns, TYPES)
+    order.check()
     places = sorted(range(len(rows)), key=lambda at: order_of(rows[at]))
     assert [order_of(rows[row]) for row in order.rows(0, len(rows)).tolist()] == [
         order_of(rows[at]) for at in places
@@ -79,3 +81,57 @@ def test_a_search_gives_the_places_of_a_value(
                 row_order(one[1 : 1 + n], TYPES[:n]), int(firsts[at]), int(lasts[at])
             )
             assert range(starts[at], stops[at]) == range(*alone)
+
+
+LINKS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(-2, 2), st.sampled_from([None, "", "a", "ä"])),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(rows=LINKS, is_sorted=st.booleans(), no_nulls=st.booleans(), asked=st.lists(LINKS))
+def test_a_search_of_a_few_hashes_checks_only_their_rows(
+    rows: list[tuple[Any, ...]],
+    is_sorted: bool,
+    no_nulls: bool,
+    asked: list[list[tuple[Any, ...]]],
+) -> None:
+    """It finds what it would find if all rows had been checked, also after later searches."""
+    types = (DataType("BIGINT"), DataType("STRING"))
+    if no_nulls:
+        rows = [row for row in rows if row[2] is not None]
+    rows.sort(key=lambda row: (row[0], row_order(row[1:], types)) if is_sorted else row[0])
+    hashes = np.array([row[0] for row in rows], np.int64)
+    columns = [
+        pa.array([row[1] for row in rows], pa.int64()),
+        pa.array([row[2] for row in rows], pa.large_string()),
+    ]
+    read = set[int]()
+
+    def part(some: Int64s | None) -> list[pa.Array]:
+        read.update(range(len(rows)) if some is None else some.tolist())
+        return columns
+
+    whole, order = (SecondOrder(hashes, None, one, types) for one in (lambda _: columns, part))
+    whole.check()
+    came = set[int]()
+    for wanted in asked:
+        values = [
+            pa.array([one[1] for one in wanted], pa.int64()),
+            pa.array([one[2] for one in wanted], pa.string()),
+        ]
+        firsts, lasts = (
+            np.searchsorted(hashes, np.array([one[0] + up for one in wanted], np.int64))
+            for up in (0, 1)
+        )
+        came |= {one[0] for one in wanted}
+        starts, stops = order.spans(values[:1], firsts, lasts)
+        found = order.spans(values[1:], starts, stops, first=1)
+        for mine, right in zip(found, whole.spans(values, firsts, lasts), strict=True):
+            some = lasts > firsts
+            assert mine[some].tolist() == right[some].tolist()
+        places = np.concatenate([np.empty(0, np.int64), *map(np.arange, *found)])
+        assert order.rows_at(places).tolist() == whole.rows_at(places).tolist()
+    if is_sorted and no_nulls and 8 * sum(row[0] in came for row in rows) < len(rows):
+        assert {rows[at][0] for at in read} <= came

@@ -103,7 +103,7 @@ def test_what_cannot_be_a_seed_is_refused_before_anything_is_built(
     pq.write_table(gone(), tmp_path / "elsewhere")
     cases = {
         "no such source": {"b": write(tmp_path, "file", gone())},
-        "is below none of the folders": {"a": str(tmp_path / "elsewhere")},
+        "is not below any of the folders": {"a": str(tmp_path / "elsewhere")},
         "is neither a Parquet file": {"a": str(tmp_path / "mine" / "nothing")},
         "has no column word": {"a": write(tmp_path, "lacks", gone().select(["n"]))},
         "cannot be read as": {"a": write(tmp_path, "wrong", wrong)},
