@@ -150,10 +150,10 @@ class LoopState(BucketState):
             return
         new = pa.concat_tables(self._new.take())
         parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
-        rows = new.num_rows
-        while self._tiers and self._rows_of_last_tier() <= max(rows, _OVERLAY_ROWS):
+        size = new.num_rows
+        while self._tiers and self._rows_of_last_tier() <= max(size, _OVERLAY_ROWS):
             parts[:0] = self._take_last_tier()
-            rows = sum(part.rows for part in parts)
+            size = sum(part.rows for part in parts)
         files = [*self._merged(parts)]
         self._tiers += [len(files)] if files else []
         for table, is_mapped in files:

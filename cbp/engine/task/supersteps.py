@@ -384,7 +384,7 @@ class LoopWork:
         tables = snapshot.tables
         for share in self._shares:
             for name, state in share.states.items():
-                # An earlier version had other shares: a state takes what lies in its buckets.
+                # An earlier version had other shares: a state takes what belongs to its buckets.
                 gone, written = (
                     pa.concat_tables(
                         tables[key] for at in range(2) if (key := f"{what}/{at}/{name}") in tables

@@ -45,7 +45,7 @@ DOCUMENT = {
 
 @pytest.mark.timeout(180)
 def test_the_lines_of_the_author_are_marked_and_the_run_goes_on(tmp_path: Path) -> None:
-    """Of a translator in a file; the code may be in any folder, also of a name beyond ASCII."""
+    """The translator is in a file; the code may be in any folder, also of a name beyond ASCII."""
     folder = tmp_path / "Müller"
     folder.mkdir()
     (folder / "authored_waiting.py").write_text(AUTHOR)
