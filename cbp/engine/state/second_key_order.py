@@ -79,18 +79,20 @@ class SecondOrder:
 
     def check(self) -> None:
         """Check all rows once; sort them if the file has another order."""
-        if self._is_checked:
+        if not self._is_checked:
+            with self._lock:
+                self._check_all()
+
+    def _check_all(self) -> None:
+        if self._is_checked:  # by another thread
             return
-        with self._lock:
-            if self._is_checked:
-                return
-            columns, rows = self._read(None), self._rows
-            is_unique = rows is None and ascend(self._hashes, columns, strictly=True)
-            if not is_unique and (rows is not None or not ascend(self._hashes, columns)):
-                rows = _sorted_rows(self._hashes, rows, columns)
-                columns = [column.take(pa.array(rows)) for column in columns]
-            self._take(columns)
-            self._rows, self._is_unique, self._is_checked = rows, is_unique, True
+        columns, rows = self._read(None), self._rows
+        is_unique = rows is None and ascend(self._hashes, columns, strictly=True)
+        if not is_unique and (rows is not None or not ascend(self._hashes, columns)):
+            rows = _sorted_rows(self._hashes, rows, columns)
+            columns = [column.take(pa.array(rows)) for column in columns]
+        self._take(columns)
+        self._rows, self._is_unique, self._is_checked = rows, is_unique, True
 
     def _check_ranges(self, starts: Int64s, stops: Int64s) -> None:
         """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
