@@ -194,8 +194,12 @@ def test_a_loop_has_as_many_tasks_as_there_are_slots(
         assert_same(dataflow, driver, [{"links": PATH}])
         assert driver.figures[0]["tasks"] == tasks, name
         assert "instead of the 8 that its size calls for" in ways(driver.figures[0])[0]
-    warnings = [one.getMessage() for one in caplog.records if "must run together" in one.message]
-    assert [("has 4 instead of 8" in text, "has 1 instead of 8" in text) for text in warnings] == [
+    warnings = [
+        one.getMessage() for one in caplog.records if "its tasks must run together" in one.message
+    ]
+    assert [
+        ("uses 4 instead of 8" in text, "uses 1 instead of 8" in text) for text in warnings
+    ] == [
         (True, False),
         (False, True),
     ]

@@ -227,8 +227,8 @@ class SparkExecutor:
         except TooFewSlotsError as few:
             tasks = min(few.slots, task.tasks - 1)
             _log.warning(
-                "run %s: the loop of stage %r runs in %d tasks instead of %d, because the tasks "
-                "must run together, and Spark has fewer free slots",
+                "run %s: the loop of stage %r uses %d instead of %d tasks, because its tasks must "
+                "run together, and Spark has fewer free slots",
                 plan.run,
                 task.stage,
                 tasks,

@@ -213,7 +213,7 @@ def test_a_path_whose_neighbours_are_together_has_few_exchanges(tmp_path: Path) 
     assert figures["microsteps"] > 40
     assert driver.outputs("stage.labels") == plain.outputs("stage.labels")
     said = ways(figures)
-    assert f"{figures['supersteps']:.0f} supersteps, within which" in "; ".join(said)
+    assert f"{figures['supersteps']:.0f} supersteps, in which tasks did" in "; ".join(said)
 
 
 def test_a_long_way_alone_has_exchanges(tmp_path: Path) -> None:
