@@ -130,7 +130,7 @@ def test_flipped_hashes_ascend_over_all_buckets(
             hashes = np.sort(flipped(np.array(wanted, np.int64)))
             positions = state.find(hashes)
             assert list(positions.hashes) == sorted(positions.hashes)
-            texts, numbers = [], []
+            texts, numbers = list[str](), list[int]()
             if len(positions.hashes):
                 texts, numbers = (
                     column.to_pylist() for column in state.take(positions, ["k", "n"]).columns
