@@ -249,9 +249,9 @@ class RunGaveWayError(OperatingError):
         super().__init__(
             f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for "
             "a slot, so the run was cancelled. Nothing is lost: its epoch runs again with at most "
-            "half of the engine's slots, beside other dataflows. If the run hangs, fix the "
-            "translator. If the run has much to do, use smaller increments or more slots, or raise "
-            "CBP_SLOW_RUN_SECONDS",
+            "half of the engine's slots, while other dataflows can use the rest. If the run hangs, "
+            "fix the translator. If the run has much to do, use smaller increments or more slots, "
+            "or raise CBP_SLOW_RUN_SECONDS",
             run=run,
             stage=stage,
             seconds=seconds,

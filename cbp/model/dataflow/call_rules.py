@@ -129,7 +129,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
 
 
 def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
-    """Refuse a record of an output with a key that the group of its key did not emit.
+    """Refuse a record that a group emitted to an output with the key of another group.
 
     Args:
         emitted: The group's key in the record.

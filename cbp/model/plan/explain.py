@@ -409,7 +409,7 @@ def _input(
         columns = ", ".join(f"{how} of {column}" for column, how in spec.combine.columns)
         words.append(f"combined before the shuffle{columns and f' ({columns})'}")
     if broadcast:
-        words.append("each task gets one copy of a record for ALL or for an address")
+        words.append("each task gets one copy of a record that is sent to ALL or to an address")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
@@ -470,17 +470,18 @@ def _lanes(limits: PhysicalLimits) -> str:
     if not tasks or not bypass.seconds_max:
         return f"every job is a Spark job: {always}"
     return (
-        f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident`, without "
-        f"Spark, if starting a Spark job ({bypass.job_start_seconds:g} s) would take more than a "
-        f"tenth of its estimated time: up to about {bypass.records_max('groupwise', tasks):,} "
-        f"small records ({bypass.records_max('arrow', tasks):,} with Arrow); any other job is a "
-        f"Spark job: {always}"
+        f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident` (it runs "
+        f"without Spark) if starting a Spark job ({bypass.job_start_seconds:g} s) would take more "
+        "than a tenth of the estimated time of the job, which is true up to about "
+        f"{bypass.records_max('groupwise', tasks):,} small records "
+        f"({bypass.records_max('arrow', tasks):,} with Arrow); any other job is a Spark job: "
+        f"{always}"
     )
 
 
 def _limit(limits: PhysicalLimits) -> str:
     return (
-        f"{limits.arranged_reads or 0:,} records times tasks and "
+        f"records times tasks are at most {limits.arranged_reads or 0:,}, and the files at most "
         f"{(limits.arranged_bytes or 0) / 1e6:,.0f} MB"
     )
 
@@ -492,11 +493,11 @@ _WORDS: Mapping[Way, str] = {
     "a second job of the run",
     "in_place": "messages are stored by the bucket of the receiving group, and each task reads "
     "those of its buckets (or all, if they are few); nothing is shuffled",
-    "by_size": "up to {limit}, every task reads all of it and keeps the records of its buckets; "
-    "above that, it is shuffled",
+    "by_size": "if {limit}, every task reads the whole input and keeps the records of its buckets; "
+    "a larger input is shuffled",
     "shuffled": "Spark shuffles the records by key, whatever their number",
-    "every_task": "every task reads all of it and keeps the records of its buckets; nothing is "
-    "shuffled",
+    "every_task": "every task reads the whole input and keeps the records of its buckets; nothing "
+    "is shuffled",
 }
 
 

@@ -245,7 +245,7 @@ class OutputKeys:
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return
-        assert self._spec.key is not None, "only groups emit to such an output"
+        assert self._spec.key is not None, "only a stage with groups has such an output"
         schema = author_schema(spec.schema.select(spec.key))
         at = [spec.schema.index(name) for name in spec.key]
         keys = pa.Table.from_arrays([columns[place] for place in at], names=schema.names)

@@ -419,7 +419,7 @@ ROUTES = {
     ),
     "unknown flow": (
         routed(lambda record: All("sum")),
-        "names 'sum', which is no input or state of this stage",
+        "names 'sum', which is neither an input nor a state of this stage",
     ),
 }
 
