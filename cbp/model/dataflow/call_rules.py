@@ -113,8 +113,9 @@ def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
 def refuse_view_row(view: str, *_: object, **__: object) -> None:
     """Refuse a record of a view that the group of its key did not emit."""
     message = (
-        f"view {view!r}: only the group of a key can emit the record of that key, and not with "
-        ".remote. Send that group a message (Loopback), and emit the record when it is called"
+        f"view {view!r}: only the group of a key can emit the record of that key, and .remote "
+        "is not possible. Send that group a message (Loopback), and emit the record when the group "
+        "is called"
     )
     raise AuthorMisuse(ViewRemoteError, message)
 
