@@ -68,7 +68,7 @@ class ResourceMissingError(ServiceProblemError):
 
 
 class ConflictRefusedError(ServiceProblemError):
-    """The request conflicts with the present state."""
+    """The request conflicts with the current state."""
 
 
 class RequestRefusedError(ServiceProblemError):

@@ -244,7 +244,7 @@ def live_at(
 
 
 def files_named(intentions: Iterable[Intention]) -> set[str]:
-    """Return the files that unpublished records name: all they add, and all they need.
+    """Return the files named by unpublished records: those that they add, and those that they need.
 
     Garbage collection keeps these data files and files of deleted rows until the records are
     published. Paths are relative to the dataflow's folder.

@@ -101,7 +101,7 @@ def refuse_remote(state: str, *_: object, **__: object) -> None:
 
 
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
-    """Refuse a remote write to a state that expires: its group would have no age."""
+    """Refuse a remote write to a state that expires: it could not set the age of the records."""
     message = (
         f"out.{state}.remote(...) is not possible: the state expires, so only the group of a key "
         "can write records of that key and set their age. Send that group a message (Loopback), "

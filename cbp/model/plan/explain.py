@@ -491,8 +491,8 @@ def _limit(limits: PhysicalLimits) -> str:
 _WORDS: Mapping[Way, str] = {
     "shares": "each task reads a part of its files; nothing is shuffled",
     "handed_over": "handed over by the task that runs `{by}`, without being read again",
-    "behind": "read after `{by}` is complete: by the same task if `{by}` had only one, otherwise by "
-    "a second job of the run",
+    "behind": "read after `{by}` is complete: by the same task if `{by}` had only one, otherwise "
+    "by a second job of the run",
     "in_place": "messages are stored by the bucket of the receiving group, and each task reads "
     "those of its buckets (or all, if they are few); nothing is shuffled",
     "by_size": "if {limit}, every task reads the whole input and keeps the records of its buckets; "

@@ -105,7 +105,7 @@ def succeed(
         retained: Returns the readable increments of an existing flow.
         dropped: Maps each source to the increments that roll-backs removed from the queues;
             they are not queued again.
-        lives: Where the records of flows begin to have their present meaning; see `lives_of_flows`.
+        lives: Where the records of flows begin to have their current meaning; see `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
     lives = {**lives, **dict(_filled_now(plan, epochs, lives))}
@@ -231,9 +231,13 @@ def _queue_of(
         return new, None
     now = "no longer framed" if new.framing is None else "framed differently now"
     now = now if was.framing else "framed now"
-    waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
+    waiting = format_count(
+        len(was.held),
+        "increment or frame of the earlier version waits",
+        "increments or frames of the earlier version wait",
+    )
     message = (
-        f"this input is {now}, but {waiting} that the earlier version received. Let the stage read "
+        f"this input is {now}, but {waiting} there. Let the stage read "
         "all waiting input before you change it (`cbp close` ends an open frame), or rebuild the "
         f"stage (--rebuild {node.name}; REST: rebuild={node.name})"
     )
