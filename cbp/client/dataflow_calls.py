@@ -93,8 +93,8 @@ class DataflowCalls(Calls):
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
             retained: Added stages that begin with the retained input.
-            beside: Build new tables while the current ones stay, and swap them in once they are ready.
-                The call returns at once; the answer names the `rebuild`.
+            beside: Build new tables while the current ones stay, and swap them in once they are
+                ready. The call returns at once; the answer names the `rebuild`.
             expected_version: Refuse at any other version.
             dry_run: Change nothing; return the plan.
 

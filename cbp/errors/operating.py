@@ -227,10 +227,10 @@ class RunStackUnseenError(OperatingError):
     def __init__(self, run: str) -> None:
         super().__init__(
             f"run {run} is a Spark job, and the service cannot ask Spark's Python workers for "
-            "their stacks. On the machine of each executor, `py-spy dump --pid PID` shows the stack "
-            "of a process named cbp.engine.spark.daemon. Or let the workers write their stacks "
-            "into the output of their executor: set spark.python.worker.tracebackDumpIntervalSeconds "
-            "to 10 in CBP_SPARK_CONF, and restart the service",
+            "their stacks. On the machine of each executor, `py-spy dump --pid PID` shows the "
+            "stack of a process named cbp.engine.spark.daemon. Or let the workers write their "
+            "stacks into the output of their executor: set "
+            "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and restart the service",
             run=run,
         )
 
