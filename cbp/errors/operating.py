@@ -230,7 +230,8 @@ class RunStackUnseenError(OperatingError):
             "their stacks. On the machine of each executor, `py-spy dump --pid PID` shows the "
             "stack of a process named cbp.engine.spark.daemon. Or let the workers write their "
             "stacks into the output of their executor: set "
-            "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and restart the service",
+            "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and "
+            "restart the service",
             run=run,
         )
 

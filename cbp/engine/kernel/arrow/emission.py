@@ -142,7 +142,7 @@ class Emission:
         self._kept[state.name].append(KeptOperations(second, groups))
 
     def check_views(self) -> None:
-        """Check that no two emitted records have one key of a view, unless the view is kept."""
+        """Refuse two emitted records with the same key of a view that is not kept."""
         for view in self._spec.keyed_views:
             if not view.keep and len(self._state[view.name]) > 1:
                 self._require_single(view, *self.state(view.name))
