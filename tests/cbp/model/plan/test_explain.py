@@ -322,7 +322,7 @@ class Priced(Translate):
 
 
 @pytest.mark.parametrize(
-    ("limits", "moves"), [(SPARK, "above that, it is shuffled"), (LOCAL, "nothing is")]
+    ("limits", "moves"), [(SPARK, "a larger input is shuffled"), (LOCAL, "nothing is")]
 )
 def test_a_loop_says_how_each_side_reaches_its_tasks(limits: PhysicalLimits, moves: str):
     """What moves, by size or always; what stays where it is; what each task reads whole."""
