@@ -196,5 +196,7 @@ def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
     if waits:
         return "waits in a queue, or would wait in one after a roll-back"
     if one.index >= first_replayed:
-        return "would be read again after a swap is undone, or a roll-back to the oldest position"
+        return (
+            "would be read again after a roll-back to the oldest position, or if a swap is undone"
+        )
     return "" if old else _WITHIN
