@@ -521,7 +521,7 @@ class TableDifference(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildJob(Job):
-    """A rebuild of all tables beside the present ones.
+    """A rebuild of all tables, while the current ones stay.
 
     Attributes:
         status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.

@@ -93,8 +93,8 @@ class DataflowCalls(Calls):
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
             retained: Added stages that begin with the retained input.
-            beside: Build all tables beside the present ones, and swap them in once they are ready.
-                The call returns at once; the answer names the `rebuild`.
+            beside: Build new tables while the current ones stay, and swap them in once they are
+                ready. The call returns at once; the answer names the `rebuild`.
             expected_version: Refuse at any other version.
             dry_run: Change nothing; return the plan.
 
@@ -217,7 +217,7 @@ class DataflowCalls(Calls):
             reason: Stored permanently.
             by: Name of the person who asks for it.
             rebuild: Accept the file although some stages cannot apply it. These stages stop
-                until you begin a `rebuild` of the present version and swap it in.
+                until you begin a `rebuild` of the current version and swap it in.
 
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot apply the correction.

@@ -68,7 +68,7 @@ class ResourceMissingError(ServiceProblemError):
 
 
 class ConflictRefusedError(ServiceProblemError):
-    """The request conflicts with the present state."""
+    """The request conflicts with the current state."""
 
 
 class RequestRefusedError(ServiceProblemError):
@@ -143,7 +143,7 @@ class WaitEndedError(OperatingError):
         work = "; ".join(f"{name} {what}" for name, what in left.items())
         super().__init__(
             f"{dataflow!r} still has work to do after {seconds:g} s: {work}. The service "
-            "continues; to see the end, wait again",
+            "continues this work; call wait() again to wait for its end",
             dataflow=dataflow,
             seconds=seconds,
             left=dict(left),

@@ -306,8 +306,8 @@ def _document(response: httpx.Response) -> dict[str, Any]:
         return document
     # Something other than this service answers at its address.
     message = (
-        f"HTTP status {response.status_code}, and the answer is not from this service, but perhaps "
-        "from a proxy: check the service's address"
+        f"an answer with HTTP status {response.status_code} does not come from this service, but "
+        "perhaps from a proxy: check the service's address"
     )
     return {"message": message}
 

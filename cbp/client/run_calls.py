@@ -311,7 +311,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Rebuild all tables beside the present ones; `swap` then shows the new tables.
+        """Build all tables again while the current ones stay; `swap` then shows the new tables.
 
         Returns once they are ready, with the differences, or once the rebuild was cancelled.
         The service continues even if this process ends meanwhile.
@@ -341,7 +341,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Show the tables of a rebuild in place of the present ones, all at one time."""
+        """Show the tables of a rebuild in place of the current ones, all at one time."""
         id_ = rebuild if isinstance(rebuild, str) else rebuild.id
         self.rest.post("dataflows", name, "rebuilds", id_, "swap")
         return self.follow_rebuild(name, id_, poll_seconds=poll_seconds, report=report)

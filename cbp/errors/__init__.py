@@ -40,7 +40,7 @@
     |  |- RepairImpossibleError   a table cannot be restored to what it showed before
     |  |- LookupTooLargeError     a table that every group is given has too many records
     |  |- VersionGoneError        a version of a table is no longer kept
-    |  |- IncrementCollectedError  an increment is older than its flow is kept
+    |  |- IncrementCollectedError  an increment is no longer kept
     |  |- VersionUnreadableError  a version was written before its stage was changed
     |  |- TableFeatureError       a table uses a Delta feature that we refuse to write
     |  |- ForeignWriterError      another program wrote into a managed table

@@ -67,8 +67,8 @@ class Place:
         backup = "restore the file from a backup"
         again = f"{backup}, or recompute the state from retained input with `cbp backfill {stage}`"
         back = (
-            f"{backup}, or roll back to a point before the file was written with `cbp rollback "
-            f"{dataflow} --to POINT`: runs then write the file again"
+            f"{backup}, or run `cbp rollback {dataflow} --to POINT` with a point before the file "
+            "was written: runs then write the file again"
         )
         anew = (
             f"{backup}, or delete the dataflow with `cbp delete {dataflow} --purge`, register it "
@@ -80,7 +80,7 @@ class Place:
             "output": back,
             "set aside": back,
             "source": f"{backup}, or undo the increment with `cbp rollback {dataflow} --to POINT "
-            "--drop-later`, and drop the original files again, which are in the folder `finished`",
+            "--drop-later`, and drop the original files from the folder `finished` again",
             "table log": anew,
             "description": anew,
             "generation": anew,

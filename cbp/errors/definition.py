@@ -102,7 +102,7 @@ class DataflowInvalidError(CbpError):
         """Add line and column to every reported mistake.
 
         Args:
-            place_of: Returns both, counted from 1.
+            place_of: Returns the line and the column of a mistake, counted from 1.
         """
         places = map(place_of, self.mistakes)
         self.mistakes = tuple(

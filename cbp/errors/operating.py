@@ -197,7 +197,7 @@ class RunTooLargeError(OperatingError):
                 "machine has that much"
             )
         super().__init__(
-            f"a run of {stage!r} would hold {holds:,} bytes {kind} {where}, but the limit is "
+            f"a run of {stage!r} needs {holds:,} bytes {kind} {where}, but the limit is "
             f"{most:,} bytes. {more}, raise CBP_WHOLE_RUN_BYTES_MAX. Otherwise split the input "
             f"into smaller files, or {instead}",
             stage=stage,
@@ -226,11 +226,12 @@ class RunStackUnseenError(OperatingError):
 
     def __init__(self, run: str) -> None:
         super().__init__(
-            f"run {run} is a job of Spark, whose Python workers the service cannot ask for their "
-            "stack. On the machine of each executor, `py-spy dump --pid PID` shows where a "
-            "process named cbp.engine.spark.daemon is. Or let the workers write their stack into "
-            "the output of their executor: set spark.python.worker.tracebackDumpIntervalSeconds "
-            "to 10 in CBP_SPARK_CONF, and restart the service",
+            f"run {run} is a Spark job, and the service cannot ask Spark's Python workers for "
+            "their stacks. On the machine of each executor, `py-spy dump --pid PID` shows the "
+            "stack of a process named cbp.engine.spark.daemon. Or let the workers write their "
+            "stacks into the output of their executor: set "
+            "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and "
+            "restart the service",
             run=run,
         )
 
@@ -249,9 +250,9 @@ class RunGaveWayError(OperatingError):
         super().__init__(
             f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for "
             "a slot, so the run was cancelled. Nothing is lost: its epoch runs again with at most "
-            "half of the engine's slots, beside other dataflows. If the run hangs, fix the "
-            "translator. If the run has much to do, use smaller increments or more slots, or raise "
-            "CBP_SLOW_RUN_SECONDS",
+            "half of the engine's slots, while other dataflows can use the rest. If the run hangs, "
+            "fix the translator. If the run has much to do, use smaller increments or more slots, "
+            "or raise CBP_SLOW_RUN_SECONDS",
             run=run,
             stage=stage,
             seconds=seconds,

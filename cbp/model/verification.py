@@ -303,7 +303,7 @@ def comparisons(
                 elif first and (built or split == "at_once" or stage not in settled):
                     why = (
                         f"increments before {first} were removed (keep), and which records they "
-                        "had depends on the start times of runs or on the split"
+                        "had depends on the start times of runs or on how input is split"
                     )
                 elif output.history and built:
                     why = "records from before the last swap have no epochs"

@@ -117,7 +117,8 @@ def shared_key_mistakes(
             continue
         message = (
             f"{why}, and the result would depend on the order of these records. Choose one record "
-            "with latest_by=..., such as a time or a version, or declare a View, or remove the key"
+            "by a column such as a time or a version (latest_by=...), declare a View, or remove "
+            "the key"
         )
         yield output.name, "output_key_shared", message
 

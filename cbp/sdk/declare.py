@@ -132,7 +132,9 @@ def by_sql(
 
     def needs_spark(record: Any) -> Any:
         given = ", ".join(texts)
-        message = f"only Spark can evaluate {given}; to run without Spark, give by_sql function=..."
+        message = (
+            f"only Spark can evaluate {given}; to run without Spark, pass function=... to by_sql"
+        )
         raise NotImplementedError(message)
 
     types = by(needs_spark, type_).types

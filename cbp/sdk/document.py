@@ -339,15 +339,17 @@ class _Reader:
             return self._until(where, given)
         hours, most, count = (given.get(name) for name in ("hours", "bytes", "increments"))
         if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
-            expected = f"expected hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
+            expected = f"expected a number of hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
             self._note("keep_invalid", f"{where}.hours", expected)
             hours = None
         if most is not None and not (type(most) is int and 0 <= most <= _BYTES_MAX):
-            expected = f"expected bytes from 0 (no limit) to {_BYTES_MAX}, got {most!r}"
+            expected = f"expected a number of bytes from 0 (no limit) to {_BYTES_MAX}, got {most!r}"
             self._note("keep_invalid", f"{where}.bytes", expected)
             most = None
         if count is not None and not (type(count) is int and 0 <= count <= _BYTES_MAX):
-            expected = f"expected increments from 0 (no limit) to {_BYTES_MAX}, got {count!r}"
+            expected = (
+                f"expected a number of increments from 0 (no limit) to {_BYTES_MAX}, got {count!r}"
+            )
             self._note("keep_invalid", f"{where}.increments", expected)
             count = None
         return RetentionWish(None if hours is None else hours * 3600.0, most, count)

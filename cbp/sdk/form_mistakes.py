@@ -205,7 +205,7 @@ def supersteps_mistakes(
     for spec in loopbacks:
         if first is not None and spec.supersteps != first.supersteps:
             message = (
-                f"supersteps is {spec.supersteps} here, but {first.supersteps} for "
+                f"got supersteps={spec.supersteps}, but supersteps={first.supersteps} for "
                 f"{first.name!r}; give all loopbacks the same number"
             )
             yield spec.name, "supersteps_differ", message
@@ -226,7 +226,7 @@ def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[tuple[str, str, st
             given = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
             others = ", ".join(other for other in loopbacks if other != name)
             message = (
-                f"inside is {given}; give the name of another Loopback of this translator as a "
+                f"got inside={given}; give the name of another Loopback of this translator as a "
                 f"string ({others or 'there is none'}), or remove inside"
             )
             yield name, "inside_unknown", message

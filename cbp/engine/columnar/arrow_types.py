@@ -81,10 +81,10 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table in the types of a schema: `Table.cast`, at no cost for what has its type.
+    """Return a table in a schema's types, as `Table.cast` does; free for columns that have them.
 
     Raises:
-        ValueError: The columns have other names, or a column that may have none has a null.
+        ValueError: The columns have other names, or a NOT NULL column has a null.
         ArrowInvalid: A value does not fit.
     """
     own = table.schema

@@ -125,7 +125,7 @@ def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexBits:
-    """What the index has of some records.
+    """The bits of the index for some records.
 
     Attributes:
         last: The last bits of the hash of each record's key, as unsigned numbers.
@@ -144,7 +144,7 @@ class IndexBits:
         return cls(last if width == 16 else last & np.uint16((1 << width) - 1), width)
 
     def take(self, at: Positions) -> Self:
-        """Return those of some of the records."""
+        """Return the bits of a part of the records."""
         return type(self)(self.last[at], self.width)
 
     def fits(self, hashes: Int64s) -> bool:

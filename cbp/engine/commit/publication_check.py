@@ -75,7 +75,7 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
             shown = snapshot.txns.get(name, -1)
             if shown < intention.epoch:
                 published = f"epoch {intention.epoch} of {intention.stage!r} was published"
-                why = f"{published}, but the table ends at epoch {shown}, so it may be an old copy"
+                why = f"{published}, but the table ends at epoch {shown}: perhaps it is an old copy"
                 raise FileLostError(log.entry_path(snapshot.version + 1), why)
 
 

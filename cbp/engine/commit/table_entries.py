@@ -244,7 +244,7 @@ def live_at(
 
 
 def files_named(intentions: Iterable[Intention]) -> set[str]:
-    """Return the files that unpublished records name: all they add, and all they need.
+    """Return the files named by unpublished records: those that they add, and those that they need.
 
     Garbage collection keeps these data files and files of deleted rows until the records are
     published. Paths are relative to the dataflow's folder.
@@ -352,7 +352,7 @@ def _view(live: Mapping[str, AddFile], changes: Changes) -> dict[str, _File]:
 
 def _known(view: Mapping[str, _File], change: TableChange, path: str) -> _File:
     if path not in view:
-        message = f"{change.table}: {path} was to lose rows, but is not in the table"
+        message = f"{change.table}: {path} cannot be changed or removed: it is not in the table"
         raise InvariantError(message, path=path)
     return view[path]
 
@@ -412,7 +412,7 @@ def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64
     if len(dead) != expected or len(dead) >= file.add.rows:
         message = (
             f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are deleted; expected "
-            f"{expected}, and fewer than all"
+            f"{expected} deleted rows, and at least one row that is left"
         )
         raise InvariantError(message, expected=expected)
     return dead

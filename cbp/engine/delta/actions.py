@@ -463,7 +463,7 @@ def difference(
         if old and new and (old.size, old.rows) != (new.size, new.rows):
             message = (
                 f"data file {path} had {old.size} bytes and {old.rows} records, and now has "
-                f"{new.size} and {new.rows}, but data files must not change"
+                f"{new.size} bytes and {new.rows} records; data files must not change"
             )
             raise InvariantError(message, path=path)
         if new and new.rows != ROWS_UNKNOWN and 0 < new.rows <= new.dead:

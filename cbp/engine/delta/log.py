@@ -347,7 +347,7 @@ class _Replay:
 
     def snapshot(self) -> Snapshot:
         if self.metadata is None or self.protocol is None:
-            message = f"a table log has no metaData or no protocol up to version {self.version}"
+            message = f"up to version {self.version}, the log has no metaData or no protocol action"
             raise InvariantError(message, version=self.version)
         return Snapshot(
             self.version, self.live, self.txns, self.metadata, self.protocol, self.in_commit_ms

@@ -246,7 +246,7 @@ class Emitted:
         Raises:
             TypeError: The key does not fit the stage, or the address is not valid.
         """
-        assert self._key is not None, "only given to authors of stages with addresses"
+        assert self._key is not None, "only stages with addresses have `associate`"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))
 
     def _checked(self, name: str) -> Callable[[Row], None]:

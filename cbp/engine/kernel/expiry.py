@@ -193,7 +193,7 @@ def settled_timers(
 
 
 def _times(source: Source) -> Int64s:
-    assert source.times is not None, "timers that no author sees are a column"
+    assert source.times is not None, "hidden timers are read as a column"
     return source.times
 
 

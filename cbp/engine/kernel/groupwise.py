@@ -327,7 +327,7 @@ class GroupwiseRun:
         self, window: Window, states: Sequence[LargeState], read: Sequence[Iterator[Row]]
     ) -> None:
         """Emit the remaining records of an idle group, in place of its author."""
-        assert self._expiry is not None, "only groups that expire are idle"
+        assert self._expiry is not None, "only a stage whose states expire has idle groups"
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         for spec, state, rows in zip(specs, states, read, strict=True):
             if self._expiry.is_expired(spec.name, window, 0):
@@ -437,9 +437,9 @@ class GroupwiseRun:
             except Exception as again:
                 return self._failure(again, at)
         return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} is not deterministic: it emitted a record "
-            f"that does not fit its declaration ({exc}), and other records when it was called "
-            "again with the same input"
+            f"stage {self.stage!r}: {self.spec.name} is not deterministic: one call emitted "
+            f"a record that does not fit its declaration ({exc}), but a second call with the same "
+            "input did not emit that record"
         )
 
 

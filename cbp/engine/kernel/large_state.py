@@ -70,7 +70,7 @@ class LargeView:
     def finish(self) -> None:
         """Write the changes. Raises `ValueError`: a key was emitted twice."""
         if self._emits_twice():
-            message = f"view {self._changes.view.name!r}: two records with one key were emitted"
+            message = f"view {self._changes.view.name!r}: two emitted records have the same key"
             raise ValueError(message)  # the caller calls the group again, to find the line
         tables = sorted_tables(_read(self._records), self._order, limits=self._limits)
         bag = self._changes.view.bag

@@ -82,7 +82,7 @@ def require_single(
     keys = second_keys(view, [row for start, stop in spans for row in emitted[start:stop]])
     owners = np.repeat(changed, stops[changed] - starts[changed])
     if first_twice(keys, owners) is not None:
-        message = f"view {view.name!r}: two records with one key were emitted"
+        message = f"view {view.name!r}: two emitted records have the same key"
         raise ValueError(message)
 
 

@@ -186,16 +186,16 @@ def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
     """Return the reports of tasks that ran together; if some failed, those of the first of them.
 
     All tasks end in the superstep in which one fails, and their groups are in order. So the first
-    task that failed has the error that a single task would have; with microsteps, another one may
-    have failed in an earlier of these.
+    task that failed has the error that a single task would have; with microsteps, another task may
+    have failed in an earlier microstep.
 
     Raises:
-        InvariantError: A task has ended for another one, and none has failed.
+        InvariantError: A task ended because another one had failed, but none reports a failure.
     """
     failed = [one for one in by_task if one and not has_succeeded(one)]
     if failed:
         return failed[0]
     if not all(by_task):
-        message = "a task of a loop ended because another one had failed, but no task had failed"
+        message = "a task of a loop ended because another task had failed, but none reports it"
         raise InvariantError(message)
     return [*chain.from_iterable(by_task)]

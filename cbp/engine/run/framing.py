@@ -81,8 +81,8 @@ def frame_increment(
                     stage=stage,
                     function=f"{spec.name}.frame_by",
                     place=spec.frame_by.place,
-                    cause=f"more than {set_aside_max} records of {increment.name} would be set "
-                    f"aside (set_aside_max). The last error: {failed[-1].message}",
+                    cause=f"with {increment.name}, there are more records to set aside than "
+                    f"set_aside_max allows ({set_aside_max}). The last error: {failed[-1].message}",
                 )
             extend_runs(runs, keys)
             rows += len(keys)

@@ -120,8 +120,8 @@ class SetAsideTable:
         names = [input_.name for input_ in plan.node.translator.inputs]
         if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
             message = (
-                f"records of the input {gone[0]!r} are set aside, but the stage no longer has it: "
-                "register a version that does"
+                f"records of the input {gone[0]!r} are set aside, but the stage no longer has this "
+                "input: register a version that has it"
             )
             raise ValueError(message)
         for input_ in plan.node.translator.inputs:
@@ -170,7 +170,7 @@ class SettingAside:
     @property
     def _most(self) -> int:
         most = self.plan.node.set_aside_max
-        assert most is not None, "only made for a stage that sets aside"
+        assert most is not None, "only a stage that sets records aside gets here"
         return most
 
     def leave_out(self, groups: Sequence[GroupFailed]) -> None:
@@ -302,11 +302,11 @@ class SettingAside:
         errors = [*self.failed.values(), *(one.error for one in reports if one.error)]
         first = min(errors, key=lambda error: error.message, default=None)
         details: Mapping[str, Any] = {} if first is None else first.details
-        cause = f"more than {self._most} records would be set aside (set_aside_max)"
+        cause = f"there are more records to set aside than set_aside_max allows ({self._most})"
         if first is None:
             cause += (
-                ", since earlier records of their groups are set aside: fix the code and give the "
-                "records back"
+                ", because earlier records of their groups are set aside: fix the code, then give "
+                "the earlier records back"
             )
         else:
             cause += f". One of the errors: {details.get('cause', first.message)}"

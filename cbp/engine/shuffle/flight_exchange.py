@@ -245,7 +245,7 @@ class FlightExchange:
         pieces = [_bytes_of(chunk)]
         while (size := sum(piece.size for piece in pieces)) < head["bytes"]:
             pieces.append(_bytes_of(self._next(part)))
-        assert size == head["bytes"], "a message ends where it says"
+        assert size == head["bytes"], "a message has as many bytes as its header says"
         body = pieces[0] if len(pieces) == 1 else pa.py_buffer(b"".join(pieces))
         tables = {
             name: pa.ipc.open_stream(body.slice(start, length)).read_all()

@@ -153,7 +153,7 @@ class MessageGroups:
             self._laid = None
             yield from _cut(table, [table.num_rows], self._limits)
             return
-        assert self._laid is not None, "else no receivers were asked for"
+        assert self._laid is not None, "`_receivers_of` returns None without it"
         order = np.argsort(bucket_of_row, kind="stable")
         buckets, rows = np.unique(bucket_of_row, return_counts=True)
         self._laid.blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))

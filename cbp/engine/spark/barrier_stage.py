@@ -71,10 +71,10 @@ class TooFewSlotsError(Exception):
 
 
 def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: bool) -> int:
-    """Return how many tasks a loop may have on Spark; logs a warning if Spark allows but one.
+    """Return how many tasks a loop may have on Spark; logs a warning if Spark allows only one.
 
     Args:
-        asked: As wanted; 0 means one a slot.
+        asked: The number that is wanted; 0 means one for each slot.
         slots: How many tasks Spark runs at the same time.
         conf: The settings of the session.
     """

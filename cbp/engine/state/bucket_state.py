@@ -242,7 +242,7 @@ class BucketState:
         file = self._readers.get(at)
         if not isinstance(file, IndexedFile):
             file = self._readers[at] = self.reader(at, None)
-        assert isinstance(file, IndexedFile), "a reader that asks for everything gets everything"
+        assert isinstance(file, IndexedFile), "a reader for all positions has all rows"
         return file
 
     def known(self, at: int, wanted: Positions | None) -> StateRows:

@@ -164,7 +164,7 @@ def deliveries_of(
     """Return the shared records for the groups of some buckets; `None` if there are none."""
     if not shared:
         return None
-    assert plan.layout is not None, "what is shared has arrived in some layout"
+    assert plan.layout is not None, "shared records arrived in a layout"
     return Deliveries(plan.spec, shared, buckets, runs=runs, orders=plan.layout.orders)
 
 

@@ -52,7 +52,7 @@ class LeftOutGroups:
 
     def __post_init__(self) -> None:
         plan = self.writers.plan
-        assert plan.set_aside is not None, "only made for a stage that sets groups aside"
+        assert plan.set_aside is not None, "only a stage that sets groups aside gets here"
         assert plan.spec.key is not None, "a record-wise stage has no groups"
         self._key = plan.spec.key
         types = [column.type for column in self._key.fields]
@@ -139,7 +139,7 @@ class RoutedRecords:
         self, records: pa.Table, route: Callable[[pa.Table], pa.Table]
     ) -> list[tuple[int, AuthorCodeError]]:
         aside = self.writers.plan.set_aside
-        assert aside is not None, "only made for a stage that sets records aside"
+        assert aside is not None, "only a stage that sets records aside gets here"
 
         def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
             try:

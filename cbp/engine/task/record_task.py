@@ -236,14 +236,14 @@ class RecordRun:
         for name, columns in encoded:
             self._writer(name)(name, columns)
         if self.emitted.bindings:
-            assert self.write_bindings is not None, "only given to a stage without addresses"
+            assert self.write_bindings is not None, "it is None only without addresses"
             self.write_bindings(self.emitted.bindings)
         self.emitted.clear()
 
     def _writer(self, name: str) -> Callable[[str, list[pa.Array]], None]:
         if all(state.name != name for state in self.spec.states):
             return self.write_output
-        assert self.write_remote is not None, "only a stage without state is given none"
+        assert self.write_remote is not None, "it is None only for a stage without state"
         return self.write_remote
 
     def _explain(self, input_: InputSpec, window: pa.Table, exc: Exception) -> Exception:
@@ -253,9 +253,9 @@ class RecordRun:
         except CbpError as again:
             return again
         return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} is not deterministic: it emitted a record "
-            f"that does not fit its declaration ({exc}), and other records when it was called "
-            "again with the same input"
+            f"stage {self.stage!r}: {self.spec.name} is not deterministic: one call emitted "
+            f"a record that does not fit its declaration ({exc}), but a second call with the same "
+            "input did not emit that record"
         )
 
 

@@ -51,8 +51,8 @@ class SetAsideReports:
                 stage=self.stage,
                 function=f"{self.spec.name}.translate",
                 place=self.spec.place,
-                cause=f"more than {BYTES_MAX >> 20} MiB of records would be set aside in one run: "
-                "fix the code on which they fail",
+                cause=f"this run has more than {BYTES_MAX >> 20} MiB of records to set aside: fix "
+                "the code that fails on them",
             )
         self.report(one)
 

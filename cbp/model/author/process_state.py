@@ -76,7 +76,7 @@ class ProcessWatch:
         return self.by_loading or self.by_calls
 
     def begin(self) -> None:
-        """Take the present state as the reference, before an author's code is loaded."""
+        """Use the current state as the reference, before an author's code is loaded."""
         if self._process != os.getpid():  # a fork, which has closed what it does not use
             self._process = os.getpid()
             self._descriptors = [one for one in self._descriptors if _identity(one) is not None]

@@ -101,7 +101,7 @@ def refuse_remote(state: str, *_: object, **__: object) -> None:
 
 
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
-    """Refuse a remote write to a state that expires: its group would have no age."""
+    """Refuse a remote write to a state that expires: it could not set the age of the records."""
     message = (
         f"out.{state}.remote(...) is not possible: the state expires, so only the group of a key "
         "can write records of that key and set their age. Send that group a message (Loopback), "
@@ -113,8 +113,9 @@ def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
 def refuse_view_row(view: str, *_: object, **__: object) -> None:
     """Refuse a record of a view that the group of its key did not emit."""
     message = (
-        f"view {view!r}: only the group of a key can emit the record of that key, and not with "
-        ".remote. Send that group a message (Loopback), and emit the record when it is called"
+        f"view {view!r}: only the group of a key can emit the record of that key, and .remote "
+        "is not possible. Send that group a message (Loopback), and emit the record when the group "
+        "is called"
     )
     raise AuthorMisuse(ViewRemoteError, message)
 
@@ -129,7 +130,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
 
 
 def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
-    """Refuse a record of an output with a key that the group of its key did not emit.
+    """Refuse a record that a group emitted to an output with the key of another group.
 
     Args:
         emitted: The group's key in the record.

@@ -10,9 +10,9 @@ A cycle runs if records come from outside of it, or a stage in it has a rule tha
 The format of a source limits its columns:
 
 csv, xml     any, but no nested types and no BINARY: a cell is text
-text         one STRING column for the line, and the columns that options name
-access_log   some of `ACCESS_LOG`, and the columns that options name
-delta        those of the table, and the columns that options name
+text         one STRING column for the line, and the columns named by options
+access_log   some of `ACCESS_LOG`, and the columns named by options
+delta        those of the table, and the columns named by options
 others       any
 """
 
@@ -216,8 +216,7 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     if not moving:
         return (
             f"every input is a static table ({_quoted(rule.tables)}), whose increments start no "
-            "run, so the stage would never run. Remove an input from the tables, or use another "
-            "rule"
+            "run, so the stage would never run. Remove an input from `tables`, or use another rule"
         )
     if both := [name for name in getattr(rule.rule, "named", ()) if name in rule.tables]:
         return (
@@ -322,7 +321,7 @@ def _key_difference(
     if route.names != lookup.by:
         return (
             f"by={', '.join(lookup.by)!r}, but the records of {table!r} are grouped by "
-            f"({', '.join(route.names)}): name these columns in this order"
+            f"({', '.join(route.names)}): write by={', '.join(route.names)!r}"
         )
     key = (*route.names, *state.second_key)
     if lookup.key and (state.bag or not (state.keep or state.changes)):
@@ -333,7 +332,7 @@ def _key_difference(
     if lookup.key and lookup.records.second_key != state.second_key:
         return (
             f"key={', '.join(lookup.key)!r}, but the records of {table!r} have the key "
-            f"({', '.join(key)})"
+            f"({', '.join(key)}): write key={', '.join(key)!r}"
         )
     return ""
 
@@ -469,7 +468,7 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
             listed = ", ".join(f"{field.name} {field.type}" for field in rest) or "none"
             message = (
                 "the format text needs exactly one STRING column for the line, in addition to "
-                f"columns that the options file_name and line_number name; got {listed}"
+                f"columns named by the options file_name and line_number; got {listed}"
             )
             yield Mistake("format_type", f"{where}.schema", message)
         return
@@ -501,8 +500,8 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
         field.name in names for field in source.schema.fields
     ):
         message = (
-            "the schema needs a column of the table, in addition to the columns that the options "
-            "sign and change_type name"
+            "the schema needs a column of the table, in addition to the columns named by the "
+            "options sign and change_type"
         )
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:

@@ -62,7 +62,7 @@ def obstacles(
     """Yield why readers of a source cannot apply the replacement of one of its files.
 
     Args:
-        altered: Stages whose tables are not computed from all input by their present code: a
+        altered: Stages whose tables are not computed from all input by their current code: a
             version began them later, or an operator corrected their state.
         taken_back: Whether the replacement was taken in while a stage read records without
             signs. Then its increment takes records back, and all readers recompute groups,
@@ -148,8 +148,8 @@ def _why_not(
         return "the stage sets records aside (`on_error`), and such records are not recomputed"
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
         return (
-            "the stage reads look-ups, the time of the run or timers, whose values have changed "
-            "since"
+            "the stage reads look-ups, the time of the run or timers, whose values may have "
+            "changed since the records were first read"
         )
     if not node.runnable.split_free:
         return f"the stage's rule {node.runnable.name} may read records twice, or skip some"
@@ -161,8 +161,8 @@ def _why_not(
     if not promised:
         return (
             "the document does not say that the stage gives the same result for any order of its "
-            "records. If it does, as a count does, write `any_order: true` next to the stage's "
-            "translator and register the document again, which keeps the state "
-            "(`check_any_order` of cbp.testing tests this)"
+            "records. If it does, as a count does (`check_any_order` of cbp.testing tests that), "
+            "write `any_order: true` next to the stage's translator and register the document "
+            "again, which keeps the state"
         )
     return ""

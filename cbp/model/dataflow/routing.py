@@ -208,7 +208,7 @@ def _check_flows(destination: All, flows: Collection[str]) -> None:
             raise FlowUnknown(message)
         if name not in flows:
             message = (
-                f"All(...) names {name!r}, which is no input or state of this stage; use one of "
-                f"{', '.join(flows)}"
+                f"All(...) names {name!r}, which is neither an input nor a state of this stage; "
+                f"use one of {', '.join(flows)}"
             )
             raise FlowUnknown(message)

@@ -381,7 +381,7 @@ class Phase:
 class Phases:
     """Go through phases in a circle; inputs of other phases wait.
 
-    The memo is the number of the phase. The next phase is the first one, from the present one
+    The memo is the number of the phase. The next phase is the first one, from the current one
     on, that has an increment on an input. So a phase without work is skipped, and new input of the
     first phase waits until the other phases are done.
 

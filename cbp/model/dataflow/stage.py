@@ -68,7 +68,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class CombineSpec:
-    """A combiner: the author's function that reduces records of one group to fewer, or columns.
+    """A combiner, which reduces records of one group: an author's function, or columns to merge.
 
     Attributes:
         function: `records -> records` of the same schema and key. For every sub-multiset of a

@@ -70,8 +70,8 @@ NO_WISH = RetentionWish()
 FOREVER, AT_ONCE = FlowRetention(math.inf), FlowRetention(0.0)
 _NEVER = sys.maxsize
 
-_TOO_OLD = "is older than its flow is kept"
-_TOO_MUCH = "exceeds the bytes that its flow keeps"
+_TOO_OLD = "is older than the number of hours that its flow keeps"
+_TOO_MUCH = "exceeds the number of bytes that its flow keeps"
 _TOO_MANY = "exceeds the number of increments that its flow keeps"
 _WITHIN = "is within the hours, bytes and increments that its flow keeps"
 
@@ -196,5 +196,7 @@ def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
     if waits:
         return "waits in a queue, or would wait in one after a roll-back"
     if one.index >= first_replayed:
-        return "would be read again after a roll-back to the oldest position, or an undone swap"
+        return (
+            "would be read again after a roll-back to the oldest position, or if a swap is undone"
+        )
     return "" if old else _WITHIN

@@ -38,7 +38,7 @@ Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffle
 
 - `shares`: each task reads a part of the files, in order; nothing is shuffled.
 - `handed_over`: the task that writes the records hands them on; they are not read again.
-- `behind`: read once the first phase of the run has written them.
+- `behind`: read after the first phase of the run has written them.
 - `in_place`: messages are stored by the bucket of their receiver; each task reads its own.
 - `by_size`: a small increment is read by every task, a large one is shuffled.
 - `shuffled`: always shuffled by Spark, since a key or order of an input of the stage is in SQL.
@@ -328,7 +328,9 @@ def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
     words = ["read by the keys of the inputs" if spec.by else "every group has all records"]
     words.append("as of the newest epoch that the table shows when a run begins")
     if spec.wake:
-        words.append("and not older than the changes that the run reads, which call groups")
+        words.append(
+            "and at least as new as the changes of the table for which the run calls groups"
+        )
     if node.translator.supersteps > 1:
         part = "the buckets of its own groups" if spec.by else "the whole table"
         words.append(f"each task of the loop reads {part}, once")
@@ -409,18 +411,18 @@ def _input(
         columns = ", ".join(f"{how} of {column}" for column, how in spec.combine.columns)
         words.append(f"combined before the shuffle{columns and f' ({columns})'}")
     if broadcast:
-        words.append("each task gets one copy of a record for ALL or for an address")
+        words.append("each task gets one copy of a record that is sent to ALL or to an address")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
+        sent = _tasks_max(node, limits) > 1
         read = (
-            f"messages are read in the run that wrote them, in up to {spec.supersteps:,} supersteps"
+            f"messages are {'sent to the task of the receiving group, and ' if sent else ''}read "
+            f"in the run that wrote them, in up to {spec.supersteps:,} supersteps"
         )
         inner = (one.name for one in node.translator.loopbacks if one.inside == spec.name)
         if inside := "` or `".join(inner):
             read += f", once no message of `{inside}` is left"
-        if _tasks_max(node, limits) > 1:
-            read += ", sent to the task of the receiving group"
         words.insert(0, read)
     return InputPlan(
         input=spec.name,
@@ -470,17 +472,18 @@ def _lanes(limits: PhysicalLimits) -> str:
     if not tasks or not bypass.seconds_max:
         return f"every job is a Spark job: {always}"
     return (
-        f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident`, without "
-        f"Spark, if starting a Spark job ({bypass.job_start_seconds:g} s) would take more than a "
-        f"tenth of its estimated time: up to about {bypass.records_max('groupwise', tasks):,} "
-        f"small records ({bypass.records_max('arrow', tasks):,} with Arrow); any other job is a "
-        f"Spark job: {always}"
+        f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident` (it runs "
+        f"without Spark) if starting a Spark job ({bypass.job_start_seconds:g} s) would take more "
+        "than a tenth of the estimated time of the job, which is true up to about "
+        f"{bypass.records_max('groupwise', tasks):,} small records "
+        f"({bypass.records_max('arrow', tasks):,} with Arrow); any other job is a Spark job: "
+        f"{always}"
     )
 
 
 def _limit(limits: PhysicalLimits) -> str:
     return (
-        f"{limits.arranged_reads or 0:,} records times tasks and "
+        f"records times tasks are at most {limits.arranged_reads or 0:,}, and the files at most "
         f"{(limits.arranged_bytes or 0) / 1e6:,.0f} MB"
     )
 
@@ -488,15 +491,15 @@ def _limit(limits: PhysicalLimits) -> str:
 _WORDS: Mapping[Way, str] = {
     "shares": "each task reads a part of its files; nothing is shuffled",
     "handed_over": "handed over by the task that runs `{by}`, without being read again",
-    "behind": "read once `{by}` is complete: by the same task if there was only one, otherwise by "
-    "a second job of the run",
+    "behind": "read after `{by}` is complete: by the same task if `{by}` had only one, otherwise "
+    "by a second job of the run",
     "in_place": "messages are stored by the bucket of the receiving group, and each task reads "
     "those of its buckets (or all, if they are few); nothing is shuffled",
-    "by_size": "up to {limit}, every task reads all of it and keeps the records of its buckets; "
-    "above that, it is shuffled",
+    "by_size": "if {limit}, every task reads the whole input and keeps the records of its buckets; "
+    "a larger input is shuffled",
     "shuffled": "Spark shuffles the records by key, whatever their number",
-    "every_task": "every task reads all of it and keeps the records of its buckets; nothing is "
-    "shuffled",
+    "every_task": "every task reads the whole input and keeps the records of its buckets; nothing "
+    "is shuffled",
 }
 
 

@@ -62,7 +62,7 @@ class LookedUpTable:
     """A table that a run looked up.
 
     Attributes:
-        table: The view or state, as `stage.state`; `""` if no present stage looks it up.
+        table: The view or state, as `stage.state`; `""` if no current stage looks it up.
         epoch: The newest epoch of the table that was read; -1 if it had none.
     """
 

@@ -45,7 +45,7 @@ def left_to_do(
 
 
 def _under_way(wait: Wait | None) -> str:
-    """Return what runs and since when, so that a run that hangs looks other than a short one."""
+    """Return what runs and since when, so that a run that hangs does not look like a short one."""
     if wait is None or wait.kind != "running":
         return "runs"
     return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"

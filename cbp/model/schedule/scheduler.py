@@ -277,9 +277,9 @@ def _placed(
                 f", for more than {places.slow_seconds:g} s; another dataflow can use its slot"
             )
         if case.view.work is not None and case.view.work.gave_way:
-            gave_way = f"after it gave way {format_times(case.view.work.gave_way)}"
-            slots = "with at most half of the engine's slots"
-            case.reason += f" beside the others, {slots}, {gave_way}"
+            times = format_times(case.view.work.gave_way)
+            slots = "so it now uses at most half of the engine's slots"
+            case.reason += f"; the run gave way to other dataflows {times}, {slots}"
     return starts, places.gives_way(works, _dataflows(ready), _dataflows(narrow), now)
 
 

@@ -40,7 +40,7 @@ class BucketPrefix:
         if match is None or not _is_plain(prefix):
             message = (
                 "expected a bucket and a folder in it, such as s3://bucket/orders/, without a "
-                "host, a key, `..`, `?` or `#`"
+                "host, an access key, `..`, `?` or `#`"
             )
             raise ValueError(message)
         return cls(match[1], f"{prefix}/" if prefix else "")

@@ -193,7 +193,7 @@ def _csv_options(options: Mapping[str, str]) -> CsvOptions:
         null=options.get("null", ""),
     )
     if len(made.delimiter) != 1 or made.delimiter in "\r\n\0\ufeff":
-        message = f"delimiter must be one character, but no line break, not {made.delimiter!r}"
+        message = f"delimiter must be one character other than a line break, not {made.delimiter!r}"
         raise ValueError(message)
     if len(made.quote) > 1 or made.quote in ("\r", "\n", "\0", "\ufeff", made.delimiter):
         message = (

@@ -93,7 +93,7 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     """Return why the last record per key of an output is not the view; `""` if it is."""
     declared = before.details.get(f"key of {view}") or ""
     if " latest by " in declared:
-        return "the output chose a key's record by latest_by, which need not be the last one"
+        return "the output chose each key's record by latest_by, which may not choose the last one"
     old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"

@@ -105,7 +105,7 @@ def succeed(
         retained: Returns the readable increments of an existing flow.
         dropped: Maps each source to the increments that roll-backs removed from the queues;
             they are not queued again.
-        lives: Where the records of flows begin to have their present meaning; see `lives_of_flows`.
+        lives: Where the records of flows begin to have their current meaning; see `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
     lives = {**lives, **dict(_filled_now(plan, epochs, lives))}
@@ -206,11 +206,11 @@ def _unsigned_waiting(
     unsigned = sum(increment.index < life.signed for increment in was.held)
     if not unsigned:
         return None
-    waiting = format_count(unsigned, "increment waits", "increments wait")
+    waiting = format_count(unsigned, "waiting increment has", "waiting increments have")
     message = (
-        f"this input now reads signed records, but {waiting} there that {node.wiring[input_]!r} "
-        "wrote before its records had signs. Let the stage read all waiting input before you "
-        "change it, or read only new records (changes='after')"
+        f"this input now reads signed records, but {waiting} records that "
+        f"{node.wiring[input_]!r} wrote without signs. Let the stage read all waiting input before "
+        "you change it, or read only new records (changes='after')"
     )
     return Mistake("changes_waiting", f"stages.{node.name}.inputs.{input_}", message)
 
@@ -231,9 +231,13 @@ def _queue_of(
         return new, None
     now = "no longer framed" if new.framing is None else "framed differently now"
     now = now if was.framing else "framed now"
-    waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
+    waiting = format_count(
+        len(was.held),
+        "increment or frame of the earlier version waits",
+        "increments or frames of the earlier version wait",
+    )
     message = (
-        f"this input is {now}, but {waiting} there from the earlier version. Let the stage read "
+        f"this input is {now}, but {waiting} there. Let the stage read "
         "all waiting input before you change it (`cbp close` ends an open frame), or rebuild the "
         f"stage (--rebuild {node.name}; REST: rebuild={node.name})"
     )

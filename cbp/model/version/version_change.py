@@ -297,9 +297,9 @@ def _stage(
         )
         if behind:
             message += (
-                f". Stages behind it, whose results come from its earlier code: {listed(behind)}. "
-                "With rebuild, you must choose for each of them, too; with keep, their results "
-                "stay as they are"
+                ". The results of these stages come from the earlier code of this stage: "
+                f"{listed(behind)}. If you rebuild this stage, you must choose for each of them, "
+                "too; if you keep its state, their results stay as they are"
             )
         if made_views:
             message += (
@@ -481,7 +481,7 @@ def _second_key_mistake(
         return None
     message = (
         f"this version distinguishes the records of a group by ({new}), but several old records "
-        "may have the same values there. Rebuild the state "
+        "may have the same values in these columns. Rebuild the state "
         f"(--rebuild {name}; REST: rebuild={name}), or rename it"
     )
     return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)

@@ -39,7 +39,7 @@ def test_without_a_function_it_needs_spark(tmp_path: Path) -> None:
     with pytest.raises(AuthorCodeError) as caught:
         driver.run_until_idle()
     assert caught.value.details["function"] == "Hosts.visits.route_by"
-    assert "give by_sql function=" in caught.value.details["cause"]
+    assert "pass function=... to by_sql" in caught.value.details["cause"]
 
 
 def test_every_type_has_its_expression() -> None:

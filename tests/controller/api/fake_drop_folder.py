@@ -110,7 +110,7 @@ class FakeDropFolder:
     ) -> dict[str, Expiry]:
         self.cleaned.append(not dry_run)
         old = Held(0, 50, record.created_at, ("x",))
-        return {"urls": Expiry((old,), "is older than its flow is kept", "")}
+        return {"urls": Expiry((old,), "is older than the number of hours that its flow keeps", "")}
 
     def upload(
         self,

@@ -48,7 +48,7 @@ class FakeHousekeeping:
         stays = Expiry((), "", "waits in a queue")
         gone = Expiry(
             (Held(3, 70, datetime(2026, 1, 1, tzinfo=UTC), ("x",)),),
-            "is older than its flow is kept",
+            "is older than the number of hours that its flow keeps",
             "",
         )
         return Garbage({"state/count.counts": plan}, {"urls": stays}, {"count.totals": gone})

@@ -142,7 +142,7 @@ class Emission:
         self._kept[state.name].append(KeptOperations(second, groups))
 
     def check_views(self) -> None:
-        """Check that no two emissions gave records of one key of a view that is not kept."""
+        """Refuse two emitted records with the same key of a view that is not kept."""
         for view in self._spec.keyed_views:
             if not view.keep and len(self._state[view.name]) > 1:
                 self._require_single(view, *self.state(view.name))
@@ -245,7 +245,7 @@ class OutputKeys:
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return
-        assert self._spec.key is not None, "only groups emit to such an output"
+        assert self._spec.key is not None, "only a stage with groups has such an output"
         schema = author_schema(spec.schema.select(spec.key))
         at = [spec.schema.index(name) for name in spec.key]
         keys = pa.Table.from_arrays([columns[place] for place in at], names=schema.names)

@@ -110,7 +110,7 @@ def test_the_reasons_are_told() -> None:
         return actual.because, actual.stays
 
     assert told(old, young) == (
-        "is older than its flow is kept",
+        "is older than the number of hours that its flow keeps",
         "is within the hours, bytes and increments that its flow keeps",
     )
     assert "exceeds" in told(young, keep=FlowRetention(1e9, 15))[0]

@@ -148,7 +148,8 @@ def test_what_happens_before_the_shuffle_is_told():
         "",
         False,
     )
-    assert "4,000,000 records times tasks and 67 MB" in items.words
+    limit = "if records times tasks are at most 4,000,000, and the files at most 67 MB"
+    assert limit in items.words
     flow = hosts()
     visits, _ = stages_of(explain(flow, choose_leaders(flow), SPARK))["hosts"].inputs
     assert (visits.way, visits.computed) == ("shuffled", "sql")
@@ -162,7 +163,7 @@ def test_queries_shuffle_nothing_that_is_small():
     flow = builder.build()
     (urls,) = stages_of(explain(flow, choose_leaders(flow), SPARK))["count"].inputs
     assert (urls.way, urls.computed) == ("by_size", "")
-    assert "up to 4,000,000 records times tasks" in urls.words
+    assert "if records times tasks are at most 4,000,000" in urls.words
 
 
 def test_one_key_in_sql_brings_the_other_inputs_to_the_shuffle():
@@ -321,7 +322,7 @@ class Priced(Translate):
 
 
 @pytest.mark.parametrize(
-    ("limits", "moves"), [(SPARK, "above that, it is shuffled"), (LOCAL, "nothing is")]
+    ("limits", "moves"), [(SPARK, "a larger input is shuffled"), (LOCAL, "nothing is")]
 )
 def test_a_loop_says_how_each_side_reaches_its_tasks(limits: PhysicalLimits, moves: str):
     """What moves, by size or always; what stays where it is; what each task reads whole."""

@@ -152,8 +152,10 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     runs = replace(first, running=True, work=work)
     schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
     assert [start.stage for start in schedule.starts] == ["c"], "it holds no other place"
-    beside = "beside the others, with at most half of the engine's slots"
-    assert schedule.waiting["a", "a"] == f"runs epoch 0 {beside}, after it gave way 2 times"
+    assert schedule.waiting["a", "a"] == (
+        "runs epoch 0; the run gave way to other dataflows 2 times, so it now uses at most half of "
+        "the engine's slots"
+    )
     assert schedule.gives_way == (work, "b")
 
 

@@ -262,7 +262,10 @@ def test_framing_begins_and_ends_only_where_nothing_waits(way: str) -> None:
     full, empty = (plain, queue("a")) if way == "framed now" else (open_frame, closed)
     actual = succession(before, after, position_of(before, one=full), KEEP)
     assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
-    assert f"is {way}, but 1 increment or frame waits" in actual.refused[0].message
+    assert (
+        f"is {way}, but 1 increment or frame of the earlier version waits"
+        in actual.refused[0].message
+    )
     actual = succession(before, after, position_of(before, one=empty), KEEP)
     assert actual.refused == ()
     framing = actual.position.stages["one"].connectors["words"].framing

@@ -86,7 +86,7 @@ def test_a_replaced_stage_without_state_needs_the_authors_word_too() -> None:
     after = flow_of(source=numbered, a=EchoOtherwise(), d=Count(), **behind)
     plan = plan_of(before, after)
     assert rules(plan) == [("state_undecided", "stages.a")]
-    assert "results come from its earlier code: b, c" in plan.refused[0].message
+    assert "come from the earlier code of this stage: b, c" in plan.refused[0].message
     kept = plan_of(before, after, keep=["a"])
     assert (rules(kept), kept.stages["a"].behind) == ([], ("b", "c"))
     assert rules(plan_of(before, after, rebuild=["a"])) == [

@@ -153,7 +153,7 @@ def test_new_code_of_a_stage_without_state_is_asked_about(world: Changing) -> No
     fed(world, {"copy": "copied", **stages})
     after = document(copy="doubled", **stages)
     with pytest.raises(
-        ChangeRefusedError, match=r"results come from its earlier code: late, later"
+        ChangeRefusedError, match=r"come from the earlier code of this stage: late, later"
     ) as refused:
         world.change(after)
     assert [m.code for m in refused.value.mistakes] == ["state_undecided"]

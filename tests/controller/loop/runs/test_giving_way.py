@@ -21,7 +21,9 @@ from controller.loop.runs.time_limit import GIVE_UP_SECONDS
 from tests.controller.world import ONE, Deferred, World
 
 SLOW = 120.0
-BESIDE = "beside the others, with at most half of the engine's slots"
+BESIDE = (
+    "the run gave way to other dataflows once, so it now uses at most half of the engine's slots"
+)
 TURN = "waits for its turn, since only one such run is allowed at a time"
 
 
@@ -88,7 +90,7 @@ def test_who_is_late_gives_way_and_runs_again_beside(world: World, runs: Deferre
     assert world.store.stages("bad")[0].paused_because == ""
     world.engine.on_prepare = plans.append
     world.controller.tick()
-    assert words(world, "bad") == f"runs epoch 0 {BESIDE}, after it gave way once"
+    assert words(world, "bad") == f"runs epoch 0; {BESIDE}"
     end(runs)
     assert world.store.stages("good")[0].epoch == 1
     assert newest(world, "bad").attempt == 2
@@ -257,7 +259,7 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
         world.controller.tick()
     said = {name: words(world, name) for name in ("bad0", "bad1")}
     assert said["bad0"] == f"gave way to other dataflows 2 times and {TURN}"
-    assert said["bad1"].endswith(f"{BESIDE}, after it gave way once")
+    assert said["bad1"].endswith(f"; {BESIDE}")
     runs.waiting.clear()
     world.restart()
     world.controller.recover()

@@ -111,8 +111,8 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ({"increments": 2}, "holds 2 increments (limit 2)"),
-        ({"records": 3}, "holds 4 records (limit 3)"),
+        ({"increments": 2}, "has 2 increments (limit 2)"),
+        ({"records": 3}, "has 4 records (limit 3)"),
         ({"bytes": 100}, "bytes (limit 100)"),
     ],
 )
@@ -419,7 +419,7 @@ ROUTES = {
     ),
     "unknown flow": (
         routed(lambda record: All("sum")),
-        "names 'sum', which is no input or state of this stage",
+        "names 'sum', which is neither an input nor a state of this stage",
     ),
 }
 
