@@ -315,9 +315,9 @@ ENGINES = pytest.mark.parametrize("engine", ["reference", "direct"])
 @pytest.mark.parametrize(
     ("make", "type_", "cause"),
     [
-        (lambda r: ["a", ["b"]], "STRING", "declared (STRING), got ['b']"),
-        (lambda r: {"a": 1}, "STRING", "declared (STRING), got {'a': 1}"),
-        (lambda r: ["a", 1], "STRING", "declared (STRING), got 1"),
+        (lambda r: ["a", ["b"]], "STRING", "declared types (STRING), got ['b']"),
+        (lambda r: {"a": 1}, "STRING", "declared types (STRING), got {'a': 1}"),
+        (lambda r: ["a", 1], "STRING", "declared types (STRING), got 1"),
         (lambda r: [1, "1"], "BIGINT", "declared (BIGINT), got '1'"),
         (lambda r: [1, 2**63], "BIGINT", "declared (BIGINT), got 9223372036854775808"),
         (lambda r: "\ud800", "STRING", "half of a surrogate pair"),

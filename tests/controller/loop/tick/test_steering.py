@@ -412,10 +412,10 @@ def routed(function: Any, type_: str = "STRING") -> type[Translate]:
 ROUTES = {
     "unhashable": (routed(lambda record: {record.word: 1}), "got {'x': 1}"),
     "a set of lists": (routed(lambda record: {[record.word]}), "unhashable type: 'list'"),
-    "mixed": (routed(lambda record: [record.word, record.n]), "declared (STRING), got 1"),
+    "mixed": (routed(lambda record: [record.word, record.n]), "declared types (STRING), got 1"),
     "mixed by record": (
         routed(lambda record: record.n if record.n == 2 else record.word),
-        "declared (STRING), got 2",
+        "declared types (STRING), got 2",
     ),
     "unknown flow": (
         routed(lambda record: All("sum")),
