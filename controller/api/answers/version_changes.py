@@ -19,8 +19,8 @@ from controller.registry.text_positions import TextPositions
 
 _STAGES_MAX = 500
 _BESIDE = (
-    "All tables are rebuilt beside the present ones, which are updated and read until all new "
-    "ones are swapped in at one time."
+    "All tables are rebuilt beside the present ones. The present ones are still updated and read "
+    "until all new ones are swapped in at one time."
 )
 Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
@@ -86,8 +86,8 @@ class QueueChangeOut(Model):
     queued_records: int
     queued_bytes: int
     skipped_increments: int = Field(
-        description="Earlier increments that the input does not read, since it begins with the "
-        "next one."
+        description="Earlier increments that the input does not read, because it begins with "
+        "the next one."
     )
 
 

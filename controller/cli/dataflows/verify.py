@@ -59,8 +59,8 @@ Split = Annotated[
 Engine = Annotated[
     Literal["direct", "reference"],
     typer.Option(
-        help="`direct`: the engine of runs; `reference`: shares no code with it, is slow, and "
-        "holds everything in memory."
+        help="`direct`: the engine that runs use; `reference`: shares no code with `direct`, is "
+        "slow, and holds everything in memory."
     ),
 ]
 Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice even if nothing differs.")]

@@ -55,7 +55,9 @@ from controller.terminal import (
 _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Finish and restore all of it.")]
+Rebuild = Annotated[
+    bool, typer.Option("--rebuild", help="Finish this work, and restore these dataflows.")
+]
 
 
 def recover_command(

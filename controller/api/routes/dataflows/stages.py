@@ -34,7 +34,7 @@ class StageCodeOut(Model):
     loaded: str = Field(description="Fingerprint of the code that this instance has loaded.")
     drift: str = Field(
         description="How the loaded code differs from the registered code, in words; empty if "
-        "runs may use it."
+        "runs may use the loaded code."
     )
     place: str = Field(description="`file.py:line` of the translator.")
     newer_files: list[str] = Field(
