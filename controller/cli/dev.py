@@ -63,9 +63,9 @@ OnSave = Annotated[
     typer.Option(
         "--on-change",
         metavar="rebuild|keep",
-        help="`rebuild`: recompute the state of a stage whose code was saved from the retained "
-        "input; an added stage reads it, too. `keep`: keep the state as it is; an added stage "
-        "reads new input only.",
+        help="`rebuild`: a stage whose code was saved recomputes its state from the retained "
+        "input; an added stage reads this input, too. `keep`: keep the state as it is; an added "
+        "stage reads new input only.",
     ),
 ]
 

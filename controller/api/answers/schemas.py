@@ -218,7 +218,7 @@ class KeepOut(Model):
         description="How many of the newest increments are kept; 0 means no limit."
     )
     by: Literal["dataflow", "service"] = Field(
-        description="`dataflow` if the dataflow sets any of these limits."
+        description="`dataflow` if the dataflow sets any of these limits; otherwise `service`."
     )
 
 

@@ -53,7 +53,7 @@ Split = Annotated[
     Literal["increments", "at-once"],
     typer.Option(
         help="`increments`: recompute from the increments, one by one; `at-once`: from all input "
-        "in one batch, so that histories cannot be compared."
+        "in one batch; histories cannot be compared then."
     ),
 ]
 Engine = Annotated[

@@ -63,7 +63,7 @@ class SinkOut(Model):
     failures: int = Field(description="Failed attempts in a row.")
     retry_at: datetime | None
     choices: list[str] = Field(
-        description="Values of `undone` between which an operator must choose before the sink "
+        description="Values of `undone`, of which an operator must choose one before the sink "
         "continues."
     )
 

@@ -39,7 +39,7 @@ class VerificationIn(Model):
         description="`increments`: read the input as it arrived; `at_once`: read it as one batch.",
     )
     engine: Literal["direct", "reference"] = "direct"
-    twice: bool = Field(False, strict=True, description="Recompute twice although nothing differs.")
+    twice: bool = Field(False, strict=True, description="Recompute twice even if nothing differs.")
     seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX, strict=True)
 
 

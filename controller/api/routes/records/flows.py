@@ -61,7 +61,7 @@ class SeriesQuery(Model):
 
     column: str | None = Field(None, max_length=200, description="A numeric column.")
     limit: int = Field(
-        100, ge=1, le=500, description="Maximum number of increments, the newest ones."
+        100, ge=1, le=500, description="Maximum number of increments; the newest are shown."
     )
 
 
