@@ -211,7 +211,7 @@ class DevelopmentLoop:
         for problem in problems:
             self._say(f"{saved}: {problem.message}", "red")
         if not quiet and not problems and not any(outcomes):
-            self._say(f"{saved}: saved; this changes the code of no registered dataflow")
+            self._say(f"{saved}: saved; this does not change the code of any registered dataflow")
 
     def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
         return self._change(client, saved, name, client.dataflow(name).document)

@@ -238,7 +238,7 @@ class SourceOut(Model):
     unfinished: list[str] = Field(
         description="Endings of the names of files that are still being written."
     )
-    nested: bool = Field(description="Whether files in folders below are taken in, too.")
+    nested: bool = Field(description="Whether files in subfolders are taken in, too.")
     on_bad_records: str | dict[str, Any] = Field(
         description="What to do with a file that has some wrong records."
     )

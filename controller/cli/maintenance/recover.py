@@ -56,7 +56,8 @@ _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[
-    bool, typer.Option("--rebuild", help="Finish this work, and restore these dataflows.")
+    bool,
+    typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows."),
 ]
 
 

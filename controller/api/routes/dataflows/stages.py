@@ -72,7 +72,7 @@ class StageDetail(Model):
     stage: StageOut
     wait: WaitOut | None = Field(description="What the stage that leads its runs waits for.")
     limits: dict[str, InputLimitOut] = Field(
-        description="Limit of each input; an input without a limit holds no stage back."
+        description="Limit of each input; an input without a limit never holds a stage back."
     )
     moments: dict[str, LookupMomentOut] = Field(
         description="Maps each look-up to the moment as of which the last recorded run read its "
