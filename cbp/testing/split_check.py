@@ -36,15 +36,15 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     runs. It is also run without combiners, with combiners over all records of a group, and with
     combiners over parts of them. The result must be the same each time.
 
-    The batch has the last table of each look-up. With `wake=True` one run gets all
-    tables before all input, and another run gets them after it. Without `wake`, a group keeps the
-    records that it found when it was called, so the result depends on when a table changes. Then
-    only the first epoch may have a table.
+    The batch has the last table of each look-up. With `wake=True`, one run gets all tables before
+    all input, and another run gets them after it. Without `wake`, a group keeps the records that it
+    found when it was called, so the result depends on when a table changes. Then only the first
+    epoch may have a table.
 
-    A dataflow also gets its sources one after the other, forwards and backwards. A source
-    without an increment, where another one has one, gets an empty one, so that stages that wait for
-    all inputs run. The check leaves out messages, and tables that depend on the split by
-    declaration: histories, outputs without a key or a sign that follow a view, and all tables
+    A dataflow also gets its sources one after the other, forwards and backwards. If one source has
+    an increment and another has none, the other gets an empty one, so that stages that wait for all
+    inputs run. The check leaves out messages, and tables that depend on the split by declaration:
+    histories, outputs that follow a view and declare neither a key nor a sign, and all tables
     downstream of a rule or a look-up whose reads depend on timing.
 
     Args:
