@@ -62,7 +62,7 @@ def outer_mistakes(states: Sequence[StateSpec]) -> Iterator[tuple[str, str, str]
             message = (
                 f"state {outer!r} has grouping='outer', so each epoch calls every group anyway"
             )
-            message += ": compare group.run.time in each call, or use 'inner'"
+            message += ": compare group.run.time in each call, or use grouping='inner'"
             yield state.name, "timers_with_outer", message
 
 

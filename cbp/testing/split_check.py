@@ -36,14 +36,15 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     runs. It is also run without combiners, with combiners over all records of a group, and with
     combiners over parts of them. The result must be the same each time.
 
-    The batch has the last table of each look-up. With `wake=True` all tables come before all input
-    and again after it. Without it, a group keeps the records that it found when it was called,
-    so the result depends on when a table changes. Then only the first epoch may have a table.
+    The batch has the last table of each look-up. With `wake=True`, one run gets all tables before
+    all input, and another run gets them after it. Without `wake`, a group keeps the records that it
+    found when it was called, so the result depends on when a table changes. Then only the first
+    epoch may have a table.
 
-    A dataflow also gets its sources one after the other, forwards and backwards. A source
-    without an increment, where another one has one, gets an empty one, so that stages that wait for
-    all inputs run. The check leaves out messages, and tables that depend on the split by
-    declaration: histories, outputs without a key or a sign that follow a view, and all tables
+    A dataflow also gets its sources one after the other, forwards and backwards. If one source has
+    an increment and another has none, the other gets an empty one, so that stages that wait for all
+    inputs run. The check leaves out messages, and tables that depend on the split by declaration:
+    histories, outputs that follow a view and declare neither a key nor a sign, and all tables
     downstream of a rule or a look-up whose reads depend on timing.
 
     Args:
@@ -57,7 +58,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
 
     Raises:
         DefinitionError: `lookup_unwoken`: a table changes, and its look-up calls no groups.
-        ValueError: No table of the dataflow can be compared under two splits.
+        ValueError: No table of the dataflow can be compared between two splits.
         AssertionError: Results differ. Names the first state or output that differs, and where.
     """
     if isinstance(checked, Dataflow):
@@ -79,8 +80,8 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     woken = {one.name: tables[one.name] for one in spec.lookups if one.wake and one.name in tables}
     if woken:
         others = {name: table for name, table in tables.items() if name not in woken}
-        splits["the tables before all input"] = [woken, everything], False, others
-        splits["the tables after all input"] = [everything, woken], False, others
+        splits["the tables in an epoch before all input"] = [woken, everything], False, others
+        splits["the tables in an epoch after all input"] = [everything, woken], False, others
     for how, (parts, at_once, first) in splits.items():
         split = run_epochs(translator, parts, at_once=at_once, lookups=first)
         if problem := batch.difference(split):
@@ -175,7 +176,7 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
     tables = list(comparisons(dataflow, "at_once", behind(dataflow, timed)))
     if all(one.left_out for one in tables):
         reasons = "; ".join(dict.fromkeys(one.left_out for one in tables)) or "there are no tables"
-        message = f"no table of {dataflow.name!r} can be compared under two splits: {reasons}"
+        message = f"no table of {dataflow.name!r} can be compared between two splits: {reasons}"
         raise ValueError(message)
     return {f"{one.stage}.{one.name}" for one in tables if one.left_out}
 

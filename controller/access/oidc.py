@@ -141,7 +141,7 @@ class ProviderTokens:
             Scope(scope) for value, scope in self._settings.oidc_scopes.items() if value in given
         ]
         if not scopes:
-            raise UnauthenticatedError("provider", "CBP_OIDC_SCOPES has none of its roles")
+            raise UnauthenticatedError("provider", "it has none of the roles in CBP_OIDC_SCOPES")
         return max(scopes, key=list(Scope).index)
 
     def _dataflows(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -136,7 +136,7 @@ _ROOM_OF_REST = 200
 
 
 def text_of(notices: Sequence[Notice], service_url: str) -> str:
-    """Return a paragraph for each notice, a line where that is too long, and how many more."""
+    """Return a paragraph or, if too long, a line for each notice; and how many are left out."""
     parts, left = list[str](), TEXT_MAX - _ROOM_OF_REST
     for number, notice in enumerate(notices):
         part = _paragraph(notice, service_url)

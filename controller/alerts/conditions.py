@@ -58,7 +58,7 @@ class DataflowHealth:
             waits.
         paused_stages: Stages that an operator paused, and that have input.
         rebuild: The newest rebuild, if it failed or waits for its swap.
-        drain: Its drain, if files wait for the end of that.
+        drain: Its drain, if files wait for the end of the drain.
     """
 
     dataflow: str
@@ -184,7 +184,7 @@ def _late(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
     what, why = "late", health.reason or "the stages run, but do not keep up"
     action = f"`cbp status {name}` shows where increments wait, `cbp runs` how long runs take"
     if is_paused:
-        what, why = "paused", "no run starts until an operator resumes it"
+        what, why = "paused", "no run starts until an operator resumes the dataflow"
         action = f"`cbp resume {name}`, unless the pause is still needed"
     elif health.paused_stages and not health.reason:
         stages = ", ".join(health.paused_stages)

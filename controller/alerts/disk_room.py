@@ -151,7 +151,7 @@ def disk_rooms(settings: Settings, look: Look | None = None) -> list[DiskRoom]:
 
 
 def disk_alerts(rooms: Iterable[DiskRoom]) -> list[Alert]:
-    """Return an alert for each disk that is full, nearly full, or cannot be written."""
+    """Return an alert for each disk that is full, nearly full, or cannot be written to."""
     return [
         Alert(
             f"disk:{room.path}",

@@ -155,7 +155,7 @@ class LeaderDuties:
         return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 
     def bring_forward(self) -> None:
-        """Bring forward work that the scheduler would do too late, since the clock was set back."""
+        """Bring forward work that the scheduler would do too late after the clock was set back."""
         now = self._now()
         if now < self._seen_at:
             self._listings.begin()  # instead of the timers of files
@@ -241,7 +241,7 @@ class LeaderDuties:
     @contextmanager
     def _registered(self, record: DataflowRecord) -> Iterator[None]:
         """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or created again."""
-        with self._controller.exclusive(record.name, "records objects of its buckets"):
+        with self._controller.exclusive(record.name, "takes in objects of its buckets"):
             if self._store.dataflow(record.name).created_at != record.created_at:
                 raise NotFoundError(kind="dataflow", name=record.name)
             yield
@@ -384,7 +384,7 @@ class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
     """Leaves out a job that still waits or runs when it is due again: that one does its work."""
 
     def submit_job(self, job: Any, run_times: list[datetime]) -> None:
-        """See APScheduler, which would log a warning at each such time."""
+        """Submit a job, unless it still waits or runs: APScheduler would then log a warning."""
         with suppress(MaxInstancesReachedError):
             super().submit_job(job, run_times)
 

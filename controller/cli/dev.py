@@ -63,9 +63,9 @@ OnSave = Annotated[
     typer.Option(
         "--on-change",
         metavar="rebuild|keep",
-        help="`rebuild`: recompute the state of a stage whose code was saved from the retained "
-        "input; an added stage reads it, too. `keep`: keep the state as it is; an added stage "
-        "reads new input only.",
+        help="`rebuild`: a stage whose code was saved recomputes its state from the retained "
+        "input; an added stage reads this input, too. `keep`: keep the state as it is; an added "
+        "stage reads new input only.",
     ),
 ]
 
@@ -211,7 +211,7 @@ class DevelopmentLoop:
         for problem in problems:
             self._say(f"{saved}: {problem.message}", "red")
         if not quiet and not problems and not any(outcomes):
-            self._say(f"{saved}: saved; this changes the code of no registered dataflow")
+            self._say(f"{saved}: saved; this does not change the code of any registered dataflow")
 
     def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
         return self._change(client, saved, name, client.dataflow(name).document)

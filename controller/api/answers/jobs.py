@@ -27,7 +27,7 @@ class JobOut(Model):
     began_at: datetime
     seconds: float
     error: Problem | None = Field(
-        description="Why the job failed, in the form of a refused request's problem."
+        description="Why the job failed, in the same form as the answer to a refused request."
     )
 
     @classmethod

@@ -56,7 +56,7 @@ def _quoted(text: str) -> str:
 
 
 NEXT_CURSOR: dict[str, Any] = {
-    "description": "Cursor of the next page; left out with the last one.",
+    "description": "Cursor of the next page; left out on the last page.",
     "schema": {"type": "string"},
 }
 """The header as the OpenAPI document describes it."""

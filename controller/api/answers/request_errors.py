@@ -203,8 +203,8 @@ class RunNotDueError(RequestError):
 
     def __init__(self, run: str, why: str) -> None:
         super().__init__(
-            f"run {run} cannot be retried: {why}. Only a failed run of the next epoch of its stage "
-            "can be retried",
+            f"run {run} cannot be retried: {why}. A run can be retried only if it "
+            "failed and its epoch is the next one of its stage",
             run=run,
         )
 

@@ -188,7 +188,7 @@ class StageOut(Model):
     )
     epoch: int = Field(description="Number of its next run.")
     lag_seconds: float | None = Field(description="Age of its oldest unread increment.")
-    failures: int = Field(description="Failed attempts of the next run, in a row.")
+    failures: int = Field(description="How often in a row the run that is due next has failed.")
     retry_at: datetime | None
     last_success_at: datetime | None
     runnable: str = Field(description="The rule or function that decides when the stage runs.")
@@ -218,7 +218,7 @@ class KeepOut(Model):
         description="How many of the newest increments are kept; 0 means no limit."
     )
     by: Literal["dataflow", "service"] = Field(
-        description="`dataflow` if the dataflow sets any of these limits."
+        description="`dataflow` if the dataflow sets any of these limits; otherwise `service`."
     )
 
 
@@ -238,7 +238,7 @@ class SourceOut(Model):
     unfinished: list[str] = Field(
         description="Endings of the names of files that are still being written."
     )
-    nested: bool = Field(description="Whether files in folders below are taken in, too.")
+    nested: bool = Field(description="Whether files in subfolders are taken in, too.")
     on_bad_records: str | dict[str, Any] = Field(
         description="What to do with a file that has some wrong records."
     )
@@ -263,7 +263,7 @@ class FailingOut(Model):
 
     stage: str
     since: datetime | None = Field(
-        description="When the first of these failed attempts ended; `null` if unknown."
+        description="When the first of the `tries` failed attempts ended; `null` if unknown."
     )
     run: str | None = Field(description="The run of the last failed attempt.")
     tries: int = Field(description="Failed attempts in a row.")
@@ -289,21 +289,21 @@ class DataflowSummary(Model):
     failures: int = Field(description="Failed attempts in a row, over all stages.")
     problem: str | None = Field(
         default=None,
-        description="Why the dataflow is retrying, stopped or broken, with the time of the next "
-        "attempt, or which of its stages an operator paused; `null` if none of this applies, or "
-        "if the whole dataflow is paused.",
+        description="Why the dataflow is retrying (and when it tries again), stopped or broken; or "
+        "which of its stages an operator paused. `null` if none of this applies, or if the whole "
+        "dataflow is paused.",
     )
     problem_code: Literal["stages", "outside", "unreadable"] | None = Field(
         default=None,
         description="What `problem` is about. `stages`: stages that are retried, stopped or "
-        "paused, perhaps beside failures outside of them. `outside`: only failures outside its "
-        "stages, which `troubles` has, too. `unreadable`: its figures cannot be read. `null` if "
-        "there is no problem.",
+        "paused; there may also be failures outside the stages. `outside`: only failures outside "
+        "the stages, which `troubles` lists. `unreadable`: the figures of the dataflow cannot be "
+        "read. `null` if there is no problem.",
     )
     failing: list[FailingOut] = Field(description="The stages that fail, each with its last error.")
     troubles: list[str] = Field(
-        description="Failures outside its stages, which the service retries. Those of a source "
-        "begin with `source NAME: `, those of a sink with `sink NAME: `."
+        description="Failures outside the stages; the service retries what failed. Those of a "
+        "source begin with `source NAME: `, those of a sink with `sink NAME: `."
     )
     recent: list[RecentRunOut] = Field(description="Its last runs that ended, the oldest first.")
     quarantined: dict[str, int] = Field(
@@ -412,7 +412,7 @@ class PhaseOut(Model):
 
 
 class BulkItemOut(Model):
-    """The outcome for one item of a request for several."""
+    """The outcome for one item of a request about several items."""
 
     id: str
     status: int = Field(description="The HTTP status of a request for this item alone.")
@@ -422,7 +422,7 @@ class BulkItemOut(Model):
 
 
 class BulkOut(Model):
-    """The outcome for each item of a request for several, in the request's order."""
+    """The outcome for each item of a request about several items, in the request's order."""
 
     items: list[BulkItemOut]
 
@@ -479,7 +479,7 @@ class PunctuationOut(Model):
 
     number: int = Field(description="Number of this close in its dataflow, counted from 0.")
     flow: str
-    at: int = Field(description="Index of the first increment after it.")
+    at: int = Field(description="Index of the first increment after the close.")
     reason: Literal["request", "marker", "idle"]
     inputs: list[str] = Field(
         description="The inputs to which the close applies, as `stage.input`."

@@ -19,8 +19,8 @@ from controller.registry.text_positions import TextPositions
 
 _STAGES_MAX = 500
 _BESIDE = (
-    "All tables are rebuilt beside the present ones, which are updated and read until all new "
-    "ones are swapped in at one time."
+    "All tables are rebuilt beside the present ones. The present ones are still updated and read "
+    "until all new ones are swapped in at one time."
 )
 Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
@@ -37,7 +37,7 @@ class ChangeQuery(Model):
     beside: bool = Field(
         False,
         description="Build all tables beside the present ones, by a rebuild that swaps them in as "
-        "soon as they are ready; without it, readers see the tables of rebuilt stages grow.",
+        "soon as they are ready. If false, readers see the tables of rebuilt stages grow.",
     )
     dry_run: bool = Field(False, description="Change nothing; return the plan.")
 
@@ -61,7 +61,7 @@ class NodeOut(Model):
     )
     differences: list[str]
     settings: list[str] = Field(
-        description="Settings that change, such as `on_error`; they change no table."
+        description="Settings that change, such as `on_error`; this does not change any table."
     )
     rewired: list[str] = Field(description="Inputs that the new version connects to another flow.")
     views: dict[str, str] = Field(
@@ -86,8 +86,8 @@ class QueueChangeOut(Model):
     queued_records: int
     queued_bytes: int
     skipped_increments: int = Field(
-        description="Earlier increments that the input does not read, since it begins with the "
-        "next one."
+        description="Earlier increments that the input does not read, because it begins with "
+        "the next one."
     )
 
 

@@ -58,7 +58,7 @@ class WaitOut(Model):
         "retry",
         "paused",
         "stopped",
-    ] = Field(description="Empty if it can start at the next tick.")
+    ] = Field(description="Empty if the stage can start at the next tick.")
     words: str
     since: datetime = Field(
         description="When the stage could first have run, or when its last run started."

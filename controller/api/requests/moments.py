@@ -100,7 +100,7 @@ def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
         RequestInvalidError: If a stage is given without an epoch.
     """
     if query.stage is not None and query.epoch is None:
-        message = "needs `epoch`, too: the first snapshot with that epoch of the stage is read"
+        message = "needs `epoch`: the first snapshot that shows this epoch of the stage is read"
         mistake = {"code": "epoch_missing", "where": f"query.{prefix}stage", "message": message}
         raise RequestInvalidError([mistake])
     if query.epoch is None and query.at is None:

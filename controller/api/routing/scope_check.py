@@ -96,7 +96,7 @@ def require_granted(exchange: Exchange, dataflow: str) -> None:
 
 
 def require_touchable(exchange: Exchange, dataflow: str | None) -> None:
-    """Refuse a caller whose token is limited to other dataflows; for `None`, to any.
+    """Refuse a caller whose token is limited to other dataflows; for `None`, to any at all.
 
     Raises `DataflowNotGrantedError`.
     """

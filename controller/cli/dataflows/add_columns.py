@@ -44,7 +44,7 @@ def add_columns_command(
     wait: WaitForFiles = False,
     json_: AsJson = False,
 ) -> None:
-    """Add columns to the schema that only refused files have, and admit these files.
+    """Add the new columns of refused files to the schema, and admit these files.
 
     The columns get the types that the files suggest. They are nullable, and older records have null
     in them. Nothing changes until you confirm, since a new column may be a misspelt one. The exit

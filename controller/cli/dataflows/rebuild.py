@@ -45,7 +45,7 @@ Back = Annotated[
     bool,
     typer.Option(
         "--back",
-        help="Show the tables from before the last swap again; needs the code of that version.",
+        help="Show again the tables from before the last swap; needs the code of their version.",
     ),
 ]
 List = Annotated[bool, typer.Option("--list", help="List the rebuilds and their progress.")]

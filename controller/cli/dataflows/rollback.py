@@ -46,7 +46,7 @@ from controller.terminal import (
 To = Annotated[
     str | None,
     typer.Option(
-        help="Where to go back to: the number of a position, the last epoch of a stage to keep "
+        help="Where to go back to: the number of a position, a stage with its last epoch to keep "
         "(count:57), a time (UTC without an offset), or the first increment that is applied again "
         "(urls/3).",
     ),
@@ -301,7 +301,7 @@ def _print_comes_back(plan: dict[str, Any]) -> None:
         names = listed([f"{source}/{index}" for index in indexes])
         print_text(
             f"{count} of {source} that an earlier roll-back left out or dropped will be applied "
-            f"again, since this roll-back goes back further: {names} (to leave them out again: "
+            f"again, because this roll-back goes back further: {names} (to leave them out again: "
             "--without)",
             "yellow",
         )

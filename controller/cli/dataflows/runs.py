@@ -166,7 +166,7 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
 
 
 def print_report(items: Sequence[BulkItem], *, done: str, as_json: bool) -> None:
-    """Print the result for each run of a request for many; exit with 1 if any was refused."""
+    """Print the result for each run of a request about many; exit with 1 if any was refused."""
     if as_json:
         print_json({"items": [item.answer for item in items]})
     else:

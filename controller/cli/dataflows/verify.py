@@ -53,14 +53,14 @@ Split = Annotated[
     Literal["increments", "at-once"],
     typer.Option(
         help="`increments`: recompute from the increments, one by one; `at-once`: from all input "
-        "in one batch, so that histories cannot be compared."
+        "in one batch; histories cannot be compared then."
     ),
 ]
 Engine = Annotated[
     Literal["direct", "reference"],
     typer.Option(
-        help="`direct`: the engine of runs; `reference`: shares no code with it, is slow, and "
-        "holds everything in memory."
+        help="`direct`: the engine that runs use; `reference`: shares no code with `direct`, is "
+        "slow, and holds everything in memory."
     ),
 ]
 Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice even if nothing differs.")]

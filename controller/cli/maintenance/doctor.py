@@ -87,7 +87,7 @@ def examine(given: Session) -> Iterable[Check]:
         yield _tried(
             name,
             lambda folder=folder: check_folder(folder),  # type: ignore[misc]
-            "choose a folder on a local disk that this user owns: CBP_ROOT, CBP_TABLES, "
+            "choose a folder that this user owns, on a local disk: CBP_ROOT, CBP_TABLES, "
             "CBP_DROP_ROOT",
         )
     yield from _readers(settings)

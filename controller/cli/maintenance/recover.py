@@ -55,7 +55,10 @@ from controller.terminal import (
 _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Finish and restore all of it.")]
+Rebuild = Annotated[
+    bool,
+    typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows."),
+]
 
 
 def recover_command(

@@ -57,7 +57,10 @@ def release_command(
 
     Runs that are recorded and not published yet are published first.
     """
-    _ask(f"Then only other programs write to {table}; the service never will.", yes or json_)
+    _ask(
+        f"From then on, only other programs write to {table}; the service never does again.",
+        yes or json_,
+    )
     from cbp.engine.commit.release import release_table
     from cbp.engine.storage.files import files_for
 

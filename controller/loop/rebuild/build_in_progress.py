@@ -141,7 +141,7 @@ class RebuildJob:
         error: Why it or its last swap failed, or why it waits.
         again_at: Time of the next attempt, after a fault of the environment.
         by: The person who asked for it.
-        ended_by: The person who asked for the swap, or cancelled it.
+        ended_by: The person who asked for the swap, or cancelled the rebuild.
         ended_at: When it ended.
         anew: Why it started over after a restart or a fault; `""` if it did not.
     """

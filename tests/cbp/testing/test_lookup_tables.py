@@ -227,7 +227,7 @@ def test_a_waking_look_up_does_not_depend_on_the_split(days: list[tuple[Any, Any
 def test_a_join_that_forgets_who_came_first_is_found() -> None:
     """Also where each epoch has orders and customers together: tables come last, too."""
     epochs = [{"orders": [("a", 1)], "customers": [("a", "Al")]}]
-    with pytest.raises(AssertionError, match="the tables after all input"):
+    with pytest.raises(AssertionError, match="the tables in an epoch after all input"):
         check_split(Forgetful, epochs)
 
 

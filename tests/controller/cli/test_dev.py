@@ -106,7 +106,7 @@ def test_a_saved_file_is_registered_and_an_error_is_told(developer: Developer) -
     developer.drop("2.jsonl", "/new")
     until(lambda: developer.pages().get("/new") == 10)
 
-    assert "changes the code of no registered dataflow" in developer.save(
+    assert "does not change the code of any registered dataflow" in developer.save(
         f"{NAME}/visits.py", CODE.replace("visits=count", "visits=count * 10") + "# a comment\n"
     )
     assert f"{NAME} is at version 3" in developer.save(f"{NAME}/visits.py", CODE)
@@ -148,7 +148,7 @@ def test_a_refused_document_is_registered_once_the_code_is_mended(developer: Dev
     assert "column 'time'" in developer.save("dataflow.yaml", f"{text}\n")
     said = developer.save(f"{NAME}/visits.py", CODE)
     assert f"registered {NAME}" in said
-    assert "changes the code of no registered dataflow" not in said
+    assert "does not change the code of any registered dataflow" not in said
 
 
 def test_a_promise_that_cannot_be_kept_is_named(developer: Developer) -> None:

@@ -55,7 +55,7 @@ class CallerOut(Model):
         description="Minutes without a request after which the session ends."
     )
     in_memory: bool = Field(
-        description="Whether the session ends with this process, since the database could not "
+        description="Whether the session ends with this process, because the database could not "
         "store it."
     )
 

@@ -35,7 +35,7 @@ class ActivityQuery(Model):
     limit: int = Field(
         20, ge=1, le=100, description="Maximum number of dataflows; those in trouble come first."
     )
-    errors: int = Field(5, ge=0, le=50, description="Maximum number of failures, the newest ones.")
+    errors: int = Field(5, ge=0, le=50, description="Maximum number of failures; newest first.")
 
 
 class StageActivityOut(Model):

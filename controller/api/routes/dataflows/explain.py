@@ -66,9 +66,10 @@ class CauseOut(Model):
     flow: str
     index: int
     run: str | None = Field(
-        description="The run that wrote it; `null` for a source, or if it is not known."
+        description="The run that wrote the increment; `null` if a source brought it, or if the "
+        "run is not known."
     )
-    origin: dict[str, Any] = Field(description="What is known about its arrival.")
+    origin: dict[str, Any] = Field(description="What is known about the arrival of the increment.")
 
 
 class EffectOut(Model):
@@ -78,8 +79,10 @@ class EffectOut(Model):
     index: int
     stage: str
     input: str
-    run: str | None = Field(description="The first run that read it; `null` if none is known.")
-    waits: bool = Field(description="Whether it waits in the reader's queue.")
+    run: str | None = Field(
+        description="The first run that read the output; `null` if none is known."
+    )
+    waits: bool = Field(description="Whether the output waits in the reader's queue.")
 
 
 class LineageOut(Model):

@@ -27,15 +27,15 @@ routes = router("rebuilds")
 
 Seed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=.+$", max_length=4_000)]
 _SEED = (
-    "`SOURCE=PATH`: read a Parquet file, a folder of them, or a Delta table of the service's "
+    "`SOURCE=PATH`: read a Parquet file, a folder of them, or a Delta table on the service's "
     "machine, below `CBP_SOURCE_ROOTS`, instead of the source's input that is no longer kept."
 )
 _OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": False,
-        "description": "The document of the version to build; without it, the present version is "
-        "built again.",
+        "description": "The document of the version to build; without it, the registered version "
+        "is built again.",
         "content": {
             "application/json": {"schema": _OBJECT},
             "application/yaml": {"schema": _OBJECT},
@@ -77,7 +77,7 @@ class RebuildJobOut(JobOut):
     )
     rested: float = Field(description="How long the rebuild has paused, in seconds.")
     by: str = Field(description="Who asked for it.")
-    ended_by: str = Field(description="Who asked for the swap, or cancelled it.")
+    ended_by: str = Field(description="Who asked for the swap, or cancelled the rebuild.")
     ended_at: datetime | None
     anew: str = Field(
         description="Why the rebuild started over after a restart or a fault; empty if it did not "
@@ -97,7 +97,7 @@ class RebuildsQuery(RangePageQuery):
     """Which rebuilds to list."""
 
     error_code: ErrorCode = Field(
-        None, description="Code of the error that ended the rebuild, or for which it waits."
+        None, description="Code of the error that ended the rebuild, or that makes it wait."
     )
 
 
@@ -106,7 +106,7 @@ class RebuildsOut(Page[RebuildJobOut]):
 
     back_until: datetime | None = Field(
         description="Time until which the tables from before the last swap are kept, so that the "
-        "swap can be undone; `null` if the present version did not begin with a swap."
+        "swap can be undone; `null` if the current version did not begin with a swap."
     )
 
 
@@ -135,8 +135,8 @@ async def start(
     """Begin to rebuild all tables beside the present ones, from all retained input.
 
     With a document, the rebuild makes that version, with the code that is on disk. Without one, it
-    rebuilds the present version with its registered code, and is refused (`code_drifted`) if that
-    code no longer exists. Until the swap the dataflow continues, and readers see its present
+    rebuilds the registered version with its registered code, and is refused (`code_drifted`) if
+    that code no longer exists. Until the swap the dataflow continues, and readers see its present
     tables. The request is refused, before any change, if needed input is no longer retained.
     """
     seeds = dict(one.split("=", 1) for one in seed or ())

@@ -44,8 +44,8 @@ _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
 """The list whose first part comes with a plan."""
 _TO = (
-    "A position's number, the last epoch of a stage that stays (count:57), a time (in UTC if it "
-    "has no zone), or the increment that is read or made again first (urls/3, count.totals/57)."
+    "The number of a position, a stage with its last epoch to keep (count:57), a time (in UTC if "
+    "it has no zone), or the first increment to read or make again (urls/3, count.totals/57)."
 )
 _WITHOUT_MAX = 100
 
@@ -121,7 +121,9 @@ class RollbackJobOut(JobOut):
     """A roll-back that is under way, or has ended."""
 
     status: JobStatus
-    rollback: RollbackOut | None = Field(description="What was done; `null` until it is.")
+    rollback: RollbackOut | None = Field(
+        description="What was done; `null` until the roll-back is done."
+    )
 
 
 class CorrectionUndoneOut(Model):
@@ -141,8 +143,10 @@ class UndoneFileOut(Model):
 
     source: str
     index: int = Field(description="Number of its increment.")
-    name: str = Field(description="As its producer gave it; empty if it is no longer known.")
-    again: bool = Field(description="Whether it is applied again; otherwise it is dropped.")
+    name: str = Field(
+        description="The file's name, as its producer gave it; empty if no longer known."
+    )
+    again: bool = Field(description="Whether the file is applied again; otherwise it is dropped.")
     accepted_at: datetime | None
 
 
@@ -156,27 +160,29 @@ class RollbackPlanOut(Model):
         "roll-back."
     )
     closes_again: int = Field(
-        description="Number of closes after that moment that are kept and applied again."
+        description="Number of closes after the roll-back point that are kept and applied again."
     )
     tables: list[TableRewindOut]
     queued_before: dict[str, int] = Field(
-        description="With `drop_later`: maps each source to increments that had arrived before "
-        "that moment, but had not been read; they are applied again."
+        description="With `drop_later`: maps each source to the number of increments that arrived "
+        "before the roll-back point, but had not been read by then; they are applied again."
     )
     comes_back: dict[str, list[int]] = Field(
         description="Maps each source to increments that an earlier roll-back removed, and that "
-        "are applied again since this roll-back goes back further."
+        "are applied again because this roll-back goes back further."
     )
     corrections: list[CorrectionUndoneOut] = Field(
-        description="Corrections that it would undo, oldest first."
+        description="Corrections that the roll-back would undo, oldest first."
     )
     files: list[UndoneFileOut] = Field(
-        description="The first 20 files whose effect it would undo, by source and arrival. A file "
-        "of a framed input is one that was not framed at that moment."
+        description="The first 20 files whose effect the roll-back would undo, by source and "
+        "arrival. Of a framed input, these are the files that had not been framed at the "
+        "roll-back point."
     )
     files_total: int = Field(description="Number of all files whose effect would be undone.")
     files_cursor: str | None = Field(
-        description="Cursor of `/rollback/files` for the files after these; `null`: no more."
+        description="Cursor of `/rollback/files` for the files after these; `null` if these are "
+        "all."
     )
 
 

@@ -55,11 +55,11 @@ class RunQuery(RangePageQuery):
     stage: str | None = Field(
         None,
         max_length=200,
-        description="Name of a stage. Without `dataflow` it must be a stage that leads its runs.",
+        description="Name of a stage. Without `dataflow`, the stage must lead its runs.",
     )
     status: RunStatus | None = None
     epoch: int | None = Field(None, ge=0, le=(1 << 63) - 1)
-    error_code: ErrorCode = Field(None, description="Code of the error that ended it.")
+    error_code: ErrorCode = Field(None, description="Code of the error that ended the run.")
 
 
 class BulkRuns(Model):
@@ -227,7 +227,9 @@ class StackCallOut(Model):
     file: str
     line: int
     function: str
-    authors: bool = Field(description="Whether it is in a file with the code of the run's stages.")
+    authors: bool = Field(
+        description="Whether the called function is in a file with code of the run's stages."
+    )
 
 
 class ProcessStackOut(Model):
@@ -247,8 +249,8 @@ class RunStackOut(Model):
     status: RunStatus
     phase: str = Field(description="The phase that the run is in; empty if it has ended.")
     processes: list[ProcessStackOut] = Field(
-        description="The worker processes that execute the run; empty if none does now, as while "
-        "its files are being published."
+        description="The worker processes that execute the run; empty if none does now, for "
+        "example while the files of the run are being published."
     )
 
 

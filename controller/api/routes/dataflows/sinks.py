@@ -52,7 +52,9 @@ class SinkOut(Model):
         description="Number of the last roll-back that the sink has taken into account."
     )
     waiting: int = Field(description="Increments of the flow that it has not published.")
-    lag_seconds: float | None = Field(description="Age of the oldest of them, in seconds.")
+    lag_seconds: float | None = Field(
+        description="Age of the oldest increment that it has not published, in seconds."
+    )
     increments: int = Field(description="Increments with records that it published.")
     records: int
     dead: int = Field(description="Deliveries that were refused and skipped.")
@@ -61,13 +63,13 @@ class SinkOut(Model):
     failures: int = Field(description="Failed attempts in a row.")
     retry_at: datetime | None
     choices: list[str] = Field(
-        description="Values of `undone` between which an operator must choose before the sink "
+        description="Values of `undone`, of which an operator must choose one before the sink "
         "continues."
     )
 
 
 class SinksQuery(PageQuery):
-    """Which sinks."""
+    """Which sinks to list."""
 
     state: Literal["stopped", "retrying", "paused", "behind", "current"] | None = None
 

@@ -34,7 +34,7 @@ class StageCodeOut(Model):
     loaded: str = Field(description="Fingerprint of the code that this instance has loaded.")
     drift: str = Field(
         description="How the loaded code differs from the registered code, in words; empty if "
-        "runs may use it."
+        "runs may use the loaded code."
     )
     place: str = Field(description="`file.py:line` of the translator.")
     newer_files: list[str] = Field(
@@ -72,7 +72,7 @@ class StageDetail(Model):
     stage: StageOut
     wait: WaitOut | None = Field(description="What the stage that leads its runs waits for.")
     limits: dict[str, InputLimitOut] = Field(
-        description="Limit of each input; an input without a limit holds no stage back."
+        description="Limit of each input; an input without a limit never holds a stage back."
     )
     moments: dict[str, LookupMomentOut] = Field(
         description="Maps each look-up to the moment as of which the last recorded run read its "

@@ -35,10 +35,11 @@ class VerificationIn(Model):
     """What to verify, and the time limit."""
 
     split: Split = Field(
-        "increments", description="`increments`: as it arrived; `at_once`: as one batch."
+        "increments",
+        description="`increments`: read the input as it arrived; `at_once`: read it as one batch.",
     )
     engine: Literal["direct", "reference"] = "direct"
-    twice: bool = Field(False, strict=True, description="Recompute twice although nothing differs.")
+    twice: bool = Field(False, strict=True, description="Recompute twice even if nothing differs.")
     seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX, strict=True)
 
 
@@ -65,7 +66,9 @@ class TableVerdictOut(Model):
         description="Number of differing keys that are stored; `GET .../differences` lists them."
     )
     because: str = Field(description="Why the table is not compared.")
-    within: str = Field(description="How closely records agree, as declared; empty means exactly.")
+    within: str = Field(
+        description="How closely records must agree, as declared; empty means exactly."
+    )
     since: int | None = Field(
         description="First epoch that was recomputed, starting from the state before it; `null` if "
         "everything was recomputed from scratch."
@@ -97,7 +100,9 @@ class DifferenceOut(Model):
 class VerificationQuery(RangePageQuery):
     """Which verifications to list."""
 
-    error_code: ErrorCode = Field(None, description="Code of the error that ended it.")
+    error_code: ErrorCode = Field(
+        None, description="Code of the error that ended the verification."
+    )
 
 
 class VerificationOut(Model):

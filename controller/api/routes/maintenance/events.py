@@ -44,7 +44,7 @@ RETRY_MS = 2_000
 STREAM_SECONDS = 900.0
 """A stream ends after this time, and its client connects again."""
 
-_AFTER = "Id of an event; later ones follow."
+_AFTER = "Id of an event: only later events are sent."
 _DATAFLOW = "Only events of this dataflow, and those that concern no dataflow."
 
 

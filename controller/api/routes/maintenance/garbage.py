@@ -153,7 +153,7 @@ def _heaps(garbage: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
         reasons: dict[str, list[int]] = {}
         for file in plan.dead:
             unfinished = file.because.startswith("an unfinished")
-            why = file.because if unfinished else "in no readable version, queue or record"
+            why = file.because if unfinished else "not in any readable version, queue or record"
             reasons.setdefault(why, []).append(file.bytes)
         for why, sizes in reasons.items():
             yield HeapOut(place=table, goes=True, because=why, files=len(sizes), bytes=sum(sizes))

@@ -75,7 +75,9 @@ class RecoveryOut(Model):
     instance: str = Field(description="Address of the instance; empty if it is not known.")
     seconds: float
     dataflows: list[DataflowRecoveredOut] = Field(description="Dataflows that it changed.")
-    removed: list[str] = Field(description="Folders that a purge or a verification had left.")
+    removed: list[str] = Field(
+        description="Removed folders, which a purge or a verification had left behind."
+    )
 
 
 class RecoveriesQuery(RangePageQuery):

@@ -59,7 +59,9 @@ class CorrectionIn(Model):
         description="Columns to set in every record of the key; a key without records gets one.",
     )
     records: list[dict[str, Any]] | None = Field(
-        None, max_length=CORRECTIONS_MAX, description="All of its records; [] deletes the key."
+        None,
+        max_length=CORRECTIONS_MAX,
+        description="All records of the key from now on; [] deletes the key.",
     )
 
 
@@ -79,7 +81,7 @@ class CorrectionOut(Model):
     epoch: int = Field(description="Epoch of the run's leading stage.")
     generation: int
     undone: bool = Field(description="Whether a roll-back has undone it.")
-    file: str = Field(description="What was corrected: Parquet, in the dataflow's folder.")
+    file: str = Field(description="Parquet file with what was corrected, in the dataflow's folder.")
     at: datetime
     by: str
     reason: str
@@ -97,7 +99,7 @@ class PreviewsOut(Model):
     """The effects of a correction on its first keys."""
 
     items: list[PreviewOut]
-    keys: int = Field(description="All keys of the correction.")
+    keys: int = Field(description="Number of all keys of the correction.")
 
 
 PREVIEWED_MAX = 100

@@ -32,7 +32,7 @@ class GoneOut(Model):
     name: str
     claim: str
     since: datetime = Field(description="When it was claimed.")
-    lost: bool = Field(description="Whether it was acknowledged; if so, drop it again.")
+    lost: bool = Field(description="Whether the file was acknowledged; if so, drop it again.")
 
 
 class SourceTroubleOut(Model):
@@ -49,7 +49,7 @@ class BucketOut(Model):
 
     location: str
     listed_at: datetime | None = Field(
-        description="`null` if the answering instance has not listed it."
+        description="`null` if the answering instance has not listed the location."
     )
     objects: int
     waiting: int = Field(description="New objects that are not fetched yet.")
@@ -78,7 +78,9 @@ class SourceFolderOut(Model):
     folder: str = Field(description="Where producers put files.")
     waiting: int = Field(description="Files that are not claimed yet.")
     waiting_bytes: int
-    oldest_at: datetime | None = Field(description="When the oldest of these was last changed.")
+    oldest_at: datetime | None = Field(
+        description="When the oldest `waiting` file was last changed."
+    )
     unclaimed: int = Field(description="Names that will not be taken in.")
     oldest_unclaimed: list[UnclaimedOut] = Field(description="The first 100 of them.")
     gone: list[GoneOut] = Field(
@@ -90,7 +92,7 @@ class SourceFolderOut(Model):
     rejected: int = Field(description="Rejected records of accepted files so far.")
     warning: str = Field(description="What an operator should do; empty if nothing.")
     trouble: SourceTroubleOut | None = Field(
-        description="What stopped its intake, as the answering instance knows it."
+        description="What stopped the intake of the source, as far as the answering instance knows."
     )
     bucket: BucketOut | None = Field(
         description="`null` if the source has no location in a bucket."

@@ -45,7 +45,9 @@ _RECORDS = "flows_read"
 class FlowPageQuery(MomentPageQuery):
     """A page of a flow."""
 
-    newest: bool = Field(False, description="The newest increment first; without a snapshot.")
+    newest: bool = Field(
+        False, description="List the newest increment first; not with `epoch` or `at`."
+    )
 
 
 class DownloadQuery(FlowPageQuery):
@@ -59,7 +61,7 @@ class SeriesQuery(Model):
 
     column: str | None = Field(None, max_length=200, description="A numeric column.")
     limit: int = Field(
-        100, ge=1, le=500, description="Maximum number of increments, the newest ones."
+        100, ge=1, le=500, description="Maximum number of increments; the newest are shown."
     )
 
 
@@ -70,7 +72,9 @@ class IncrementFiguresOut(Model):
     records: int
     bytes: int
     read: int = Field(description="Number of its records that the figures cover.")
-    nulls: int = Field(description="Records that were read and have no finite number.")
+    nulls: int = Field(
+        description="Records that were read and have no finite number in the column."
+    )
     least: float | None
     most: float | None
     mean: float | None
@@ -211,7 +215,7 @@ def list_punctuations(
 
 def _require_no_moment(query: MomentPageQuery) -> None:
     if as_of(query) is not None:
-        message = "a snapshot cannot be listed newest first; leave out epoch and at, or newest"
+        message = "a snapshot cannot be listed newest first; leave out newest, or epoch and at"
         mistake = {"code": "newest_of_snapshot", "where": "query.newest", "message": message}
         raise RequestInvalidError([mistake])
 

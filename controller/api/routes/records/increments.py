@@ -75,13 +75,13 @@ class GridStageOut(Model):
 
     name: str
     stages: list[str] = Field(description="The stages that run together.")
-    failures: int = Field(description="Failed attempts of the next run, in a row.")
+    failures: int = Field(description="How often in a row the run that is due next has failed.")
     retry_at: datetime | None
     stopped: str = Field(
         description="Why the stage does not start automatically; empty if it does."
     )
     paused_itself: bool = Field(
-        description="Whether an operator paused the stage: then resume it, since a retry is "
+        description="Whether an operator paused the stage. If so, resume the stage; a retry is "
         "refused."
     )
 
@@ -111,7 +111,9 @@ class GridRowOut(Model):
     file: str = Field(
         description="The file that brought the increment; empty for the flow of a stage."
     )
-    cells: list[GridCellOut] = Field(description="One for each stage, in their order.")
+    cells: list[GridCellOut] = Field(
+        description="One cell for each of `stages`, in the same order."
+    )
 
 
 class GridOut(Model):

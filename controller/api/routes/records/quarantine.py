@@ -79,9 +79,11 @@ class QuarantinedOut(Model):
 
     claim: ClaimOut
     folder_path: str = Field(description="The file's path on the service's machine.")
-    file_bytes: int | None = Field(description="Its size now; `null` if it is not there.")
+    file_bytes: int | None = Field(
+        description="The file's size now; `null` if the file is not there."
+    )
     lines: list[ExcerptLineOut] = Field(
-        description="Lines around its mistakes, or its first lines."
+        description="Lines around the mistakes of the file, or its first lines."
     )
     content: str | None = Field(
         description="The whole text of a file of at most 64 KiB, to be corrected."
@@ -97,9 +99,9 @@ class DecidedOut(Model):
 
     claim: ClaimOut
     readmitted: ClaimOut | None = Field(
-        description="The claim of the file that was admitted in its place."
+        description="The claim of the file that was admitted in place of the refused one."
     )
-    repeated: bool = Field(description="Whether an earlier request had decided the same.")
+    repeated: bool = Field(description="Whether an earlier request had made the same decision.")
 
 
 @routes.get("/dataflows/{name}/sources/{source}/quarantine", responses=problems(404))

@@ -90,7 +90,7 @@ class SqlTableOut(Model):
 
     name: str
     columns: str
-    path: str = Field(description="Its folder below the dataflow's.")
+    path: str = Field(description="The folder of the table, below the folder of the dataflow.")
 
 
 class SqlTablesOut(Model):
@@ -186,7 +186,9 @@ def current(
     cursor: Annotated[str | None, Query(alias="_cursor", max_length=CURSOR_MAX)] = None,
     by: Annotated[
         list[str] | None,
-        Query(alias="_by", max_length=20, description="Replaces the key of a flow."),
+        Query(
+            alias="_by", max_length=20, description="Columns that replace the key of the output."
+        ),
     ] = None,
     format_: Annotated[
         Literal["json", "csv"],

@@ -52,8 +52,8 @@ class CorrectionQuery(Model):
     rebuild: bool = Field(
         False,
         description="Accept the file although some stages cannot apply it. These stages stop, "
-        "with their tables as they are, until a rebuild beside swaps in tables built from the "
-        "current files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). This is "
+        "with their tables as they are, until a rebuild swaps in tables built from the current "
+        "files (`POST /dataflows/{name}/rebuilds`, once the file is accepted). The request is "
         "refused if such a rebuild would be refused.",
     )
 
@@ -177,11 +177,11 @@ def correctable(
     """Return the place of files that can be replaced or taken back.
 
     Args:
-        rebuild: Whether stages that cannot apply that may wait for a rebuild.
+        rebuild: Whether stages that cannot apply the correction may wait for a rebuild.
 
     Raises:
-        ReplaceRefusedError: A stage cannot apply it.
-        ChangeRefusedError: Neither could a rebuild.
+        ReplaceRefusedError: A stage cannot apply corrections.
+        ChangeRefusedError: The rebuild would be refused.
     """
     record = at.controller.retained.check(name, source, rebuild=rebuild)
     dataflow = at.controller.dataflow(name)

@@ -38,8 +38,7 @@ class SetAsideOut(Model):
     """A record that is set aside."""
 
     epoch: int = Field(
-        description="Epoch of the run that set the record aside; negative for a run of a rebuild "
-        "beside."
+        description="Epoch of the run that set the record aside; negative for a run of a rebuild."
     )
     number: int = Field(
         description="Position of the record among those that the same run set aside."
@@ -53,7 +52,9 @@ class SetAsideOut(Model):
         description="Code of the error; `set_aside_behind` if earlier records of its group wait."
     )
     message: str
-    increment: int | None = Field(description="Its increment, in the flow that the input reads.")
+    increment: int | None = Field(
+        description="The increment of the record, in the flow that the input reads."
+    )
     file: str | None = Field(
         description="The file that brought the record, if it came from a source."
     )
@@ -85,7 +86,9 @@ class GiveBackJobOut(JobOut):
 
     status: JobStatus
     stage: str
-    given_back: GivenBackOut | None = Field(description="What was done; `null` until it is.")
+    given_back: GivenBackOut | None = Field(
+        description="What was done; `null` until the give-back is done."
+    )
 
 
 @routes.get("/dataflows/{name}/stages/{stage}/set-aside", responses=problems(400, 404))

@@ -79,7 +79,9 @@ class IdentityQuery(UploadQuery):
 class IdentityOut(Model):
     """The outcome if the file arrived now."""
 
-    outcome: str = Field(description="`accepted` (if it can be read), `duplicate`, `quarantined`.")
+    outcome: str = Field(
+        description="`accepted` (if the file can be read), `duplicate` or `quarantined`."
+    )
     same_as: dict[str, Any] | None = Field(
         description="The earlier file with this content or name."
     )
