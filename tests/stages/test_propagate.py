@@ -313,7 +313,7 @@ def test_an_edge_that_makes_values_better_is_refused(value: str) -> None:
 )
 def test_a_source_that_can_be_no_node_is_refused(stage: Any, source: Any, node: str) -> None:
     """The stage would be empty without a word, as no node equals it."""
-    with pytest.raises(DefinitionError, match="as nodes are") as error:
+    with pytest.raises(DefinitionError, match="the type of the nodes, so") as error:
         stage(source, node)
     assert error.value.mistake.where == f"{stage.__name__}.source"
 

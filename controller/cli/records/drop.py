@@ -324,8 +324,8 @@ ThenRebuild = Annotated[
     bool,
     typer.Option(
         "--then-rebuild",
-        help="Accept the file even if some stages cannot apply it; then build all tables again, "
-        "beside the present ones, and swap them in.",
+        help="Accept the file even if some stages cannot apply it. Then rebuild all tables "
+        "separately, and swap the new ones in.",
     ),
 ]
 

@@ -92,7 +92,7 @@ def _null(_data: bytes, at: int) -> tuple[None, int]:
 
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     if data[at] > 1:
-        _wrong(f"the byte {data[at]} for a boolean, which is 0 or 1")
+        _wrong(f"the byte {data[at]} for a boolean, which must be 0 or 1")
     return data[at] == 1, at + 1
 
 

@@ -155,7 +155,10 @@ def _footer(handle: int, size: int) -> bytes:
     if tail[4:] == ENCRYPTED_MAGIC:
         _refuse("parquet_encrypted", ENCRYPTED)
     if len(tail) < 8 or tail[4:] != PLAIN_MAGIC:
-        _refuse("parquet_damaged", "the file does not end as Parquet; it is damaged or truncated")
+        _refuse(
+            "parquet_damaged",
+            "the file does not end with PAR1, as a Parquet file does; it is damaged or truncated",
+        )
     (length,) = struct.unpack("<I", tail[:4])
     if length > FOOTER_BYTES_MAX:
         _refuse(
