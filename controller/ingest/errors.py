@@ -260,7 +260,7 @@ class FeedDisabledError(OperatingError):
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
         enable = "ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         advice = (
-            f", so the source cannot read the changes from that version on. Turn the feed on: "
+            ", so the source cannot read the changes from that version on. Turn the feed on: "
             f"{enable}. {_ANEW}"
             if began
             else f"; turn it on: {enable}"

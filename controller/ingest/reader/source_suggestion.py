@@ -93,8 +93,8 @@ def of_texts(name: str, cells: Sequence[str | None]) -> Column:
         kind = kinds[0]
     if kind == "BIGINT" and set(texts) <= {"0", "1"}:
         doubts.append(
-            "it has only the values 0 and 1, so the type is BIGINT; a BOOLEAN is written as true or "
-            "false"
+            "it has only the values 0 and 1, so the type is BIGINT; a BOOLEAN is written as "
+            "true or false"
         )
     if kind == "STRING" and all(map(_DAY_ELSEWHERE.fullmatch, texts)):
         doubts.append("its values look like dates; a DATE is written as YYYY-MM-DD")
