@@ -431,7 +431,7 @@ def _correct(
 
 
 def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:
-    """Build all tables beside, and swap them in; the service continues if this ends meanwhile."""
+    """Rebuild all tables and swap the new ones in; if this process ends, the service continues."""
     with progress_bar(hidden=hidden) as show:
 
         def report(job: RebuildJob) -> None:

@@ -322,7 +322,7 @@ class ScanReport:
 
     @property
     def taken_in(self) -> ScanReport:
-        """The part of it that says what became of files."""
+        """The part of the report that says what became of files."""
         return ScanReport(self.accepted, self.quarantined, self.duplicates, closed=self.closed)
 
     @property

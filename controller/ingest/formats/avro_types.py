@@ -231,7 +231,7 @@ def _items(decode: Decode, what: str) -> Decode:
 
 
 def array_type(items: AvroType) -> AvroType:
-    """Return an array; items must take bytes, since otherwise any number would fit into none."""
+    """Return an array; items must take bytes, so that the data limits how many there can be."""
     arrow = None if items.arrow is None else pa.list_(items.arrow)
     return AvroType(_items(items.decode, "an array"), arrow, 1, "array")
 

@@ -100,7 +100,7 @@ class CorrectedMeanwhileError(Exception):
 
 
 def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield the reasons why the tables of a version cannot be built beside."""
+    """Yield the reasons why the tables of a version cannot be built beside the current ones."""
     for name, node in dataflow.stages.items():
         for spec in node.translator.framed:
             flow = node.wiring[spec.name]

@@ -192,7 +192,7 @@ class Past:
     def reachable(
         self, record: DataflowRecord, log: IntentionLog, *, everything: bool
     ) -> tuple[Callable[[RollbackPoint], bool], Callable[[RollbackPoint], bool]]:
-        """Return two predicates of a point: a kept position is before it; `position_at` can begin.
+        """Return two tests of a point: is a kept position before it; can `position_at` begin there?
 
         Where no position is before a point, none is before an earlier one.
         """
