@@ -242,7 +242,7 @@ def _check_schema(footer: _Compact) -> None:
 
 
 def header_bytes_uncounted(created_by: str | None) -> int:
-    """Return how many bytes a column chunk of this writer can exceed its declared size by.
+    """Return by how many bytes a column chunk of this writer can exceed its declared size.
 
     Before 1.2.9, parquet-mr left out the header of the dictionary page, and wrote the place of
     that page as the place of the first data page. Arrow reads up to 100 bytes more of such a
