@@ -331,7 +331,7 @@ def test_a_source_of_the_type_of_nodes_is_taken(stage: Any, node: str) -> None:
 
 def test_edges_with_columns_come_from_a_view() -> None:
     """A record that says that an edge is gone does not say which one of several."""
-    with pytest.raises(DefinitionError, match="wire them to a view"):
+    with pytest.raises(DefinitionError, match="wire the input of edges to a view"):
         PropagateArrow("width DOUBLE", edge="weight DOUBLE", changes=False)
 
 
