@@ -433,8 +433,8 @@ class Settings(BaseSettings):
             object.__setattr__(self, name, value)
         if self.alert_email_to and self.smtp_url is None:
             message = (
-                "alert_email_to is set, but not smtp_url: set it to the server that sends the "
-                "e-mails"
+                "alert_email_to is set, but smtp_url is not: set smtp_url to the server that sends "
+                "the e-mails"
             )
             raise ValueError(message)
         if not self.advertise_url:

@@ -175,7 +175,7 @@ class GatherArrow(TranslateRun):
             least, most = np.iinfo(type_).min, np.iinfo(type_).max
             if not (least <= self.nothing <= most and self.nothing == int(self.nothing)):
                 message = (
-                    f"the attribute nothing is {self.nothing}, but the values are whole numbers: "
+                    f"the attribute `nothing` is {self.nothing}, but the values are whole numbers: "
                     f"give a whole number from {least} to {most}"
                 )
                 raise ValueError(message)

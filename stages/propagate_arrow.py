@@ -93,8 +93,8 @@ class PropagateArrow(TranslateRun):
     ) -> None:
         if edge and not changes:
             message = (
-                f"got {edge!r}, but edges have further columns only with changes=True: wire them "
-                "to a view"
+                f"got {edge!r}, but edges can have further columns only with changes=True; then "
+                "wire the input of edges to a view"
             )
             where = f"{type(self).__name__}.edge"
             raise DefinitionError(Mistake("parameter_invalid", where, message))

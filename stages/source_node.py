@@ -87,14 +87,15 @@ def _require_node(stage: Any, value: Any) -> None:
         fits = _is_number(value) and -end <= value < end and value == int(value)
         expected = f"a whole number of {_BITS[kind]} bits"
     elif kind == "DECIMAL":
-        fits, expected = _has_scale(value, field.type.scale), "a number with as few digits"
+        fits = _has_scale(value, field.type.scale)
+        expected = f"a number with at most {field.type.scale} digits after the point"
     else:
         is_of, expected = _IS_OF.get(kind, (lambda _: True, ""))
         fits = is_of(value)
     if not fits:
         message = (
-            f"{value!r} is no {field.type}, as nodes are, so no path would begin: give {expected}, "
-            "or declare the type of the nodes (node)"
+            f"{value!r} is not a {field.type}, the type of the nodes, so no path can begin there: "
+            f"give {expected}, or declare the type of the nodes (parameter node)"
         )
         where = f"{type(stage).__name__}.source"
         raise DefinitionError(Mistake("parameter_invalid", where, message))

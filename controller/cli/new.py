@@ -151,7 +151,7 @@ A dataflow for CBP: `$name/visits.py` counts the visits of each page, `dataflow.
 its source. In this folder:
 
     python -m pytest                              # in memory, in a second
-    cbp dev dataflow.yaml                         # the service; a saved file is taken at once
+    cbp dev dataflow.yaml                         # the service; a saved change applies at once
 
 In another terminal, same folder:
 

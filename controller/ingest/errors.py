@@ -98,7 +98,7 @@ class FileRetractedError(OperatingError):
 
 
 class FileNameSharedError(OperatingError):
-    """A request replaces or retracts a file, but records of several files of its name count."""
+    """A request names a file to replace or retract, but several current files have this name."""
 
     code = "file_name_shared"
     retryable = False
@@ -260,13 +260,14 @@ class FeedDisabledError(OperatingError):
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
         enable = "ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         advice = (
-            f"changes since then are lost for the source. Turn the feed on: {enable}. {_ANEW}"
+            ", so the source cannot read the changes from that version on. Turn the feed on: "
+            f"{enable}. {_ANEW}"
             if began
-            else f"turn it on: {enable}"
+            else f"; turn it on: {enable}"
         )
         super().__init__(
             f"version {version} of {table}, which source {source!r} reads, has no change data "
-            f"feed; {advice}",
+            f"feed{advice}",
             source=source,
             path=table,
             version=version,
@@ -274,7 +275,7 @@ class FeedDisabledError(OperatingError):
 
 
 class TableUnreadableError(OperatingError):
-    """A table uses a feature of Delta that is not read."""
+    """A table uses a feature of Delta that the service cannot read."""
 
     code = "delta_unsupported"
     retryable = False

@@ -479,5 +479,8 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
 def _reject_manifest(path: Path) -> None:
     """Raise the reason why a manifest was claimed like a file."""
     read_manifest(path)
-    message = "some files of the manifest did not arrive in time; drop all again with the manifest"
+    message = (
+        "some files of the manifest did not arrive in time; drop all of its files again, with the "
+        "manifest"
+    )
     raise FileRejectedError(rule="manifest_mismatch", message=message)

@@ -124,8 +124,8 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     code = (claim.reason or {}).get("code")
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
         return (
-            "records of the file were taken in before it changed, and would count twice; send a "
-            "file that has only the missing records"
+            "records of the file were taken in before it changed, and would count twice if the "
+            "whole file were admitted; send a file that has only the missing records"
         )
     if code == "file_gone":
         return "the file no longer exists; send it again"

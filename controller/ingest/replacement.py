@@ -168,7 +168,7 @@ class Replacements:
         return parts[0], parts[1]
 
     def sharing(self, newest: ClaimRecord) -> tuple[int, ...]:
-        """Return the increments of two files that both count under a name; `()` if one does.
+        """Return the increments of two current files of one name; `()` if only one file is current.
 
         Args:
             newest: The newest accepted claim of the name.

@@ -141,7 +141,7 @@ class Uploads:
         return Uploaded(self._claims.record(place, settled_claim))
 
     def first_of(self, place: SourcePlace, key: str) -> ClaimRecord | None:
-        """Return the claim of the first upload of a key; `None` if its answer is not true now."""
+        """Return the claim of the first upload of a key; `None` if its answer has become untrue."""
         first = self._store.keyed_claim(place.dataflow, place.name, key)
         return first if first is not None and self._stands(first) else None
 

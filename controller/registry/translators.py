@@ -233,7 +233,7 @@ class Registry:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register again" if of_files else "restart the service, then register again"
                 message = (
-                    "the service runs older code than the installed code; changed since then: "
+                    "the service runs older code than the installed code, which differs in "
                     f"{', '.join(changed)}; {then}"
                 )
                 mistakes.append(Mistake("code_not_loaded", f"stages.{name}.translator", message))

@@ -55,7 +55,7 @@ class SinkForeignError(OperatingError):
 
 
 class SinkRolledBackError(OperatingError):
-    """A roll-back undid increments that a sink had published; it waits for an operator's choice."""
+    """A roll-back undid increments that a sink had published; the sink waits for a choice."""
 
     code = "sink_rolled_back"
     retryable = False
@@ -92,7 +92,7 @@ class SinkGapError(OperatingError):
 
 
 class SinkDeliveryError(OperatingError):
-    """A webhook did not take a delivery; it is sent again with the same id."""
+    """A webhook did not accept a delivery, which is sent again with the same id."""
 
     code = "sink_delivery_failed"
 

@@ -313,7 +313,7 @@ def test_an_edge_that_makes_values_better_is_refused(value: str) -> None:
 )
 def test_a_source_that_can_be_no_node_is_refused(stage: Any, source: Any, node: str) -> None:
     """The stage would be empty without a word, as no node equals it."""
-    with pytest.raises(DefinitionError, match="as nodes are") as error:
+    with pytest.raises(DefinitionError, match="the type of the nodes, so") as error:
         stage(source, node)
     assert error.value.mistake.where == f"{stage.__name__}.source"
 
@@ -331,7 +331,7 @@ def test_a_source_of_the_type_of_nodes_is_taken(stage: Any, node: str) -> None:
 
 def test_edges_with_columns_come_from_a_view() -> None:
     """A record that says that an edge is gone does not say which one of several."""
-    with pytest.raises(DefinitionError, match="wire them to a view"):
+    with pytest.raises(DefinitionError, match="wire the input of edges to a view"):
         PropagateArrow("width DOUBLE", edge="weight DOUBLE", changes=False)
 
 

@@ -75,11 +75,13 @@ def support_bundle_command(
     ] = None,
     with_messages: Annotated[
         bool,
-        typer.Option("--with-messages", help="Include the messages of errors in author's code."),
+        typer.Option(
+            "--with-messages", help="Include the messages of errors that authors' code raised."
+        ),
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Write one file for a bug report: the state of this service, without secrets and records."""
+    """Write one file for a bug report: the state of this service, without secrets or records."""
     given = session(context)
     now = given.clock.now()
     path = file or Path(f"cbp-support-{now:%Y%m%dT%H%M%SZ}.zip")
@@ -121,7 +123,7 @@ def support_bundle_command(
 
 def _parts(given: Session, *, with_messages: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the name of each file, and what collects its content."""
-    messages = ", and messages of author's code" if with_messages else ""
+    messages = ", and messages of errors that authors' code raised" if with_messages else ""
     yield "README.txt", lambda: _README.format(messages=messages)
     yield "versions.json", _versions
     yield "settings.json", given.settings.effective

@@ -324,8 +324,8 @@ ThenRebuild = Annotated[
     bool,
     typer.Option(
         "--then-rebuild",
-        help="Accept the file even if some stages cannot apply it; then build all tables again, "
-        "beside the present ones, and swap them in.",
+        help="Accept the file even if some stages cannot apply it. Then rebuild all tables "
+        "separately, and swap the new ones in.",
     ),
 ]
 
@@ -431,7 +431,7 @@ def _correct(
 
 
 def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:
-    """Build all tables beside, and swap them in; the service continues if this ends meanwhile."""
+    """Rebuild all tables and swap the new ones in; if this process ends, the service continues."""
     with progress_bar(hidden=hidden) as show:
 
         def report(job: RebuildJob) -> None:

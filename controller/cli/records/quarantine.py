@@ -170,7 +170,8 @@ def readmit_command(
     """Admit refused files: unchanged, or one file with corrected content.
 
     A refused file that was to replace or retract another file still does so. If a stage cannot
-    apply that, it is refused again, unless --then-rebuild is given. The original files are kept.
+    apply that, the file is refused again, unless --then-rebuild is given. The original files are
+    kept.
     With --all, all files in quarantine are admitted, oldest first. If the service refuses some of
     several files, each refusal is reported, and the exit status is 1.
     The exit status is also 1 if, with --wait, a file is in quarantine again.
@@ -381,7 +382,8 @@ AsText = Annotated[
         "--text",
         help="Print the text of all records, so that you can correct them. Only the first 1,000 "
         "characters of a record are kept, and a byte that is not text in the source's "
-        "encoding is written as \\xff; stderr counts both.",
+        "encoding is written as \\xff. On stderr, the command prints how many records each of "
+        "these affects.",
     ),
 ]
 _LIMIT = 20

@@ -304,10 +304,10 @@ class Claims:
         """Put a correction into quarantine whose copy does not name the file that it corrects."""
         claim = replace(claim, path=f"correction-{claim.id}")
         message = (
-            "the database was lost before this correction was read, and with it the name of the "
-            "file that is to be corrected, which is too long for the name of a copy. Nothing of "
-            "the correction is taken in: discard it, and send it again with `cbp replace` or `cbp "
-            "retract`"
+            "the database was lost before this correction was read. The name of the file to "
+            "correct was only in the database, because it is too long to be part of the name of "
+            "the correction's copy. The correction was not taken in: discard it, and send it again "
+            "with `cbp replace` or `cbp retract`"
         )
         error = FileRejectedError(rule=CORRECTION_UNNAMED, message=message)
         reason = error.reason(file=claim.path, claim=claim.id)

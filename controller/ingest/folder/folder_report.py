@@ -184,8 +184,8 @@ def gone_hint(files: Sequence[GoneFile]) -> str:
     kind = f"{lost} after the service had acknowledged receipt" if lost else "from `incoming`"
     return (
         f"{many} removed before the service read the content ({kind}), such as "
-        f"{files[0].name!r}. Drop files with data again (this warning ends after a day, or once a "
-        "file of the same name arrives)"
+        f"{files[0].name!r}. If they had data, drop them again (this warning ends after a day, or "
+        "once a file of the same name arrives)"
     )
 
 
@@ -322,7 +322,7 @@ class ScanReport:
 
     @property
     def taken_in(self) -> ScanReport:
-        """The part of it that says what became of files."""
+        """The part of the report that says what became of files."""
         return ScanReport(self.accepted, self.quarantined, self.duplicates, closed=self.closed)
 
     @property

@@ -112,7 +112,7 @@ class _Recent:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The present content of a file that changed.
+    """The current content of a file that changed.
 
     Attributes:
         grew: Whether the bytes that were taken in are still at its beginning.
@@ -314,7 +314,7 @@ def _reason(
         )
         said = (
             "the file was overwritten after it was read: it no longer begins with the "
-            f"{claim.bytes} bytes that {became}. The present content ({comparison.bytes} bytes) "
+            f"{claim.bytes} bytes that {became}. The current content ({comparison.bytes} bytes) "
             f"was NOT taken in. {replaces if overwrites else added}"
         )
     return {

@@ -184,7 +184,7 @@ def _bunzip2(data: bytes, size_max: int) -> bytes:
 def _whole(stream: Any, data: bytes, size_max: int) -> bytes:
     unpacked: bytes = stream.decompress(data, size_max)
     if len(unpacked) < size_max and (not stream.eof or stream.unused_data):
-        message = "the stream does not end with the block"
+        message = "the compressed stream does not end where the block ends"
         raise ValueError(message)
     return unpacked
 
@@ -280,7 +280,10 @@ class _Records:
         """Yield the records of a block, and the number of the first of each batch."""
         at = begun = 0
         if count > len(data):
-            damaged(f"a block of {len(data)} bytes cannot hold {count} records, as its header says")
+            damaged(
+                f"the header of a block says {count} records, which do not fit into the block's "
+                f"{len(data)} bytes"
+            )
         rows = list[list[Any]]()
         for number in range(self._rows + 1, self._rows + 1 + count):
             row, end = self._row(data, at, number)

@@ -92,7 +92,7 @@ def _null(_data: bytes, at: int) -> tuple[None, int]:
 
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     if data[at] > 1:
-        _wrong(f"the byte {data[at]} for a boolean, which is 0 or 1")
+        _wrong(f"the byte {data[at]} for a boolean, which must be 0 or 1")
     return data[at] == 1, at + 1
 
 
@@ -231,7 +231,7 @@ def _items(decode: Decode, what: str) -> Decode:
 
 
 def array_type(items: AvroType) -> AvroType:
-    """Return an array; items must take bytes, since otherwise any number would fit into none."""
+    """Return an array; items must take bytes, so that the data limits how many there can be."""
     arrow = None if items.arrow is None else pa.list_(items.arrow)
     return AvroType(_items(items.decode, "an array"), arrow, 1, "array")
 

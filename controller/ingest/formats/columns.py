@@ -481,8 +481,8 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
     has = excerpt(", ".join(actual.names[:100]))
     if not names.keys() & known:
         message = (
-            f"the file has none of the declared columns {excerpt(', '.join(schema.names))}; its "
-            f"columns are {has}"
+            f"the file has none of the declared columns {excerpt(', '.join(schema.names))}; it "
+            f"has the columns {has}"
         )
         raise FileRejectedError(rule="column_missing", message=message)
     unknown = next((name for name in actual.names if name not in known), None)
@@ -495,7 +495,9 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
             raise FileRejectedError(rule="column_type", message=message, column=field.name)
         if field.name not in names:
             if not field.nullable:
-                message = f"the file lacks this column, which is NOT NULL; its columns are {has}"
+                message = (
+                    f"the file lacks this column, which is NOT NULL; the file has the columns {has}"
+                )
                 raise FileRejectedError(rule="column_missing", message=message, column=field.name)
         else:
             type_ = actual.field(field.name).type

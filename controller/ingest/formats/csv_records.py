@@ -308,7 +308,7 @@ def _places(line: int, header: Cells, reading: Reading) -> tuple[list[int | None
     for field in schema.fields:
         if field.name not in places and not field.nullable:
             has = excerpt(", ".join(names))
-            message = f"the header lacks this column, which is NOT NULL; it has {has}"
+            message = f"the header lacks this column, which is NOT NULL; the header has {has}"
             raise FileRejectedError(
                 rule="column_missing", message=message, line=line, column=field.name
             )

@@ -63,7 +63,7 @@ _NANOS_END = ((1 << 63) - 1) // 1_000
 
 
 class Int96Columns:
-    """Checks the INT96 columns of a file, batch by batch beside its reader."""
+    """Checks the INT96 columns of a file, batch by batch, together with its reader."""
 
     def __init__(
         self,

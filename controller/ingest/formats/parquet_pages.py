@@ -155,7 +155,10 @@ def _footer(handle: int, size: int) -> bytes:
     if tail[4:] == ENCRYPTED_MAGIC:
         _refuse("parquet_encrypted", ENCRYPTED)
     if len(tail) < 8 or tail[4:] != PLAIN_MAGIC:
-        _refuse("parquet_damaged", "the file does not end as Parquet; it is damaged or truncated")
+        _refuse(
+            "parquet_damaged",
+            "the file does not end with PAR1, as a Parquet file does; it is damaged or truncated",
+        )
     (length,) = struct.unpack("<I", tail[:4])
     if length > FOOTER_BYTES_MAX:
         _refuse(
@@ -239,7 +242,7 @@ def _check_schema(footer: _Compact) -> None:
 
 
 def header_bytes_uncounted(created_by: str | None) -> int:
-    """Return how many bytes a column chunk of this writer can exceed its declared size by.
+    """Return by how many bytes a column chunk of this writer can exceed its declared size.
 
     Before 1.2.9, parquet-mr left out the header of the dictionary page, and wrote the place of
     that page as the place of the first data page. Arrow reads up to 100 bytes more of such a

@@ -120,8 +120,8 @@ class _Records:
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (
-                "a wrong record begins on the same line as another record; in a source that "
-                "rejects single records, each record must begin on its own line"
+                "a wrong record begins on the same line as another record; in a source with "
+                "`on_bad_records: reject_rows`, each record must begin on its own line"
             )
             raise FileRejectedError(rule="xml_limits", message=message, line=line)
 

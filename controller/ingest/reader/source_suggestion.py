@@ -93,7 +93,8 @@ def of_texts(name: str, cells: Sequence[str | None]) -> Column:
         kind = kinds[0]
     if kind == "BIGINT" and set(texts) <= {"0", "1"}:
         doubts.append(
-            "it has only the values 0 and 1; a BOOLEAN would be written as true and false"
+            "it has only the values 0 and 1, so the type is BIGINT; a BOOLEAN is written as "
+            "true or false"
         )
     if kind == "STRING" and all(map(_DAY_ELSEWHERE.fullmatch, texts)):
         doubts.append("its values look like dates; a DATE is written as YYYY-MM-DD")
@@ -439,8 +440,8 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
     verb = "is" if len(misfits) == 1 else "are"
     doubt = (
         f"{len(misfits):,} of {format_count(records, 'line')} {verb} not valid {made.format}: the "
-        f"first is line {misfits[0]}; with on_bad_records: reject_rows only such records are "
-        "rejected"
+        f"first is line {misfits[0]}; the suggested on_bad_records rejects only such records, not "
+        "the file"
     )
     return replace(made, doubts=(*made.doubts, doubt), misfits=len(misfits))
 

@@ -128,7 +128,7 @@ class TimedCalls:
 
 
 def _is_late(question: TimedCall, now: datetime) -> bool:
-    assert question.since is not None, "an open question was asked"
+    assert question.since is not None, "an open question has the time at which it was asked"
     return 0 < question.seconds_max < (now - question.since).total_seconds()
 
 

@@ -202,7 +202,7 @@ class Framer:
             return question is None or self._questions.wanted(question)
 
         def begins(spec: InputSpec) -> None:
-            assert spec.frame_by is not None, "only what frames is framed"
+            assert spec.frame_by is not None, "only inputs with frame_by are framed"
             if question is not None:
                 place = spec.frame_by.place
                 self._questions.goes_on(question, f"{spec.name}.frame_by", place)
@@ -332,7 +332,7 @@ class Framer:
 
     def _since(self, record: DataflowRecord, node: StageNode, connector: Connector) -> datetime:
         """Return when the last record arrived; now, if a lost store does not know its increment."""
-        assert connector.framing is not None, "asked of framed inputs only"
+        assert connector.framing is not None, "only framed inputs are asked for this"
         flow, last = node.wiring[connector.input], connector.framing.last
         key = record.name, node.name, connector.input, last
         with self._lock:

@@ -246,7 +246,7 @@ class Amendments:
     def try_to_give_back(self, name: str, stage: str, *, tell: Tell = untold) -> GivenBack:
         """Return the effects of `give_back`; changes nothing, and raises the same errors."""
         with self._with_set_aside(
-            name, stage, f"the records that stage {stage!r} set aside are being tried", tell
+            name, stage, f"a dry run tries the records that stage {stage!r} set aside", tell
         ) as record:
             return self._corrections.try_to_give_back(record, stage, tell)
 

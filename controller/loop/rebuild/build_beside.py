@@ -100,7 +100,7 @@ class CorrectedMeanwhileError(Exception):
 
 
 def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield the reasons why the tables of a version cannot be built beside."""
+    """Yield the reasons why the tables of a version cannot be built beside the current ones."""
     for name, node in dataflow.stages.items():
         for spec in node.translator.framed:
             flow = node.wiring[spec.name]
@@ -108,9 +108,10 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
                 yield Mistake(
                     "beside_framed",
                     f"stages.{name}.inputs.{spec.name}",
-                    f"the input frames {flow!r}, a flow of another stage. A rebuild beside the "
-                    "present tables writes this flow in other increments, so its frames would "
-                    f"differ. Rebuild in place: cbp register FILE --rebuild {name} --in-place",
+                    f"this input forms frames of {flow!r}, a flow of another stage. A rebuild "
+                    "beside the current tables would write this flow in other increments, so the "
+                    f"frames would differ. Rebuild in place: cbp register FILE --rebuild {name} "
+                    "--in-place",
                 )
 
 

@@ -158,9 +158,9 @@ class BuildPlans:
 
 def _kept(stage: str) -> Mistake:
     message = (
-        "the stage cannot keep its state, since a rebuild beside the present tables builds all "
-        "tables of the dataflow. Rebuild the other stages in place (--in-place; REST: without "
-        "beside), or rebuild this stage, too"
+        "the stage cannot keep its state, because a rebuild beside the current tables builds all "
+        "tables of the dataflow. Rebuild the other stages in place (--in-place; REST: without the "
+        "parameter `beside`), or rebuild this stage, too"
     )
     return Mistake("beside_keeps", f"stages.{stage}", message)
 

@@ -154,7 +154,7 @@ class RebuildJobs:
         swaps: bool = False,
         by: str = "",
     ) -> RebuildJob:
-        """Begin to build all tables of a version beside; durable on return, which is at once.
+        """Begin to build all tables of a version beside the current ones; durable; returns at once.
 
         Args:
             document: The document of the version; may be the present one.

@@ -44,7 +44,7 @@ SwapStatus = Ended | Literal["ready", "building"]
 
 _log = structlog.get_logger(__name__)
 
-_OTHER_CODE = "the loaded code is not that of version {}: save the code of that version again first"
+_OTHER_CODE = "the loaded code is not that of version {}: restore the code of that version first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,8 +51,8 @@ from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
 _NOT_WITHOUT = (
-    "that point can only be reached from a later position, in which {}. This happened at {}: "
-    "choose that time or a later one, or repeat the command without --drop-later"
+    "that point can only be reached from a later position, in which {}. Choose {} or a later "
+    "time, or repeat the command without --drop-later"
 )
 
 Tell = Callable[[str, int, int, str], None]
@@ -192,7 +192,7 @@ class Past:
     def reachable(
         self, record: DataflowRecord, log: IntentionLog, *, everything: bool
     ) -> tuple[Callable[[RollbackPoint], bool], Callable[[RollbackPoint], bool]]:
-        """Return two predicates of a point: a kept position is before it; `position_at` can begin.
+        """Return two tests of a point: is a kept position before it; can `position_at` begin there?
 
         Where no position is before a point, none is before an earlier one.
         """
@@ -334,7 +334,7 @@ class Past:
         if lacking():
             why = (
                 f"the frames that epoch {intention.epoch} of stage {intention.stage!r} read "
-                "cannot be made again; its FrameBy has probably changed"
+                "cannot be formed again; the stage's FrameBy has probably changed"
             )
             raise RollbackImpossibleError(record.name, why, epoch=intention.epoch)
 
@@ -536,7 +536,7 @@ def _without_closes(
 def _without_close(position: Position, connector: Connector, close: Punctuation) -> Connector:
     """Return a framed input without a close; raises `RollbackImpossibleError`, as above."""
     framing, closes = connector.framing, list(connector.closes)
-    assert framing is not None, "asked of framed inputs only"
+    assert framing is not None, "only framed inputs have closes"
     if close.at in closes:
         closes.remove(close.at)
         return replace(connector, closes=tuple(closes))

@@ -315,7 +315,7 @@ class Rollbacks:
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
-            kept = f"the kept records begin with {_listed(oldest)}"
+            kept = f"the records of runs are kept from {_listed(oldest)} on"
             why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)

@@ -75,7 +75,7 @@ class Publisher:
         return self._of(dataflow).lock
 
     def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
-        """Return a stage's records before an epoch that its tables may not show yet.
+        """Return a stage's records that its tables may not show yet, if older than an epoch.
 
         Raises:
             InvariantError: If the log does not hold them.

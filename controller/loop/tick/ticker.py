@@ -56,7 +56,7 @@ ASKED, FINISHED = "checked for results to publish", "updated with a recorded run
 
 @dataclass
 class UnfinishedRuns:
-    """Publishes and finishes recorded runs at every tick, beside the running ones."""
+    """Publishes and finishes recorded runs at every tick, while other runs continue."""
 
     store: Store
     clock: Callable[[], datetime]

@@ -92,9 +92,9 @@ class PunctuationUnplacedError(OperatingError):
 
     def __init__(self, dataflow: str, flow: str, at: int) -> None:
         super().__init__(
-            f"the frames of flow {flow!r} of {dataflow!r} were closed before its increment {at}, "
-            "but a recomputation would cut that flow into different increments. Verify with "
-            "--split increments, and close only sources",
+            f"the frames of flow {flow!r} of {dataflow!r} were closed before increment {at}, but a "
+            "recomputation would split that flow into different increments. Verify with --split "
+            "increments, and close only sources",
             dataflow=dataflow,
             flow=flow,
             at=at,

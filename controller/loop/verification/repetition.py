@@ -170,7 +170,7 @@ class Repetition:
         records, why = self._records(unit, begun, last)
         first = last + 1 - len(records)
         if not records:
-            raise _NotRepeatedError(why or "the stage has not run since then")
+            raise _NotRepeatedError(why or "the stage has not run since it was last changed")
         if first == begun:
             if begun_ms is None:
                 return _Origin(first, {}, (), tuple(records), from_nothing=True)
@@ -179,7 +179,7 @@ class Repetition:
                 nothing = emptied or first == 0
                 return _Origin(first, tables, (), tuple(records), from_nothing=nothing)
             except NotFoundError:
-                why = "the state with which its version began is no longer kept"
+                why = "the stage's state at its last change is no longer kept"
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
@@ -211,13 +211,13 @@ class Repetition:
             if record is None:
                 why = f"the record of epoch {epoch} is no longer kept"
             elif record.correction is not None and not record.correction.gives_back:
-                why = f"no run has followed the correction in epoch {epoch}"
+                why = f"epoch {epoch} is a correction, which cannot be repeated"
             elif not self._same_code(unit, record):
                 why = f"epoch {epoch} ran with different code"
             elif (gone := self._gone(unit, record)) is not None:
                 why = f"increment {gone}, which epoch {epoch} read, is no longer kept"
             elif self._replaces(unit, record):
-                why = f"epoch {epoch} read a replacement, which needs all input before it"
+                why = f"epoch {epoch} applied a replacement, for which all earlier input is needed"
             elif (gone := self._table_gone(unit, record)) is not None:
                 why = f"epoch {epoch} cannot be repeated: {gone}"
             else:
@@ -293,7 +293,7 @@ class Repetition:
         """Add the records of the epochs that the table did not show when it was looked up."""
         moment, table = one.moment, f"{one.node.name}.{one.state}"
         if moment is None:
-            why = f"the record does not contain the moment at which {name!r} was looked up"
+            why = f"the record of the epoch does not say when {name!r} was looked up"
             raise _NotRepeatedError(why)
         shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:

@@ -276,7 +276,7 @@ def test_going_back_needs_the_old_code(world: Beside) -> None:
     world.translators["sum"] = Tripled
     world.restart()
     world.controller.recover()
-    with pytest.raises(ChangeRefusedError, match="not that of version 1: save the code"):
+    with pytest.raises(ChangeRefusedError, match="not that of version 1: restore the code"):
         world.controller.rebuild_jobs.swaps.back("d")
     assert world.store.dataflow("d").version == 2
 
