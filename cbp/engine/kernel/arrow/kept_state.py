@@ -94,7 +94,7 @@ class KeptCall:
             starts[first:last], stops[first:last] = spans_of(file.hashes, wanted)
             hit = np.flatnonzero(stops > starts)
             if len(hit):
-                order = file.second_order(columns, whole=False)
+                order = file.second_order(columns, ranges=(starts[hit], stops[hit]))
                 some = keys if len(hit) == len(starts) else _taken(keys, hit)
                 starts[hit], stops[hit] = order.spans(some, starts[hit], stops[hit])
                 ranges.append((at, order, starts, stops))
