@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,30 @@ def test_an_order_keeps_no_file_in_memory(is_whole: bool) -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+class _Overtaken:
+    """A lock that another thread had before, which checked all rows of an order."""
+
+    def __init__(self, check_all: Callable[[], None]) -> None:
+        self._check_all = check_all
+
+    def __enter__(self) -> None:
+        self._check_all()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_a_check_of_some_rows_keeps_what_another_thread_sorted() -> None:
+    """It waited for that thread, and so must not go on with the columns of the file."""
+    numbers = [5, 3, 4, *range(50)]
+    hashes = np.array([0, 0, 0, *range(1, 51)])
+    order, columns = SecondOrder(hashes, None, [DataType("BIGINT")]), [pa.array(numbers)]
+    lock: Any = _Overtaken(lambda: order._check_all(lambda rows: columns))
+    order._lock = lock
+    order.check_ranges(np.array([10]), np.array([11]), lambda rows: columns)
+    starts, stops = order.spans([pa.array([3, 4, 5])], np.full(3, 0), np.full(3, 3))
+    assert starts.tolist() == [0, 1, 2]
+    assert stops.tolist() == [1, 2, 3]
+    assert order.rows_at(starts).tolist() == [1, 2, 0]
