@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from cbp import (
     View,
 )
 from cbp.engine.direct import LocalEngine
+from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
@@ -201,6 +203,26 @@ def test_few_groups_of_all_buckets_are_called_together(tmp_path: Path) -> None:
     driver.run_until_idle()
     (calls,) = driver.outputs("stage.calls")
     assert [row["many"] for row in calls] == [40] * 4
+
+
+class CountedRounds(Rounds):
+    """A call says how many calls still hold what they emitted."""
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """Pass on what is left."""
+        super().translate(groups, SimpleNamespace(again=out.again, calls=len))
+        out.calls({"many": [sum(type(one) is Emission for one in gc.get_objects())]})
+
+
+def test_a_loop_on_columns_frees_what_its_calls_emitted(tmp_path: Path) -> None:
+    """No cycle keeps it until the task ends, which has collection off."""
+    dataflow = loop_of(CountedRounds(), starts="k BIGINT, left BIGINT")
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    driver.feed("s_starts", [{"k": k, "left": 5} for k in range(4)])
+    driver.run_until_idle()
+    (calls,) = driver.outputs("stage.calls")
+    assert len(calls) == 6
+    assert len({row["many"] for row in calls}) == 1
 
 
 class Dying(Driver):
