@@ -202,6 +202,7 @@ class BucketState:
     died: list[RecordPositions] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
     lookups: dict[str, int] = field(init=False)
+    _numbers: dict[int, int] = field(init=False)
     _starts: list[int] = field(init=False)
     _died_rows: int = field(init=False, default=0)
     _deaths: dict[int, BitMap64] = field(init=False, default_factory=dict)
@@ -211,6 +212,7 @@ class BucketState:
     def __post_init__(self) -> None:
         parts = [self.table.live.get(bucket, ()) for bucket in self.buckets]
         self.files = tuple(chain.from_iterable(parts))
+        self._numbers = {bucket: number for number, bucket in enumerate(self.buckets)}
         self._starts = list(accumulate(map(len, parts), initial=0))
         self.lookups = {"index": 0, "scan": 0}
         for bucket, files in zip(self.buckets, parts, strict=True):
@@ -224,8 +226,13 @@ class BucketState:
 
     def places(self, bucket: int) -> Sequence[int]:
         """Return the indexes of a bucket's files in `files`."""
-        number = self.buckets.index(bucket)
+        number = self._numbers[bucket]
         return range(self._starts[number], self._starts[number + 1])
+
+    @property
+    def in_memory(self) -> Sequence[int]:
+        """The indexes of files in memory, which may have records of all buckets."""
+        return ()
 
     def open(self, at: int) -> IndexedFile:
         """Return all rows of the file `files[at]`, which is about to be replaced.
@@ -330,12 +337,12 @@ class BucketState:
         Returns:
             Its index in `files`, and the range (start, stop) of the hashes that it may have.
         """
-        for bucket, start, stop in self._asked(hashes):
-            for at in BucketState.places(self, bucket):
+        for bucket, start, stop in self.buckets_of(hashes):
+            for at in self.places(bucket):
                 yield at, start, stop
 
-    def _asked(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
-        """Yield each bucket that has some hashes, with their range (start, stop)."""
+    def buckets_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
+        """Yield each bucket that has some of the hashes, with their range (start, stop)."""
         if len(self.buckets) < len(hashes) or len(self.buckets) == 1:
             edges = pairwise(self.edges(hashes))
             ranges = zip(self.buckets, edges, strict=True)

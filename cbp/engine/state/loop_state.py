@@ -88,10 +88,10 @@ class LoopState(BucketState):
         self._new = HeldRecords(self.room)
         self.room.holders.append(self)
 
-    def places(self, bucket: int) -> Sequence[int]:
-        """Return the indexes of a bucket's files in `files`, and of all files in memory."""
-        fixed = BucketState.places(self, bucket)
-        return (*fixed, *range(self._fixed, len(self.files))) if self._written else fixed
+    @property
+    def in_memory(self) -> Sequence[int]:
+        """See `BucketState`: what the loop wrote."""
+        return range(self._fixed, len(self.files))
 
     def reader(self, at: int, wanted: Positions | None) -> StateRows:
         """Return a reader of the file `files[at]`; see `BucketState`."""

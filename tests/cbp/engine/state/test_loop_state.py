@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from cbp.engine.columnar.key_hash import bucket_of, flipped
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.state.large_groups import large_groups
+from cbp.engine.state.lookup import StateRows
 from cbp.engine.state.loop_state import LoopState
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import Schema
@@ -147,6 +151,40 @@ def test_flipped_hashes_ascend_over_all_buckets(
             held = [*(one for one in held if one[0] not in wanted), *records]
         born = pa.concat_tables(state.born()).column("_hash").to_pylist()
         assert born == sorted(born)
+
+
+class Watched(LoopState):
+    """Notes which files are opened, and how many bytes are sorted to merge records."""
+
+    def __post_init__(self) -> None:
+        LoopState.__post_init__(self)
+        self.opened = set[str]()
+        self.merged_bytes = 0
+
+    def reader(self, at: int, wanted: Any) -> StateRows:
+        self.opened.add(self.files[at].path)
+        return LoopState.reader(self, at, wanted)
+
+    def _sorted(self, table: pa.Table) -> pa.Table:
+        self.merged_bytes += table.nbytes
+        return LoopState._sorted(self, table)
+
+
+def test_a_large_group_is_sought_in_the_files_of_its_bucket(tmp_path: Path) -> None:
+    """A superstep of few groups opens no file of other buckets; none if no group is too large."""
+    table = table_of(tmp_path, [[(hash_, 0) for hash_ in SIGNED]], ())
+    cache = IndexCache(str(tmp_path / "c"))
+    state = Watched(table, cache, (0, 1, 2, 3), BUCKETS, True, spec=SPEC)
+    rows = rows_of([(5, n) for n in range(70)])
+    state.add(rows.set_column(2, "_hash", pa.array(flipped(rows.column("_hash").to_numpy()))))
+    state.turn()
+    wanted = flipped(np.array([5], np.int64))
+    assert large_groups(state, wanted, sys.maxsize) == {}
+    assert not state.opened
+    assert large_groups(state, wanted, 71) == {}
+    (group,) = large_groups(state, wanted, 70).values()
+    assert (group.hash, group.rows, len(group.ranges)) == (int(wanted[0]), 71, 2)
+    assert state.opened == {"0-0.parquet", ""}
 
 
 def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState:
