@@ -8,8 +8,8 @@
 
 What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
 the engine reads them like any other. Two of them are merged, without their dead records, once the
-newer one has as many records as are live in the older one, or if these are few. So there are few
-files whatever the number of supersteps, and each record is copied seldom.
+newer one has as many records as are live in the older one, or if these are few and small. So there
+are few files whatever the number of supersteps, and each record is copied seldom.
 
 They hold what the loop changed, not what it read. If their room is scarce they are mapped temporary
 files, each of some megabytes; several of them, which ascend by hash, are then merged as one.
@@ -40,9 +40,9 @@ from cbp.model.dataflow.stage import StateSpec
 _HASH = "_hash"
 _SEQ = "_seq"
 _GONE = ["path", "rows"]
-_OVERLAY_ROWS = 4_096
-"""A file in memory of so few rows is merged with any newer one: a look-up in one more file takes as
-long as to sort them."""
+_OVERLAY_ROWS, _OVERLAY_BYTES = 4_096, 1 << 20
+"""A file in memory of so few rows and bytes is merged with any newer one: a look-up in one more
+file takes as long as to sort and copy them."""
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """As in the index copies: the rows of any file can follow those of any other."""
@@ -129,7 +129,8 @@ class LoopState(BucketState):
 
     def add(self, records: pa.Table) -> None:
         """Add records for the next superstep, in the schema of the state's files."""
-        self._new.add(records)
+        if records.num_rows:
+            self._new.add(records)
 
     def turn(self) -> None:
         """Begin the next superstep: added records become visible, and deleted ones disappear."""
@@ -151,7 +152,7 @@ class LoopState(BucketState):
         new = pa.concat_tables(self._new.take())
         parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
         size = new.num_rows
-        while self._tiers and self._rows_of_last_tier() <= max(size, _OVERLAY_ROWS):
+        while self._tiers and self._rows_of_last_tier() <= max(size, self._rows_merged()):
             parts[:0] = self._take_last_tier()
             size = sum(part.rows for part in parts)
         files = [*self._merged(parts)]
@@ -286,6 +287,11 @@ class LoopState(BucketState):
         many = len(self.files)
         last = range(many - self._tiers[-1], many)
         return sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
+
+    def _rows_merged(self) -> int:
+        """Return up to how many rows of the last tier are merged with any newer ones."""
+        size = sum(file.memory for file in self._written[-self._tiers[-1] :])
+        return _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0
 
     def _take_last_tier(self) -> list[_Part]:
         """Drop the files of the last tier; return their live records."""

@@ -187,6 +187,31 @@ def test_a_large_group_is_sought_in_the_files_of_its_bucket(tmp_path: Path) -> N
     assert state.opened == {"0-0.parquet", ""}
 
 
+def test_wide_records_are_not_copied_in_each_superstep(tmp_path: Path) -> None:
+    """A file in memory is merged with each newer one only if it is small in bytes, too."""
+    cache = IndexCache(str(tmp_path / "c"))
+    state = Watched(table_of(tmp_path, [], ()), cache, (0, 1), BUCKETS, spec=SPEC)
+    wide = "x" * 100_000
+
+    def records(first: int, stop: int) -> pa.Table:
+        hashes = pa.array(range(first, stop), pa.int64())
+        return pa.table({"k": [wide] * len(hashes), "n": hashes, "_hash": hashes})
+
+    state.add(records(0, 200))
+    state.turn()
+    state.merged_bytes = 0
+    for number in range(200, 264):
+        state.add(records(number, number + 1))
+        state.turn()
+    assert len(state.find(None).hashes) == 264
+    assert state.merged_bytes < 64 * 16 * len(wide)
+    assert len(state.files) <= 1 + np.log2(64)
+    state.merged_bytes = 0
+    state.add(records(0, 0))
+    state.turn()
+    assert not state.merged_bytes
+
+
 def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState:
     """Return the table's files without what the loop deleted, with one file of what it wrote."""
     final = BucketState(table, cache, (0, 1), BUCKETS)
