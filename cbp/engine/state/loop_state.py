@@ -103,16 +103,6 @@ class LoopState(BucketState):
         """Return hashes as the file `files[at]` has them; those in memory have callers' hashes."""
         return BucketState.as_filed(self, at, hashes) if at < self._fixed else hashes
 
-    def find(self, wanted: Positions | None) -> RecordPositions:
-        """Return the live records of these hashes (ascending, unique); `None` means all."""
-        if wanted is None:
-            parts = [self._find_in(at, None) for at in range(len(self.files))]
-        else:
-            parts = [
-                self._find_in(at, wanted[start:stop]) for at, start, stop in self.files_of(wanted)
-            ]
-        return _by_hash(parts)
-
     def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
         """See `BucketState`; each file in memory may have records of all buckets."""
         yield from BucketState.files_of(self, hashes)
@@ -143,10 +133,7 @@ class LoopState(BucketState):
             if gone is not None:
                 gone |= rows
         self._deaths = {}
-        # A file that was read by parts may be worth a copy by now: the cache is asked again.
-        self._readers = {
-            at: reader for at, reader in self._readers.items() if isinstance(reader, IndexedFile)
-        }
+        self.forget_parts()
         if not self._new.tables:
             return
         new = pa.concat_tables(self._new.take())
@@ -321,15 +308,6 @@ class LoopState(BucketState):
 @lru_cache(maxsize=256)
 def _wide(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in schema])
-
-
-def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
-    """Return the records of all parts, ordered by hash."""
-    full = [part for part in parts if len(part.hashes)]
-    if len(full) == 1:
-        return full[0]
-    every = RecordPositions.concat(full)
-    return every.at(np.argsort(every.hashes, kind="stable"))
 
 
 def _live_rows(file: IndexedFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -18,8 +18,9 @@ from cbp.engine.columnar.key_hash import bucket_of, flipped
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.large_groups import large_groups
-from cbp.engine.state.lookup import StateRows
+from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.loop_state import LoopState
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import Schema
 from tests.sampling import examples
@@ -210,6 +211,24 @@ def test_wide_records_are_not_copied_in_each_superstep(tmp_path: Path) -> None:
     state.add(records(0, 0))
     state.turn()
     assert not state.merged_bytes
+
+
+def test_a_look_up_opens_only_files_of_wanted_buckets(tmp_path: Path) -> None:
+    """Others would be read for nothing; a file read by parts gets its copy in a later superstep."""
+    live = {}
+    for bucket, first in enumerate([5, 1 << 62]):
+        rows = rows_of([(first + n, n) for n in range(400)])
+        path = tmp_path / f"{bucket}.parquet"
+        pq.write_table(rows, path, row_group_size=40)
+        live[bucket] = (LiveFile(path.name, path.stat().st_size, rows.num_rows),)
+    cache = IndexCache(str(tmp_path / "c"), limits=EngineLimits(small_file_rows=10))
+    state = BucketState(StateTable(str(tmp_path), "id", live), cache, (0, 1), BUCKETS)
+    assert len(state.find(np.array([5], np.int64)).hashes) == 1
+    assert [*state._readers] == [0]
+    for number in range(1, 8):
+        state.forget_parts()
+        assert len(state.find(np.array([5 + 40 * number], np.int64)).hashes) == 1
+    assert isinstance(state._readers[0], IndexedFile)
 
 
 def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState:
