@@ -3,7 +3,7 @@
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, the black box, a correction, keys that share
 a hash) is sorted in memory when a look-up first needs it; nothing depends on how it was written.
-A look-up of a few groups by tables checks only the order of their rows, once per process.
+A look-up of a few groups, all at once, checks only the order of their rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash lie in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -91,6 +91,7 @@ class SecondOrder:
             columns = [column.take(pa.array(rows)) for column in columns]
         self._take(columns)
         self._rows, self._is_unique, self._is_checked = rows, is_unique, True
+        self._passed = np.zeros(0, np.bool_)
 
     def check_ranges(self, starts: Int64s, stops: Int64s, read: Read) -> None:
         """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
