@@ -183,7 +183,7 @@ class KeptSource:
             lambda number: self.group(number).files(),
             len(keys),
         )
-        self._ranges: list[tuple[int, SecondOrder, list[int], list[int]]] | None = None
+        self._ranges: list[tuple[int, SecondOrder, int, list[int], list[int]]] | None = None
         self.records: dict[Place, Any] = {}
         self._listed: tuple[KeptGroup, dict[Row, Place] | None] | None = None
 
@@ -253,8 +253,11 @@ class KeptSource:
     def parts(self, number: int) -> list[tuple[int, SecondOrder, int, int]]:
         """Return the files that have rows of a group: index, order, first and last place + 1."""
         if self._ranges is not None:
-            spans = ((at, order, a[number], b[number]) for at, order, a, b in self._ranges)
-            return [span for span in spans if span[3] > span[2]]
+            return [
+                (at, order, starts[mine], stops[mine])
+                for at, order, first, starts, stops in self._ranges
+                if 0 <= (mine := number - first) < len(starts) and stops[mine] > starts[mine]
+            ]
         parts, key = [], row_order(self.keys[number], self.key_types)
         for at, start, stop in self._spans[number]:
             order = self.state.whole(at).second_order(self.columns)

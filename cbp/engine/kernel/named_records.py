@@ -177,9 +177,9 @@ class NamedRecords:
         read: list[Row | None] = [*(self._read(positions) if lie else ()), None]
         return places, list(map(read.__getitem__, numbers))
 
-    def ranges(self) -> list[tuple[int, SecondOrder, list[int], list[int]]]:
-        """Return each file that has rows of the groups: index, order, and each group's places."""
+    def ranges(self) -> list[tuple[int, SecondOrder, int, list[int], list[int]]]:
+        """Return each file that has rows of groups: see `FileRanges`, with lists."""
         return [
-            (at, order, starts.tolist(), stops.tolist())
-            for at, order, starts, stops in self._call.ranges
+            (one.at, one.order, one.first, one.starts.tolist(), one.stops.tolist())
+            for one in self._call.ranges
         ]

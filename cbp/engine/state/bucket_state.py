@@ -202,6 +202,7 @@ class BucketState:
     died: list[RecordPositions] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
     lookups: dict[str, int] = field(init=False)
+    _numbers: dict[int, int] = field(init=False)
     _starts: list[int] = field(init=False)
     _died_rows: int = field(init=False, default=0)
     _deaths: dict[int, BitMap64] = field(init=False, default_factory=dict)
@@ -211,6 +212,7 @@ class BucketState:
     def __post_init__(self) -> None:
         parts = [self.table.live.get(bucket, ()) for bucket in self.buckets]
         self.files = tuple(chain.from_iterable(parts))
+        self._numbers = {bucket: number for number, bucket in enumerate(self.buckets)}
         self._starts = list(accumulate(map(len, parts), initial=0))
         self.lookups = {"index": 0, "scan": 0}
         for bucket, files in zip(self.buckets, parts, strict=True):
@@ -224,8 +226,13 @@ class BucketState:
 
     def places(self, bucket: int) -> Sequence[int]:
         """Return the indexes of a bucket's files in `files`."""
-        number = self.buckets.index(bucket)
+        number = self._numbers[bucket]
         return range(self._starts[number], self._starts[number + 1])
+
+    @property
+    def in_memory(self) -> Sequence[int]:
+        """The indexes of files in memory, which may have records of all buckets."""
+        return ()
 
     def open(self, at: int) -> IndexedFile:
         """Return all rows of the file `files[at]`, which is about to be replaced.
@@ -288,31 +295,20 @@ class BucketState:
         return ~_contains(dead, rows, self.files[at].rows)
 
     def find(self, wanted: Positions | None) -> RecordPositions:
-        """Return the live records of these hashes (ascending, unique); `None` means all."""
-        parts = [
-            self._find_in(at, mine)
-            for bucket, mine in zip(self.buckets, self._by_bucket(wanted), strict=True)
-            for at in self.places(bucket)
-        ]
-        parts = [part for part in parts if len(part.hashes)]
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            empty = np.empty(0, np.int64)
-            return RecordPositions(empty, empty, empty)
-        hashes = np.concatenate([p.hashes for p in parts])
-        order = np.argsort(hashes, kind="stable")
-        return RecordPositions(
-            hashes[order],
-            np.concatenate([p.file for p in parts])[order],
-            np.concatenate([p.position for p in parts])[order],
-        )
+        """Return the live records of these hashes (ascending, unique); `None` means all.
 
-    def _by_bucket(self, wanted: Positions | None) -> list[Positions | None]:
-        """Return the wanted hashes of every bucket."""
-        if wanted is None or len(self.buckets) == 1:
-            return [wanted] * len(self.buckets)
-        return [wanted[start:stop] for start, stop in pairwise(self.edges(wanted))]
+        Opens only files of buckets that have some of the hashes.
+        """
+        if wanted is None:
+            return _by_hash([self._find_in(at, None) for at in range(len(self.files))])
+        asked = self.files_of(wanted)
+        return _by_hash([self._find_in(at, wanted[start:stop]) for at, start, stop in asked])
+
+    def forget_parts(self) -> None:
+        """Forget readers of parts of files: a file that is read again may be worth a copy."""
+        self._readers = {
+            at: reader for at, reader in self._readers.items() if isinstance(reader, IndexedFile)
+        }
 
     def edges(self, hashes: Positions) -> list[int]:
         """Return the positions at which the hashes of each bucket begin, and the end of the last.
@@ -330,12 +326,12 @@ class BucketState:
         Returns:
             Its index in `files`, and the range (start, stop) of the hashes that it may have.
         """
-        for bucket, start, stop in self._asked(hashes):
-            for at in BucketState.places(self, bucket):
+        for bucket, start, stop in self.buckets_of(hashes):
+            for at in self.places(bucket):
                 yield at, start, stop
 
-    def _asked(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
-        """Yield each bucket that has some hashes, with their range (start, stop)."""
+    def buckets_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
+        """Yield each bucket that has some of the hashes, with their range (start, stop)."""
         if len(self.buckets) < len(hashes) or len(self.buckets) == 1:
             edges = pairwise(self.edges(hashes))
             ranges = zip(self.buckets, edges, strict=True)
@@ -411,6 +407,15 @@ class BucketState:
             rows = bitmap_of(position[file == at])
             self._deaths[at] = self._deaths[at] | rows if at in self._deaths else rows
         self.died, self._died_rows = [], 0
+
+
+def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
+    """Return the records of all parts, ordered by hash."""
+    full = [part for part in parts if len(part.hashes)]
+    if len(full) == 1:
+        return full[0]
+    every = RecordPositions.concat(full)
+    return every.at(np.argsort(every.hashes, kind="stable"))
 
 
 def _files_of(file: Positions) -> list[int]:

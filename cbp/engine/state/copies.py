@@ -76,7 +76,7 @@ ASKS_MAX = 32
 """After this many look-ups a copy is hot: all of it is checked, later look-ups check nothing."""
 
 _READ_BYTES = 256 << 10
-"""Bytes read at a time, always into the same memory, so that it stays in the CPU cache."""
+"""Bytes read at a time: few, so that they stay in the CPU cache."""
 
 _TAIL = struct.Struct("<8sQQ16s")
 _MAGIC = b"CBPCOPY2"

@@ -9,6 +9,7 @@ To find the large groups, every `stride`-th hash of a file is sampled. A run of 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -63,28 +64,43 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
         wanted: The only hashes that matter (ascending); `None` means all.
         above: Number of records.
     """
-    hashes: set[int] = set()
-    for number, bucket in enumerate(state.buckets):
+    if above == sys.maxsize:
+        return {}
+    hashes, held, files_max = set[int](), state.in_memory, 0
+    rows_held = _live_rows(state, held)
+    for bucket, mine in _by_bucket(state, wanted):
         places = state.places(bucket)
-        if sum(state.files[at].rows - state.files[at].dead for at in places) > above:
-            stride = max(1, above // (2 * len(places)))
-            mine = wanted
-            if wanted is not None:
-                first, last = state.edges(wanted)[number : number + 2]
-                mine = wanted[first:last]
-                if first == last:
-                    continue
+        if rows_held + _live_rows(state, places) > above:
+            files = len(places) + len(held)
+            files_max = max(files_max, files)
+            stride = max(1, above // (2 * files))
             hashes.update(*(_repeated(state, at, stride, mine) for at in places))
+    if files_max:
+        stride = max(1, above // (2 * files_max))
+        hashes.update(*(_repeated(state, at, stride, wanted) for at in held))
     if wanted is not None and hashes:
-        hashes &= set(np.intersect1d(wanted, np.array(sorted(hashes), np.int64)).tolist())
+        hashes &= set(np.intersect1d(wanted, np.array([*hashes], np.int64)).tolist())
     groups = (_group(state, hash_) for hash_ in sorted(hashes))
     return {group.hash: group for group in groups if group.rows > above}
+
+
+def _by_bucket(state: BucketState, wanted: Int64s | None) -> Iterator[tuple[int, Int64s | None]]:
+    """Yield each bucket that has wanted hashes, with these."""
+    if wanted is None:
+        yield from ((bucket, None) for bucket in state.buckets)
+        return
+    for bucket, start, stop in state.buckets_of(wanted):
+        yield bucket, wanted[start:stop]
+
+
+def _live_rows(state: BucketState, places: Sequence[int]) -> int:
+    return sum(state.files[at].rows - state.files[at].dead for at in places)
 
 
 def _repeated(state: BucketState, at: int, stride: int, wanted: Int64s | None) -> list[int]:
     """Return hashes that may belong to large groups in one file."""
     filed = None if wanted is None else state.as_filed(at, wanted)
-    repeated = sorted(state.known(at, filed).repeated(stride, filed))
+    repeated = [*state.known(at, filed).repeated(stride, filed)]
     hashes: list[int] = state.as_filed(at, np.array(repeated, np.int64)).tolist()
     return hashes
 
@@ -102,9 +118,9 @@ def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) ->
 
 
 def _group(state: BucketState, hash_: int) -> LargeGroup:
-    ranges, rows = [], 0
-    for at in range(len(state.files)):
-        filed = state.as_filed(at, np.array([hash_], np.int64))
+    ranges, rows, wanted = [], 0, np.array([hash_], np.int64)
+    for at, _, _ in state.files_of(wanted):
+        filed = state.as_filed(at, wanted)
         first, last = state.whole(at).span(int(filed[0]))
         if last > first:
             ranges.append((at, first, last))

@@ -292,21 +292,25 @@ class IndexedFile:
         for name in columns:
             guard.rows(self._batch.column(self._batch.schema.get_field_index(name)), positions)
 
-    def second_order(self, columns: Schema, *, whole: bool = True) -> SecondOrder:
+    def second_order(
+        self, columns: Schema, *, ranges: tuple[Int64s, Int64s] | None = None
+    ) -> SecondOrder:
         """Return the places of the rows in the order of (hash, columns); one object per file.
 
         Args:
-            whole: Whether all rows are checked at once, and not only those that `spans` gets.
+            columns: The columns by which rows of one hash are ordered.
+            ranges: The first place and the last place + 1 of each hash whose rows are used; only
+                their order is checked. `None` means all.
         """
         order = self._second_orders.get(columns.names)
         if order is None:
-            types = [column.type for column in columns.fields]
-            hashes, read = self.hashes, partial(self._sound, columns.names)
-            order = self._second_orders[columns.names] = SecondOrder(
-                hashes, self._order, read, types
-            )
-        if whole:
-            order.check()
+            hashes, types = self.hashes, [column.type for column in columns.fields]
+            order = self._second_orders[columns.names] = SecondOrder(hashes, self._order, types)
+        read = partial(self._sound, columns.names)
+        if ranges is None:
+            order.check(read)
+        else:
+            order.check_ranges(*ranges, read)
         return order
 
     def _sound(self, names: Sequence[str], rows: Int64s | None) -> list[pa.Array]:

@@ -8,8 +8,8 @@
 
 What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
 the engine reads them like any other. Two of them are merged, without their dead records, once the
-newer one has as many records as are live in the older one, or if these are few. So there are few
-files whatever the number of supersteps, and each record is copied seldom.
+newer one has as many records as are live in the older one, or if these are few and small. So there
+are few files whatever the number of supersteps, and each record is copied seldom.
 
 They hold what the loop changed, not what it read. If their room is scarce they are mapped temporary
 files, each of some megabytes; several of them, which ascend by hash, are then merged as one.
@@ -40,9 +40,9 @@ from cbp.model.dataflow.stage import StateSpec
 _HASH = "_hash"
 _SEQ = "_seq"
 _GONE = ["path", "rows"]
-_OVERLAY_ROWS = 4_096
-"""A file in memory of so few rows is merged with any newer one: a look-up in one more file takes as
-long as to sort them."""
+_OVERLAY_ROWS, _OVERLAY_BYTES = 4_096, 1 << 20
+"""A file in memory of so few rows and bytes is merged with any newer one: a look-up in one more
+file takes as long as to sort and copy them."""
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """As in the index copies: the rows of any file can follow those of any other."""
@@ -88,10 +88,10 @@ class LoopState(BucketState):
         self._new = HeldRecords(self.room)
         self.room.holders.append(self)
 
-    def places(self, bucket: int) -> Sequence[int]:
-        """Return the indexes of a bucket's files in `files`, and of all files in memory."""
-        fixed = BucketState.places(self, bucket)
-        return (*fixed, *range(self._fixed, len(self.files))) if self._written else fixed
+    @property
+    def in_memory(self) -> Sequence[int]:
+        """See `BucketState`: what the loop wrote."""
+        return range(self._fixed, len(self.files))
 
     def reader(self, at: int, wanted: Positions | None) -> StateRows:
         """Return a reader of the file `files[at]`; see `BucketState`."""
@@ -102,16 +102,6 @@ class LoopState(BucketState):
     def as_filed(self, at: int, hashes: Positions) -> Positions:
         """Return hashes as the file `files[at]` has them; those in memory have callers' hashes."""
         return BucketState.as_filed(self, at, hashes) if at < self._fixed else hashes
-
-    def find(self, wanted: Positions | None) -> RecordPositions:
-        """Return the live records of these hashes (ascending, unique); `None` means all."""
-        if wanted is None:
-            parts = [self._find_in(at, None) for at in range(len(self.files))]
-        else:
-            parts = [
-                self._find_in(at, wanted[start:stop]) for at, start, stop in self.files_of(wanted)
-            ]
-        return _by_hash(parts)
 
     def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
         """See `BucketState`; each file in memory may have records of all buckets."""
@@ -129,7 +119,8 @@ class LoopState(BucketState):
 
     def add(self, records: pa.Table) -> None:
         """Add records for the next superstep, in the schema of the state's files."""
-        self._new.add(records)
+        if records.num_rows:
+            self._new.add(records)
 
     def turn(self) -> None:
         """Begin the next superstep: added records become visible, and deleted ones disappear."""
@@ -142,16 +133,13 @@ class LoopState(BucketState):
             if gone is not None:
                 gone |= rows
         self._deaths = {}
-        # A file that was read by parts may be worth a copy by now: the cache is asked again.
-        self._readers = {
-            at: reader for at, reader in self._readers.items() if isinstance(reader, IndexedFile)
-        }
+        self.forget_parts()
         if not self._new.tables:
             return
         new = pa.concat_tables(self._new.take())
         parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
         size = new.num_rows
-        while self._tiers and self._rows_of_last_tier() <= max(size, _OVERLAY_ROWS):
+        while self._tiers and self._rows_of_last_tier() <= max(size, self._rows_merged()):
             parts[:0] = self._take_last_tier()
             size = sum(part.rows for part in parts)
         files = [*self._merged(parts)]
@@ -287,6 +275,11 @@ class LoopState(BucketState):
         last = range(many - self._tiers[-1], many)
         return sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
 
+    def _rows_merged(self) -> int:
+        """Return up to how many rows of the last tier are merged with any newer ones."""
+        size = sum(file.memory for file in self._written[-self._tiers[-1] :])
+        return _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0
+
     def _take_last_tier(self) -> list[_Part]:
         """Drop the files of the last tier; return their live records."""
         parts = list[_Part]()
@@ -315,15 +308,6 @@ class LoopState(BucketState):
 @lru_cache(maxsize=256)
 def _wide(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in schema])
-
-
-def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
-    """Return the records of all parts, ordered by hash."""
-    full = [part for part in parts if len(part.hashes)]
-    if len(full) == 1:
-        return full[0]
-    every = RecordPositions.concat(full)
-    return every.at(np.argsort(every.hashes, kind="stable"))
 
 
 def _live_rows(file: IndexedFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:

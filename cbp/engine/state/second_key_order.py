@@ -3,7 +3,7 @@
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, the black box, a correction, keys that share
 a hash) is sorted in memory when a look-up first needs it; nothing depends on how it was written.
-A look-up of a few groups by tables checks only the order of their rows, once per process.
+A look-up of a few groups, all at once, checks only the order of their rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash lie in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -38,6 +38,9 @@ _TIMES = frozenset({"DATE", "TIMESTAMP"})
 _MANY = 8
 """If one row in this many is asked for, checking all rows costs less than taking those."""
 
+Read = Callable[[Int64s | None], Sequence[pa.Array]]
+"""Returns the columns of an order, after some rows of them, or all, were checked for damage."""
+
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
@@ -46,26 +49,21 @@ class SecondOrder:
 
     Sort keys of values are those of `cbp.engine.columnar.values.order_key`.
 
-    Whether the file has this order is checked for all rows at once by `check`, or by `spans` for
-    the rows that it is asked for. All other methods are called after `check`. A row that `spans`
-    has checked keeps its place, whatever the rest of the file turns out to be.
+    Whether the file has this order is checked by `check` for all rows, or by `check_ranges` for
+    some; the other methods are called for rows that one of them has checked. Such a row keeps its
+    place, whatever the rest of the file turns out to be.
+
+    Both get the reader of the file, which the order does not keep: the file keeps its orders, and
+    two objects that keep each other stay in memory until a task ends.
 
     Args:
         hashes: `_hash` of every row, ascending.
         rows: The rows in the order of `hashes`; `None` if that is the order of the file.
-        read: Returns the columns of the file by which rows of one hash are ordered (atoms), after
-            the given rows of them, or all, were checked for damage.
-        types: Types of these columns.
+        types: Types of the columns by which rows of one hash are ordered (atoms).
     """
 
-    def __init__(
-        self,
-        hashes: Int64s,
-        rows: Int64s | None,
-        read: Callable[[Int64s | None], Sequence[pa.Array]],
-        types: Sequence[DataType],
-    ) -> None:
-        self._hashes, self._rows, self._read, self._types = hashes, rows, read, types
+    def __init__(self, hashes: Int64s, rows: Int64s | None, types: Sequence[DataType]) -> None:
+        self._hashes, self._rows, self._types = hashes, rows, types
         self._lock = threading.Lock()
         self._is_checked, self._is_unique = False, rows is None
         self._passed = np.zeros(0, np.bool_)
@@ -77,31 +75,38 @@ class SecondOrder:
         """Whether the file itself has this order."""
         return self._rows is None
 
-    def check(self) -> None:
+    def check(self, read: Read) -> None:
         """Check all rows once; sort them if the file has another order."""
         if not self._is_checked:
             with self._lock:
-                self._check_all()
+                self._check_all(read)
 
-    def _check_all(self) -> None:
+    def _check_all(self, read: Read) -> None:
         if self._is_checked:  # by another thread
             return
-        columns, rows = self._read(None), self._rows
+        columns, rows = read(None), self._rows
         is_unique = rows is None and ascend(self._hashes, columns, strictly=True)
         if not is_unique and (rows is not None or not ascend(self._hashes, columns)):
             rows = _sorted_rows(self._hashes, rows, columns)
             columns = [column.take(pa.array(rows)) for column in columns]
         self._take(columns)
         self._rows, self._is_unique, self._is_checked = rows, is_unique, True
+        self._passed = np.zeros(0, np.bool_)
 
-    def _check_ranges(self, starts: Int64s, stops: Int64s) -> None:
+    def check_ranges(self, starts: Int64s, stops: Int64s, read: Read) -> None:
         """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
+        if self._is_checked:
+            return
         some = np.flatnonzero(stops > starts)
         starts, sizes = starts[some], (stops - starts)[some]
         if self._rows is not None or _MANY * int(sizes.sum()) >= len(self._hashes):
-            self.check()
+            self.check(read)
             return
         with self._lock:
+            if (
+                self._is_checked
+            ):  # by another thread; if it sorted, these columns are not the file's
+                return
             if not len(self._passed):
                 self._passed = np.zeros(len(self._hashes), np.bool_)
             fresh = np.flatnonzero(~self._passed[starts])
@@ -109,7 +114,7 @@ class SecondOrder:
                 return
             starts, sizes = starts[fresh], sizes[fresh]
             rows = span_rows(starts, sizes)
-            columns = self._read(rows)
+            columns = read(rows)
             # Of a column with nulls or doubles, one value decides how all are compared.
             is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
                 one.kind for one in self._types
@@ -122,7 +127,7 @@ class SecondOrder:
                 self._take(columns)
                 self._passed[starts] = True
                 return
-        self.check()
+        self.check(read)
 
     def _take(self, columns: Sequence[pa.Array]) -> None:
         """Search these columns from now on."""
@@ -163,18 +168,15 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows at once; see `check`.
+        """Return the result of `span` for many wanted rows at once.
 
         Args:
             wanted: Values of the wanted rows in the columns from `first` on, column by column.
             starts: For each wanted row, the first of the places that agree in all columns
                 before `first`.
             stops: For each wanted row, the last of these places + 1.
-            first: Number of the first column that is compared; if it is 0, the places are those of
-                all rows of a hash.
+            first: Number of the first column that is compared.
         """
-        if not (first or self._is_checked):
-            self._check_ranges(starts, stops)
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)

@@ -463,6 +463,9 @@ class LoopWork:
                 for records in remote:
                     share.states[spec.name].add(share.part_of(records, plan.buckets))
                 share.states[spec.name].turn()
+        for share in self._shares:
+            for table in share.lookups.values():
+                table.forget_parts()
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""

@@ -10,9 +10,11 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cbp import DataflowBuilder, Input, Lookup, Loopback, Translate, View
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.task.task_plan import LookupTable
@@ -135,6 +137,61 @@ def test_files_that_a_run_looks_up_are_not_collected(tmp_path: Path) -> None:
     assert looked_up.isdisjoint(after)
 
 
+LINK = "src BIGINT, dst BIGINT"
+
+
+class Links(Translate):
+    """Keeps the links of each node."""
+
+    items = Input(LINK, route_by="src")
+    current = View(LINK, key="src, dst")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Add the new ones."""
+        for dst in {row.dst for row in (*group.items, *group.current)}:
+            out.current(key.src, dst)
+
+
+class Walks(Translate):
+    """Walks along links that are looked up, in a loop; its own groups are nodes, too."""
+
+    starts = Input("src BIGINT, left BIGINT", route_by="src")
+    again = Loopback("src BIGINT, left BIGINT", route_by="src", supersteps=9)
+    links = Lookup(LINK, by="src")
+    visits = View("src BIGINT, n BIGINT", key="src")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Count a visit, and go on."""
+        came = [row.left for row in (*group.starts, *group.again)]
+        out.visits(key.src, len(came) + sum(row.n for row in group.visits))
+        for left in set(came):
+            for row in group.links if left else ():
+                out.again(row.dst, left - 1)
+
+
+@pytest.mark.parametrize("of_links", [2, 16])
+@pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_loop_looks_up_the_same(
+    of_links: int, hash_mask: int, arrow: bool, tmp_path: Path
+) -> None:
+    """In every superstep; in a table with fewer or more buckets than the loop has."""
+    dice = random.Random(of_links)
+    flow = DataflowBuilder("walks")
+    links = flow.stage("links", Links(), buckets=of_links, items=flow.source("s_links", LINK))
+    starts = flow.source("s_starts", Walks.starts.schema)
+    flow.stage("walks", Walks(), buckets=4, starts=starts, links=links.current)
+    dataflow = flow.build()
+    engine = LocalEngine(cache=str(tmp_path / "cache"), hash_mask=hash_mask, limits=small_limits())
+    run = in_arrow(dataflow, ["walks"]) if arrow else dataflow
+    epochs: list[dict[str, list[dict[str, int]]]] = []
+    for _ in range(3):
+        nodes = [(dice.randrange(20), dice.randrange(20)) for _ in range(8)]
+        epochs.append({"links": [{"src": a, "dst": b} for a, b in nodes]})
+        epochs.append({"starts": [{"src": a, "left": b % 7} for a, b in nodes[:3]]})
+    assert_same(dataflow, Driver(engine, run, tmp_path / "t"), epochs, ordered=False)
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("arrow", [False, True])
 def test_the_black_box_looks_up_the_same(seed: int, arrow: bool, tmp_path: Path) -> None:
@@ -147,5 +204,5 @@ def test_a_look_up_in_other_buckets_is_found(
 ) -> None:
     """The comparison fails when the table is searched in the buckets of the stage itself."""
     monkeypatch.setattr(LookupTable, "beside", lambda self, chosen, buckets: tuple(chosen))
-    with pytest.raises((AssertionError, IndexError, ValueError)):
+    with pytest.raises((AssertionError, IndexError, KeyError, ValueError)):
         same_as_reference(tmp_path, 1)

@@ -74,6 +74,13 @@ class Emission:
         functions |= {state.name: self._kept_functions(state) for state in spec.kept}
         self.out = Outputs(functions)
 
+    def close(self) -> None:
+        """End the call: its emissions are freed with this object.
+
+        The functions of `out` refer to it, and tasks collect no cycles.
+        """
+        vars(self.out).clear()
+
     def state(self, name: str) -> tuple[pa.Table, Int64s]:
         """Return the records emitted for a state, and the group of each record."""
         parts = self._state[name]

@@ -63,6 +63,41 @@ class KeptTableChanges:
     born_groups: Int64s
 
 
+@dataclass(frozen=True, slots=True)
+class FileRanges:
+    """The places of the rows of some neighboring groups in one file.
+
+    Attributes:
+        at: Index of the file.
+        order: The file's order, to which the places refer.
+        first: The first of the groups.
+        starts: The first place of each of the groups, one after the other.
+        stops: The last place + 1 of each.
+    """
+
+    at: int
+    order: SecondOrder
+    first: int
+    starts: Int64s
+    stops: Int64s
+
+    def of(self, groups: Int64s, *, ascends: bool) -> tuple[Int64s, Int64s, Int64s]:
+        """Return which of some groups have rows here, and the first and last place + 1 of each.
+
+        Args:
+            ascends: Whether the groups ascend.
+        """
+        last = self.first + len(self.starts)
+        if ascends:
+            inner = np.arange(*groups.searchsorted([self.first, last]))
+        else:
+            inner = np.flatnonzero((groups >= self.first) & (groups < last))
+        mine = groups[inner] - self.first
+        starts, stops = self.starts[mine], self.stops[mine]
+        hit = np.flatnonzero(stops > starts)
+        return inner[hit], starts[hit], stops[hit]
+
+
 class KeptCall:
     """One kept state of a call."""
 
@@ -81,23 +116,22 @@ class KeptCall:
         self._types = author_schema(spec.schema)
 
     @cached_property
-    def ranges(self) -> list[tuple[int, SecondOrder, Int64s, Int64s]]:
-        """For each file with rows of the groups: its index, its order, each group's places."""
+    def ranges(self) -> list[FileRanges]:
+        """The places of the groups' rows in each file that has some."""
         state, ranges = self.state, []
         columns = Schema((*self._key.fields, *self._second.fields))
         keys = [column.combine_chunks() for column in self.keys.columns]
         for at, first, last in state.files_of(self.hashes):
             file = state.whole(at)
             state.lookups["index"] += 1
-            starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
-            wanted = state.as_filed(at, self.hashes[first:last])
-            starts[first:last], stops[first:last] = spans_of(file.hashes, wanted)
+            starts, stops = spans_of(file.hashes, state.as_filed(at, self.hashes[first:last]))
             hit = np.flatnonzero(stops > starts)
             if len(hit):
-                order = file.second_order(columns, whole=False)
-                some = keys if len(hit) == len(starts) else _taken(keys, hit)
-                starts[hit], stops[hit] = order.spans(some, starts[hit], stops[hit])
-                ranges.append((at, order, starts, stops))
+                places = starts[hit], stops[hit]
+                order = file.second_order(columns, ranges=places)
+                some = keys if len(hit) == len(self.hashes) else _taken(keys, hit + first)
+                starts[hit], stops[hit] = order.spans(some, *places)
+                ranges.append(FileRanges(at, order, first, starts, stops))
         return ranges
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
@@ -108,15 +142,19 @@ class KeptCall:
         """
         wanted = [column.combine_chunks() for column in second.columns]
         parts = []
-        for at, order, starts, stops in self.ranges:
-            some = np.flatnonzero(stops[groups] > starts[groups])
-            if not len(some):
-                continue
-            values = [column.take(pa.array(some)) for column in wanted]
-            mine = groups[some]
-            spans = order.spans(values, starts[mine], stops[mine], first=len(self._key.fields))
-            parts.append(self._live(at, order, some, *spans))
+        for one, some, starts, stops in self._hits(groups):
+            values = wanted if len(some) == len(groups) else _taken(wanted, some)
+            spans = one.order.spans(values, starts, stops, first=len(self._key.fields))
+            parts.append(self._live(one.at, one.order, some, *spans))
         return self._joined(parts, groups)
+
+    def _hits(self, groups: Int64s) -> Iterator[tuple[FileRanges, Int64s, Int64s, Int64s]]:
+        """Yield each file with rows of some groups: which of them, and the places of each."""
+        ascends = bool(np.all(groups[1:] >= groups[:-1]))
+        for one in self.ranges:
+            some, starts, stops = one.of(groups, ascends=ascends)
+            if len(some):
+                yield one, some, starts, stops
 
     def every(self, groups: Int64s) -> tuple[Int64s, RecordPositions]:
         """Return all live records of some groups, in order, each with its group."""
@@ -130,15 +168,15 @@ class KeptCall:
     def found(self, groups: Int64s) -> tuple[Int64s, RecordPositions]:
         """Return all live records of some groups, group by group, each with its group."""
         parts = [
-            self._live(at, order, groups, starts[groups], stops[groups])
-            for at, order, starts, stops in self.ranges
+            self._live(one.at, one.order, groups[some], *places)
+            for one, some, *places in self._hits(groups)
         ]
         return self._joined(parts, np.arange(len(self.hashes)))
 
     def tables(self, groups: Int64s, *, rows_max: int) -> Iterator[pa.Table]:
         """Yield all records of some groups, in any order, some at a time."""
-        for at, order, starts, stops in self.ranges:
-            owners, files, rows = self._live(at, order, groups, starts[groups], stops[groups])
+        for one, some, *places in self._hits(groups):
+            owners, files, rows = self._live(one.at, one.order, groups[some], *places)
             positions = RecordPositions(self.hashes[owners], files, rows)
             for start in range(0, len(rows), rows_max):
                 yield self.take(positions.part(start, start + rows_max))

@@ -44,9 +44,6 @@ _HASH = "_hash"
 _SETTLED_SHARE = 8
 """If the room is scarce, puts of this part (an eighth) of it are settled at a time."""
 
-_FILES = 1
-"""From records for this many files on that are written in threads, all else is done in two, too."""
-
 _FEW = 8
 """If all groups are at most this many times those wanted, the order comes from their places."""
 
@@ -194,9 +191,12 @@ class ReachedState:
                     write_output(name, columns)
 
     def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
-        """Return whether operations are worth a thread for each half of the buckets."""
+        """Return whether operations are worth a thread for each half of the buckets.
+
+        They are from records for one file on that is written in a thread.
+        """
         given = (one.keys if one.puts is None else one.puts for one in operations)
-        least = _FILES * self.halves[0].cache.limits.beside_bytes
+        least = self.halves[0].cache.limits.beside_bytes
         return bool(sum(table.nbytes for table in given) >= least)
 
     def _ordered(

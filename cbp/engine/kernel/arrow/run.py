@@ -14,6 +14,7 @@ Invariant: state and outputs equal those of a groupwise translator that does the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -66,7 +67,7 @@ class CallSettler:
         self._kept: dict[str, KeptCall] = {}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
-        """Return the collector for emissions of groups with these keys."""
+        """Return the collector for emissions of groups with these keys; to be closed."""
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:
@@ -186,10 +187,10 @@ class VectorisedRun:
                 sizes = Groups.sizes(call.groups, self.spec.anew)
                 call = replace(call, called=np.flatnonzero(sizes == 0))
             given = self._given(call, settler)
-            emission = settler.emission(given.keys)
-            if len(given):
-                self._emit(given, emission)
-            settler.settle(call, emission)
+            with closing(settler.emission(given.keys)) as emission:
+                if len(given):
+                    self._emit(given, emission)
+                settler.settle(call, emission)
         self.groups = settler.groups
 
     def _given(self, call: Call, settler: CallSettler) -> Groups:

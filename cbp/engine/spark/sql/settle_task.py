@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -172,21 +173,21 @@ class _ArrivedResults:
 
     def run(self) -> None:
         """Write the outputs, and settle the state of every group."""
-        self._begin()
+        with closing(self.settler.emission(self._no_keys(), copies=False)) as nobody:
+            self._begin(nobody)
         for call in self.calls:
             if len(call.groups):
-                emission = self.settler.emission(call.called_keys, copies=False)
-                self._emit_state(call, emission)
-                self.settler.settle(call, emission)
+                with closing(self.settler.emission(call.called_keys, copies=False)) as emission:
+                    self._emit_state(call, emission)
+                    self.settler.settle(call, emission)
         self.groups = self.settler.groups
 
     @property
     def _spec(self) -> TranslatorSpec:
         return self.settler.spec
 
-    def _begin(self) -> None:
+    def _begin(self, nobody: Emission) -> None:
         """Write the outputs, and raise if state was given for a group that is not called."""
-        nobody = self.settler.emission(self._no_keys(), copies=False)
         for output in self._spec.emitted:
             run = self.results.get(output.name)
             if run is not None and run.table.num_rows:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +17,10 @@ from hypothesis import strategies as st
 from cbp.engine.columnar.key_hash import bucket_of, flipped
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.state.large_groups import large_groups
+from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.loop_state import LoopState
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import Schema
 from tests.sampling import examples
@@ -147,6 +152,83 @@ def test_flipped_hashes_ascend_over_all_buckets(
             held = [*(one for one in held if one[0] not in wanted), *records]
         born = pa.concat_tables(state.born()).column("_hash").to_pylist()
         assert born == sorted(born)
+
+
+class Watched(LoopState):
+    """Notes which files are opened, and how many bytes are sorted to merge records."""
+
+    def __post_init__(self) -> None:
+        LoopState.__post_init__(self)
+        self.opened = set[str]()
+        self.merged_bytes = 0
+
+    def reader(self, at: int, wanted: Any) -> StateRows:
+        self.opened.add(self.files[at].path)
+        return LoopState.reader(self, at, wanted)
+
+    def _sorted(self, table: pa.Table) -> pa.Table:
+        self.merged_bytes += table.nbytes
+        return LoopState._sorted(self, table)
+
+
+def test_a_large_group_is_sought_in_the_files_of_its_bucket(tmp_path: Path) -> None:
+    """A superstep of few groups opens no file of other buckets; none if no group is too large."""
+    table = table_of(tmp_path, [[(hash_, 0) for hash_ in SIGNED]], ())
+    cache = IndexCache(str(tmp_path / "c"))
+    state = Watched(table, cache, (0, 1, 2, 3), BUCKETS, True, spec=SPEC)
+    rows = rows_of([(5, n) for n in range(70)])
+    state.add(rows.set_column(2, "_hash", pa.array(flipped(rows.column("_hash").to_numpy()))))
+    state.turn()
+    wanted = flipped(np.array([5], np.int64))
+    assert large_groups(state, wanted, sys.maxsize) == {}
+    assert not state.opened
+    assert large_groups(state, wanted, 71) == {}
+    (group,) = large_groups(state, wanted, 70).values()
+    assert (group.hash, group.rows, len(group.ranges)) == (int(wanted[0]), 71, 2)
+    assert state.opened == {"0-0.parquet", ""}
+
+
+def test_wide_records_are_not_copied_in_each_superstep(tmp_path: Path) -> None:
+    """A file in memory is merged with each newer one only if it is small in bytes, too."""
+    cache = IndexCache(str(tmp_path / "c"))
+    state = Watched(table_of(tmp_path, [], ()), cache, (0, 1), BUCKETS, spec=SPEC)
+    wide = "x" * 100_000
+
+    def records(first: int, stop: int) -> pa.Table:
+        hashes = pa.array(range(first, stop), pa.int64())
+        return pa.table({"k": [wide] * len(hashes), "n": hashes, "_hash": hashes})
+
+    state.add(records(0, 200))
+    state.turn()
+    state.merged_bytes = 0
+    for number in range(200, 264):
+        state.add(records(number, number + 1))
+        state.turn()
+    assert len(state.find(None).hashes) == 264
+    assert state.merged_bytes < 64 * 16 * len(wide)
+    assert len(state.files) <= 1 + np.log2(64)
+    state.merged_bytes = 0
+    state.add(records(0, 0))
+    state.turn()
+    assert not state.merged_bytes
+
+
+def test_a_look_up_opens_only_files_of_wanted_buckets(tmp_path: Path) -> None:
+    """Others would be read for nothing; a file read by parts gets its copy in a later superstep."""
+    live = {}
+    for bucket, first in enumerate([5, 1 << 62]):
+        rows = rows_of([(first + n, n) for n in range(400)])
+        path = tmp_path / f"{bucket}.parquet"
+        pq.write_table(rows, path, row_group_size=40)
+        live[bucket] = (LiveFile(path.name, path.stat().st_size, rows.num_rows),)
+    cache = IndexCache(str(tmp_path / "c"), limits=EngineLimits(small_file_rows=10))
+    state = BucketState(StateTable(str(tmp_path), "id", live), cache, (0, 1), BUCKETS)
+    assert len(state.find(np.array([5], np.int64)).hashes) == 1
+    assert [*state._readers] == [0]
+    for number in range(1, 8):
+        state.forget_parts()
+        assert len(state.find(np.array([5 + 40 * number], np.int64)).hashes) == 1
+    assert isinstance(state._readers[0], IndexedFile)
 
 
 def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.values import row_order
+from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.state.second_key_order import SecondOrder
-from cbp.model.flow.schema import DataType
+from cbp.model.flow.schema import DataType, Schema
 
 TYPES = (DataType("STRING"), DataType("DOUBLE"))
 
@@ -41,8 +46,8 @@ def test_a_search_gives_the_places_of_a_value(
         pa.array([row[1] for row in rows], pa.large_string()),
         pa.array([row[2] for row in rows], pa.float64()),
     ]
-    order = SecondOrder(hashes, None, lambda rows: columns, TYPES)
-    order.check()
+    order = SecondOrder(hashes, None, TYPES)
+    order.check(lambda rows: columns)
     places = sorted(range(len(rows)), key=lambda at: order_of(rows[at]))
     assert [order_of(rows[row]) for row in order.rows(0, len(rows)).tolist()] == [
         order_of(rows[at]) for at in places
@@ -113,8 +118,8 @@ def test_a_search_of_a_few_hashes_checks_only_their_rows(
         read.update(range(len(rows)) if some is None else some.tolist())
         return columns
 
-    whole, order = (SecondOrder(hashes, None, one, types) for one in (lambda _: columns, part))
-    whole.check()
+    whole, order = (SecondOrder(hashes, None, types) for _ in range(2))
+    whole.check(lambda _: columns)
     came = set[int]()
     for wanted in asked:
         values = [
@@ -126,6 +131,7 @@ def test_a_search_of_a_few_hashes_checks_only_their_rows(
             for up in (0, 1)
         )
         came |= {one[0] for one in wanted}
+        order.check_ranges(firsts, lasts, part)
         starts, stops = order.spans(values[:1], firsts, lasts)
         found = order.spans(values[1:], starts, stops, first=1)
         for mine, right in zip(found, whole.spans(values, firsts, lasts), strict=True):
@@ -135,3 +141,48 @@ def test_a_search_of_a_few_hashes_checks_only_their_rows(
         assert order.rows_at(places).tolist() == whole.rows_at(places).tolist()
     if is_sorted and no_nulls and 8 * sum(row[0] in came for row in rows) < len(rows):
         assert {rows[at][0] for at in read} <= came
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["all rows", "some rows"])
+def test_an_order_keeps_no_file_in_memory(is_whole: bool) -> None:
+    """Tasks collect no cycles, so the last reference to a file must free it."""
+    hashes = np.arange(100)
+    batch = pa.record_batch({"k": pa.array(hashes), "_hash": pa.array(hashes)})
+    ranges = np.array([3]), np.array([4])
+    gc.disable()
+    try:
+        file = IndexedFile(batch)
+        order = file.second_order(Schema.parse("k BIGINT"), ranges=None if is_whole else ranges)
+        assert [*map(int, np.concatenate(order.spans([pa.array([3])], *ranges)))] == [3, 4]
+        gone = weakref.ref(file)
+        del file, order
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+class _Overtaken:
+    """A lock that another thread had before, which checked all rows of an order."""
+
+    def __init__(self, check_all: Callable[[], None]) -> None:
+        self._check_all = check_all
+
+    def __enter__(self) -> None:
+        self._check_all()
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_a_check_of_some_rows_keeps_what_another_thread_sorted() -> None:
+    """It waited for that thread, and so must not go on with the columns of the file."""
+    numbers = [5, 3, 4, *range(50)]
+    hashes = np.array([0, 0, 0, *range(1, 51)])
+    order, columns = SecondOrder(hashes, None, [DataType("BIGINT")]), [pa.array(numbers)]
+    lock: Any = _Overtaken(lambda: order._check_all(lambda rows: columns))
+    order._lock = lock
+    order.check_ranges(np.array([10]), np.array([11]), lambda rows: columns)
+    starts, stops = order.spans([pa.array([3, 4, 5])], np.full(3, 0), np.full(3, 3))
+    assert starts.tolist() == [0, 1, 2]
+    assert stops.tolist() == [1, 2, 3]
+    assert order.rows_at(starts).tolist() == [1, 2, 0]

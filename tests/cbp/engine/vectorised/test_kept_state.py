@@ -10,11 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, TranslateArrow
+from cbp.engine.columnar.key_hash import flipped
 from cbp.engine.direct import LocalEngine
+from cbp.engine.kernel.arrow.kept_state import KeptCall
+from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
+from cbp.engine.state.index_cache import IndexCache
 from cbp.errors import AuthorCodeError
 from cbp.testing import run_epochs
 from tests import flows, kept_flows
@@ -79,6 +85,43 @@ def carts_driver(folder: Path) -> Driver:
     orders = builder.source("orders", Carts.orders.schema)
     builder.stage("stage", Carts(), buckets=2, orders=orders)
     return Driver(LocalEngine(cache=str(folder / "cache")), builder.build(), folder / "t")
+
+
+def test_a_file_has_places_only_for_groups_of_its_bucket(tmp_path: Path) -> None:
+    """What a call keeps in memory grows with its groups, not with groups times buckets."""
+    buckets, many = 8, 5
+    live = {}
+    for bucket in range(buckets):
+        rows = {
+            "customer": [f"{bucket}-{n}" for n in range(many)],
+            "article": list(range(many)),
+            "n": [1] * many,
+            "_hash": first_hash(bucket) + np.arange(many),
+        }
+        path = tmp_path / f"{bucket}.parquet"
+        pq.write_table(pa.table(rows), path)
+        live[bucket] = (LiveFile(path.name, path.stat().st_size, many),)
+    cache, table = IndexCache(str(tmp_path / "c")), StateTable(str(tmp_path), "id", live)
+    state = BucketState(table, cache, tuple(range(buckets)), buckets, flips=True)
+    spec = carts_driver(tmp_path / "driver").dataflow.stages["stage"].translator
+    names = [f"{bucket}-{n}" for bucket in range(buckets) for n in range(many)]
+    hashes = flipped(np.concatenate([first_hash(bucket) + np.arange(many) for bucket in live]))
+    keys = pa.table({"customer": pa.array(names, pa.large_string())})
+    call = KeptCall(spec.state("carts"), spec, state, keys=keys, hashes=hashes)
+    assert sum(len(one.starts) for one in call.ranges) == buckets * many
+    for groups in (np.arange(40), np.arange(40)[::-1], np.array([3, 39, 17])):
+        rows, positions = call.locate(groups, pa.table({"article": groups % many}))
+        assert rows.tolist() == [*range(len(groups))]
+        assert positions.file.tolist() == (groups // many).tolist()
+        assert positions.position.tolist() == (groups % many).tolist()
+        assert call.take(call.found(groups)[1]).column("customer").to_pylist() == [
+            names[group] for group in call.found(groups)[0]
+        ]
+
+
+def first_hash(bucket: int) -> Any:
+    """Return the first hash of one of eight buckets."""
+    return np.array([bucket << 61], np.uint64).view(np.int64)[0]
 
 
 def test_the_test_kit_and_the_engine_give_the_same(tmp_path: Path) -> None:
