@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
@@ -58,6 +60,8 @@ from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import PAUSED_BY_HAND, DataflowRecord, GaugeRows, Store
+
+_log = structlog.get_logger(__name__)
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads at most this much Parquet takes a fraction of a second, as a rule."""
@@ -356,17 +360,24 @@ def _healths(
             state, reason = "paused", ""
         waits_since = oldest.get(name)
         lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
-        yield DataflowHealth(
+        health = DataflowHealth(
             name,
             state,
             reason,
             lag,
             paused_stages=paused.get(name, ()),
-            rebuild=_rebuild_health(controller.rebuild_jobs.needs_person(record), now),
-            drain=_drain_health(record, controller, waits_since, now),
             quarantined=quarantined.get(name, {}),
-            set_aside=controller.set_aside_counts.of(record, revisions),
         )
+        try:
+            health = replace(
+                health,
+                rebuild=_rebuild_health(controller.rebuild_jobs.needs_person(record), now),
+                drain=_drain_health(record, controller, waits_since, now),
+                set_aside=controller.set_aside_counts.of(record, revisions),
+            )
+        except Exception:  # of any kind: the alerts of other dataflows do not depend on it
+            _log.exception("alerts.health_incomplete", dataflow=name)
+        yield health
 
 
 def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | None:
