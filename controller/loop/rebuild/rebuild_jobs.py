@@ -284,15 +284,18 @@ class RebuildJobs:
     def all(self, name: str) -> list[RebuildJob]:
         """Return the jobs of a dataflow, newest first; raises `NotFoundError`.
 
-        These are the jobs of this process, and the last one that ended before it.
+        These are the jobs of this process, and the last one that another process ended.
         """
         record = self._store.dataflow(name)
         with self._lock:
-            jobs = [job.shown for job in self._jobs.values() if job.shown.dataflow == name]
+            mine = [job for job in self._jobs.values() if job.shown.dataflow == name]
+        jobs = {job.shown.id: job.shown for job in reversed(mine)}
         order = read_order(self._files, record.folder)
-        if order is not None and order.outcome is not None and order.id not in self._jobs:
-            jobs.insert(0, RebuildJob.recorded(name, order, order.outcome))
-        return jobs[::-1]
+        if order is not None and order.outcome is not None:
+            left = {job.shown.id for job in mine if job.kept}
+            if order.id not in jobs or order.id in left:  # another leader ended it
+                jobs[order.id] = RebuildJob.recorded(name, order, order.outcome)
+        return sorted(jobs.values(), key=lambda job: job.began_at, reverse=True)
 
     def needs_person(self, record: DataflowRecord) -> RebuildJob | None:
         """Return the rebuild of a dataflow that is ready to be swapped in, or that failed."""
@@ -311,7 +314,7 @@ class RebuildJobs:
         """
         job = self._jobs.get(id_)
         order = self._failed.cancel(self._store.dataflow(name), id_, by=by)
-        if job is None or job.shown.dataflow != name:
+        if job is None or job.shown.dataflow != name or (job.kept and job.shown.ended):
             return self.show(name, id_)
         if order is not None:
             job.count_as_cancelled(order, by)

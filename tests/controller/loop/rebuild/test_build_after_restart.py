@@ -301,6 +301,36 @@ def test_a_build_that_has_just_failed_can_be_cancelled(world: Beside) -> None:
     assert world.controller.rebuild_jobs.cancel("d", failed.id, by="bob") == cancelled
 
 
+@pytest.mark.parametrize("continued", [False, True])
+def test_a_failure_under_another_leader_is_the_newest_and_can_be_cancelled(
+    world: Beside, continued: bool
+) -> None:
+    """Whatever this process remembers: an older rebuild, or that it gave this one up."""
+    begun(world)
+    here, first = world.controller.rebuild_jobs, world.build(document("tripled"))
+    if continued:
+        here.stop()
+    else:
+        here.cancel("d", first.id)
+    world.clock.advance(60)
+    world.translators["tripled"] = Failing
+    restart(world)
+    if continued:
+        world.controller.tick()
+    else:
+        world.start(document("tripled"))
+    failed = jobs(world)[0]
+    assert (failed.status, failed.id == first.id) == ("failed", continued)
+    here.begin()
+    newest = here.all("d")[0]
+    assert (newest.id, newest.status) == (failed.id, "failed")
+    assert str(newest.error) == str(failed.error)
+    cancelled = here.cancel("d", newest.id, by="ann")
+    assert (cancelled.status, cancelled.ended_by) == ("cancelled", "ann")
+    assert here.needs_person(world.store.dataflow("d")) is None
+    assert here.all("d")[0] == cancelled
+
+
 def test_a_build_that_a_kill_interrupted_at_once_begins_anew(world: Beside, tmp_path: Path) -> None:
     """Under its id, from all input; inputs are kept meanwhile, and it waits for its swap."""
     begun(world)
