@@ -219,16 +219,17 @@ class RunCancelledError(OperatingError):
 
 
 class RunStackUnseenError(OperatingError):
-    """The stack of a run cannot be shown, because its tasks are in Spark's own Python workers."""
+    """The stack of a run cannot be shown, because Spark executes it, and not resident workers."""
 
     code = "run_stack_unseen"
     retryable = False
 
     def __init__(self, run: str) -> None:
         super().__init__(
-            f"run {run} is a job of Spark, whose Python workers the service cannot ask for their "
-            "stack. On the machine of each executor, `py-spy dump --pid PID` shows where a "
-            "process named cbp.engine.spark.daemon is. Or let the workers write their stack into "
+            f"run {run} is executed by Spark, whose processes the service cannot ask for their "
+            "stack. For SQL, and while Spark plans a job, Spark's own web page shows where it is: "
+            "Executors, Thread Dump. For code in Python: on the machine of each executor, "
+            "`py-spy dump --pid PID` shows where a process named cbp.engine.spark.daemon is. Or let the workers write their stack into "
             "the output of their executor: set spark.python.worker.tracebackDumpIntervalSeconds "
             "to 10 in CBP_SPARK_CONF, and restart the service",
             run=run,
