@@ -177,7 +177,10 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
         first = next((at for at, one in enumerate(calls) if one["authors"]), 0)
         print_text(f"  process {process['pid']}:")
         if not calls:
-            print_text("    did not answer: it is stopped, or waits in the system for a device")
+            print_text(
+                f"    did not answer in time: {process['pid']} is starting or stopped, it waits in "
+                "the system for a device, or its code handles SIGURG"
+            )
         elif not calls[first]["authors"]:
             print_text("    is in the service's own code, not in that of the stage:")
         for call in calls[first:]:
