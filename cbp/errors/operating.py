@@ -229,9 +229,10 @@ class RunStackUnseenError(OperatingError):
             f"run {run} is executed by Spark, whose processes the service cannot ask for their "
             "stack. For SQL, and while Spark plans a job, Spark's own web page shows where it is: "
             "Executors, Thread Dump. For code in Python: on the machine of each executor, "
-            "`py-spy dump --pid PID` shows where a process named cbp.engine.spark.daemon is. Or let the workers write their stack into "
-            "the output of their executor: set spark.python.worker.tracebackDumpIntervalSeconds "
-            "to 10 in CBP_SPARK_CONF, and restart the service",
+            "`py-spy dump --pid PID` shows where a process named cbp.engine.spark.daemon is. Or "
+            "let the workers write their stack into the output of their executor: set "
+            "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and restart "
+            "the service",
             run=run,
         )
 

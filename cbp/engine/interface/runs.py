@@ -351,7 +351,8 @@ class RunControl(Protocol):
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the processes that execute a run are now; none if no process does.
 
-        The run goes on; see `cbp.engine.workers.process_stack`. Blocks for a moment, and for seconds if a process does not answer.
+        The run goes on; see `cbp.engine.workers.process_stack`. Blocks for a moment, and for
+        seconds if a process does not answer.
 
         Raises:
             RunStackUnseenError: The run's tasks are in processes that the engine cannot ask.

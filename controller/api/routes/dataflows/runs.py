@@ -236,8 +236,8 @@ class ProcessStackOut(Model):
     pid: int = Field(description="Id of the process on the service's machine.")
     calls: list[StackCallOut] = Field(
         description="The calls that the process is in, outermost first; empty if it did not "
-        "answer in time: it is starting or stopped, it waits in the system for a device, or its code "
-        "handles SIGURG."
+        "answer in time: it is starting or stopped, it waits in the system for a device, or its "
+        "code handles SIGURG."
     )
 
 
