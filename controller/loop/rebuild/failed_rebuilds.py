@@ -49,6 +49,8 @@ class FailedRebuilds:
             order = self._orders.get(record.name)
         if order is None or order.outcome is None or not order.is_for(record):
             return None
+        if order.began_at < record.created_at:  # the folder was taken over by a registration
+            return None
         return RebuildJob.recorded(record.name, order, order.outcome)
 
     def cancel(self, record: DataflowRecord, id_: str, *, by: str) -> BuildOrder | None:

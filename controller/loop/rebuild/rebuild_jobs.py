@@ -40,7 +40,6 @@ from cbp.errors import (
     DiskFullError,
     EngineStartingError,
     NotFoundError,
-    RunCancelledError,
 )
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.dataflow_shape import shape_of
@@ -435,11 +434,12 @@ class RebuildJobs:
             except JobCancelledError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
-                if job.stop.is_set() and isinstance(cause, RunCancelledError):
+                if job.stop.is_set():  # also if its dataflow was deleted beneath it
+                    _log.info("rebuild.stopped", dataflow=job.shown.dataflow, exc_info=cause)
                     self._end(job, "cancelled")
                     return
                 error = error_of(cause)
-                if passes(error) and not job.stop.is_set():
+                if passes(error):
                     self._wait(job, error)
                     return
                 job.show(error=error)
@@ -480,7 +480,7 @@ class RebuildJobs:
                 self._record(job, status, order.swap_by if status == "swapped" else "")
         except CbpError as error:  # after a restart it is found to be outdated, or continues
             _log.warning("rebuild.end_not_recorded", job=job.shown.id, error=error.as_dict())
-        if status == "failed":
+        if status == "failed" and not job.stop.is_set():
             self._failed.note(job, self._clock())
         outcome = job.order.outcome
         job.show(
