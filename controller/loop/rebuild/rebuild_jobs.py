@@ -189,12 +189,16 @@ class RebuildJobs:
                 if not job.shown.ended:
                     why = f"rebuild {job.shown.id} of {job.shown.dataflow!r} is under way"
                     raise DataflowBusyError(name, f"{why}; end it with --swap or --cancel")
-            job = self._add(name, record.folder, order)
+            job, failed = self._add(name, record.folder, order)
         job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
         try:
-            write_order(self._files, record.folder, order)
-        except CbpError:
-            self._end(job, "failed")
+            with self._failed.writing:
+                write_order(self._files, record.folder, order)
+        except CbpError:  # the caller is told; an earlier failure still needs a person
+            self._end(job, "cancelled")
+            with self._lock:
+                self._jobs.pop(order.id, None)
+            self._failed.put_back(name, failed)
             raise
         self._executor.submit(self._carry_out, job)
         return job.shown
@@ -234,7 +238,7 @@ class RebuildJobs:
                 continue
             was, number = take_over(self._files, self._root, order.id, faults=self._fault)
             with self._lock:
-                job = self._add(record.name, record.folder, order)
+                job, _ = self._add(record.name, record.folder, order)
                 self._left.append(job)
             job.scratch, job.tries = folder_of(self._root, order.id, number), number
             taken += [was] if was else []
@@ -254,7 +258,8 @@ class RebuildJobs:
             if not job.shown.ended:
                 self._executor.submit(self._carry_out, job)
 
-    def _add(self, name: str, folder: str, order: BuildOrder) -> Job:
+    def _add(self, name: str, folder: str, order: BuildOrder) -> tuple[Job, BuildOrder | None]:
+        """Add a job; return it and the order of the failed one that it replaces, if any."""
         shown = RebuildJob(
             id=order.id,
             dataflow=name,
@@ -267,11 +272,11 @@ class RebuildJobs:
         job = Job(shown, order, folder, self._clock, self._settle_seconds, pace)
         job.scratch = folder_of(self._root, order.id, job.tries)
         self._jobs[order.id] = job
-        self._failed.forget(name)
+        failed = self._failed.forget(name)
         self._building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
-        return job
+        return job, failed
 
     def show(self, name: str, id_: str) -> RebuildJob:
         """Return one job; raises `NotFoundError`, also for an older job after a restart."""

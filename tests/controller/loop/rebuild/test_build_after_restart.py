@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DataflowBusyError, NotFoundError
 from controller.loop import LoopLimits
-from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.rebuild.build_order import open_order
 from controller.loop.rebuild.checkpoint import read_checkpoint, write_checkpoint
 from controller.loop.records.version_log import path_of
@@ -21,10 +19,14 @@ from tests.controller.changing import KEEPING_HOUSE
 from tests.controller.changing import document as document_of
 from tests.controller.loop.rebuild.beside_world import (
     Beside,
-    Tripled,
+    Failing,
     arrive,
+    begun,
     document,
     from_scratch,
+    jobs,
+    order,
+    restart,
 )
 from tests.controller.world import SCHEMA, Deferred
 from tests.planned_faults import Crash, PlannedFaults
@@ -40,44 +42,11 @@ AT_ONCE = replace(KEEPING_HOUSE, checkpoint_seconds=0.0)
 POINTS = [f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")]
 
 
-class Failing(Tripled):
-    """Cannot do it."""
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        raise ValueError(key.word)
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Beside]:
     made = Beside(tmp_path)
     yield made
     made.close()
-
-
-def begun(world: Beside) -> None:
-    world.controller.register(document())
-    arrive(world, 0, 4)
-    world.ticks()
-
-
-def restart(world: Beside) -> None:
-    world.faults.to = NO_FAULTS
-    world.restart()
-    world.controller.recover()
-
-
-def jobs(world: Beside) -> list[RebuildJob]:
-    return world.controller.rebuild_jobs.all("d")
-
-
-def order(world: Beside) -> Any:
-    return open_order(world.files, world.store.dataflow("d").folder)
-
-
-def needs(world: Beside) -> str:
-    """Return the status of the build that needs a person; `""` if none does."""
-    job = world.controller.rebuild_jobs.needs_person(world.store.dataflow("d"))
-    return "" if job is None else job.status
 
 
 def scratch(world: Beside) -> str:
@@ -254,103 +223,6 @@ def test_why_the_last_build_failed_is_kept(world: Beside) -> None:
     assert job.error is not None
     assert before.error is not None
     assert job.error.as_dict() == before.error.as_dict()
-
-
-@pytest.mark.parametrize("by", ["another", "version", "cancel", "deletion"])
-def test_a_failed_build_needs_a_person_until_that_is_done(world: Beside, by: str) -> None:
-    """Also after restarts, and for as long as it takes; a cancelled one keeps its error."""
-    begun(world)
-    sound = world.translators["tripled"]
-    world.translators["tripled"] = Failing
-    restart(world)
-    world.start(document("tripled"))
-    (failed,) = jobs(world)
-    world.translators["tripled"] = sound
-    assert needs(world) == failed.status == "failed"
-    restart(world)
-    assert needs(world) == "failed"
-    if by == "another":
-        world.build(document("tripled"))
-        assert needs(world) == "ready"
-        return
-    if by == "version":
-        world.controller.change({**document(), "description": "x"})
-    elif by == "cancel":
-        world.controller.rebuild_jobs.cancel("d", failed.id, by="ann")
-        (job,) = jobs(world)
-        assert (job.status, job.ended_by) == ("cancelled", "ann")
-        assert str(job.error) == str(failed.error) != ""
-    else:
-        world.clock.advance(1)
-        world.controller.delete("d")
-        world.controller.register(document())  # takes over its folder
-    assert needs(world) == ""
-    restart(world)
-    assert needs(world) == ""
-
-
-def test_a_build_whose_dataflow_was_deleted_beneath_it_did_not_fail(world: Beside) -> None:
-    """Whatever error that causes; a dataflow that has the name later has no alert."""
-    begun(world)
-    deleted = list[str]()
-
-    class Deleting(Tripled):
-        """Meets an error that comes of the deletion of its dataflow."""
-
-        def translate(self, key: Any, group: Any, out: Any) -> None:
-            world.controller.rebuild_jobs.end_all("d")
-            deleted.append("d")
-            raise FileNotFoundError(key.word)
-
-    world.translators["tripled"] = Deleting
-    restart(world)
-    job = world.start(document("tripled"))
-    assert deleted
-    assert world.shown(job).status == "cancelled"
-    assert needs(world) == ""
-
-
-def test_a_build_that_has_just_failed_can_be_cancelled(world: Beside) -> None:
-    """In the process that built it, and no other one: it ends as cancelled at once."""
-    begun(world)
-    world.translators["tripled"] = Failing
-    restart(world)
-    failed = world.start(document("tripled"))
-    assert needs(world) == "failed"
-    cancelled = world.controller.rebuild_jobs.cancel("d", failed.id, by="ann")
-    assert (cancelled.status, cancelled.ended_by) == ("cancelled", "ann")
-    assert needs(world) == ""
-    assert world.controller.rebuild_jobs.cancel("d", failed.id, by="bob") == cancelled
-
-
-@pytest.mark.parametrize("continued", [False, True])
-def test_a_failure_under_another_leader_is_the_newest_and_can_be_cancelled(
-    world: Beside, continued: bool
-) -> None:
-    """Whatever this process remembers: an older rebuild, or that it gave this one up."""
-    begun(world)
-    here, first = world.controller.rebuild_jobs, world.build(document("tripled"))
-    if continued:
-        here.stop()
-    else:
-        here.cancel("d", first.id)
-    world.clock.advance(60)
-    world.translators["tripled"] = Failing
-    restart(world)
-    if continued:
-        world.controller.tick()
-    else:
-        world.start(document("tripled"))
-    failed = jobs(world)[0]
-    assert (failed.status, failed.id == first.id) == ("failed", continued)
-    here.begin()
-    newest = here.all("d")[0]
-    assert (newest.id, newest.status) == (failed.id, "failed")
-    assert str(newest.error) == str(failed.error)
-    cancelled = here.cancel("d", newest.id, by="ann")
-    assert (cancelled.status, cancelled.ended_by) == ("cancelled", "ann")
-    assert here.needs_person(world.store.dataflow("d")) is None
-    assert here.all("d")[0] == cancelled
 
 
 def test_a_build_that_a_kill_interrupted_at_once_begins_anew(world: Beside, tmp_path: Path) -> None:
