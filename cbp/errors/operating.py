@@ -219,17 +219,18 @@ class RunCancelledError(OperatingError):
 
 
 class RunStackUnseenError(OperatingError):
-    """The stack of a run cannot be shown, because its tasks are in Spark's own Python workers."""
+    """The stack of a run cannot be shown, because Spark executes it, and not resident workers."""
 
     code = "run_stack_unseen"
     retryable = False
 
     def __init__(self, run: str) -> None:
         super().__init__(
-            f"run {run} is a Spark job, and the service cannot ask Spark's Python workers for "
-            "their stacks. On the machine of each executor, `py-spy dump --pid PID` shows the "
-            "stack of a process named cbp.engine.spark.daemon. Or let the workers write their "
-            "stacks into the output of their executor: set "
+            f"run {run} is a Spark job, and the service cannot ask Spark's processes for their "
+            "stacks. For SQL, and while Spark plans a job, open Spark's own web page: Executors, "
+            "Thread Dump. For code in Python, run `py-spy dump --pid PID` on the machine of each "
+            "executor, for the processes named cbp.engine.spark.daemon. Or let the workers write "
+            "their stacks into the output of their executor: set "
             "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and "
             "restart the service",
             run=run,

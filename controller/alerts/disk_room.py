@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from cbp.engine.storage.files import local_path
 from controller.alerts.conditions import Alert
@@ -33,6 +33,9 @@ LOW_BYTES = 10**9
 
 LOOK_SECONDS = 1.0
 """A disk that does not answer within this time is left out, until it does."""
+
+_Folder = TypeVar("_Folder", bound=Hashable)
+_Seen = TypeVar("_Seen")
 
 Look = Callable[[str], tuple[int, int, bool]]
 """Returns the device of a folder, its free bytes, and whether it can be written."""
@@ -95,22 +98,26 @@ class DiskRoom:
 
 
 @dataclass(eq=False)
-class TimedLooks:
+class TimedLooks(Generic[_Folder, _Seen]):
     """Inspects folders in threads; safe to use from several threads.
 
     A call raises the errors of the inspection. It raises `TimeoutError` after `seconds`, and at
     once while an earlier inspection still hangs.
     """
 
-    look: Look
+    look: Callable[[_Folder], _Seen]
     seconds: float = LOOK_SECONDS
     _threads: Threads = field(default_factory=lambda: Threads("disk"))
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _under_way: dict[str, Future[tuple[int, int, bool]]] = field(default_factory=dict)
-    _late: set[str] = field(default_factory=set)
+    _under_way: dict[_Folder, Future[_Seen]] = field(default_factory=dict)
+    _late: set[_Folder] = field(default_factory=set)
 
-    def __call__(self, folder: str) -> tuple[int, int, bool]:
-        """Return the result of a look at a folder."""
+    def __call__(self, folder: _Folder, seconds: float | None = None) -> _Seen:
+        """Return the result of a look at a folder.
+
+        Args:
+            seconds: How long to wait for it; `None` means `self.seconds`.
+        """
         with self._lock:
             future = self._under_way.get(folder)
             if future is None or future.done():
@@ -119,7 +126,7 @@ class TimedLooks:
             elif folder in self._late:
                 raise TimeoutError(folder)
         try:
-            return future.result(self.seconds)
+            return future.result(self.seconds if seconds is None else seconds)
         except TimeoutError:
             with self._lock:
                 self._late.add(folder)

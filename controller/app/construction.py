@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
@@ -34,6 +36,7 @@ from controller.alerts.conditions import DrainHealth, HealthState, RebuildHealth
 from controller.alerts.disk_room import disk_alerts, disk_rooms
 from controller.allowed_folders import AllowedFolders
 from controller.api.figures.degraded import degraded_now
+from controller.app.drained_inputs import DrainedInputs, WaitsSince
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.bucket_feed import Buckets
 from controller.ingest.folder.bucket_listing import AllowedLocations, location_mistakes
@@ -57,6 +60,8 @@ from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.publishing import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import PAUSED_BY_HAND, DataflowRecord, GaugeRows, Store
+
+_log = structlog.get_logger(__name__)
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads at most this much Parquet takes a fraction of a second, as a rule."""
@@ -296,8 +301,13 @@ def alert_watch_for(
     clock: Callable[[], datetime],
 ) -> AlertWatch:
     """Return the watch; without a configured channel it only lists alerts."""
+    drained = DrainedInputs(drop_folder.waits_since)
+
+    def waits_since() -> WaitsSince | None:
+        return drained.round() if settings.alert_lag_seconds else None
+
     return AlertWatch(
-        health=lambda: _healths(controller, store, drop_folder, clock()),
+        health=lambda: _healths(controller, store, drop_folder, waits_since(), clock()),
         others=lambda: disk_alerts(disk_rooms(settings)),
         leads=leads,
         channels=_channels(settings),
@@ -322,9 +332,18 @@ def _channels(settings: Settings) -> Iterator[Channel]:
 
 
 def _healths(
-    controller: Controller, store: Store, drop_folder: DropFolder, now: datetime
+    controller: Controller,
+    store: Store,
+    drop_folder: DropFolder,
+    waits_since: WaitsSince | None,
+    now: datetime,
 ) -> Iterator[DataflowHealth]:
-    """Yield the health of every dataflow; the number of statements is fixed."""
+    """Yield the health of every dataflow; the number of statements is fixed.
+
+    Args:
+        waits_since: Returns since when a file waits for a drained dataflow; `None` if there are no
+            alerts about that.
+    """
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
     oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)
@@ -341,17 +360,24 @@ def _healths(
             state, reason = "paused", ""
         waits_since = oldest.get(name)
         lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
-        yield DataflowHealth(
+        health = DataflowHealth(
             name,
             state,
             reason,
             lag,
             paused_stages=paused.get(name, ()),
-            rebuild=_rebuild_health(controller.rebuild_jobs.needs_person(record), now),
-            drain=_drain_health(record, controller, drop_folder, now),
             quarantined=quarantined.get(name, {}),
-            set_aside=controller.set_aside_counts.of(record, revisions),
         )
+        try:
+            health = replace(
+                health,
+                rebuild=_rebuild_health(controller.rebuild_jobs.needs_person(record), now),
+                drain=_drain_health(record, controller, waits_since, now),
+                set_aside=controller.set_aside_counts.of(record, revisions),
+            )
+        except Exception:  # of any kind: the alerts of other dataflows do not depend on it
+            _log.exception("alerts.health_incomplete", dataflow=name)
+        yield health
 
 
 def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | None:
@@ -365,13 +391,13 @@ def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | No
 
 
 def _drain_health(
-    record: DataflowRecord, controller: Controller, drop_folder: DropFolder, now: datetime
+    record: DataflowRecord, controller: Controller, waits_since: WaitsSince | None, now: datetime
 ) -> DrainHealth | None:
     """Return how long files have waited for a dataflow that takes in none; `None` if none wait."""
-    if record.takes_in:
+    if record.takes_in or waits_since is None:
         return None
     try:
-        since = drop_folder.waits_since(record, controller.compiled(record))
+        since = waits_since(record, controller.compiled(record))
     except CbpError:  # it does not compile, which is an alert of its own
         return None
     if since is None:

@@ -324,7 +324,7 @@ class DropFolder:
         Raises:
             NotFoundError: There is no such source, or no such claim of it.
             FileDecidedError: Another decision was made before.
-            ReadmitRefusedError: The file cannot be admitted unchanged.
+            ReadmitRefusedError: The file cannot be admitted unchanged, or corrects an unknown one.
             OperatingError: As for `upload`.
         """
         place = self._open_place(record, dataflow, source)

@@ -121,7 +121,7 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
 
     Where names are overwritten, a file that changed replaces what was taken in.
     """
-    code = (claim.reason or {}).get("code")
+    code = _code(claim)
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
         return (
             "records of the file were taken in before it changed, and would count twice if the "
@@ -135,6 +135,11 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
             "again with `cbp replace` or `cbp retract`"
         )
     return ""
+
+
+def _code(claim: ClaimRecord) -> object:
+    """Return the code of the reason for which a file is in quarantine."""
+    return (claim.reason or {}).get("code")
 
 
 class QuarantineDecisions:
@@ -159,7 +164,8 @@ class QuarantineDecisions:
             if claim.status == "readmitted":
                 return self._repeated(claim, mended is None)
             self._require_quarantined(claim)
-            if mended is None and (why := refusal(claim, place.source)):
+            why = refusal(claim, place.source)
+            if why and (mended is None or _code(claim) == CORRECTION_UNNAMED):
                 raise ReadmitRefusedError(claim.path, why)
             if mended is not None:
                 return self._admit(place, claim, mended, author, mended=True, rebuild=rebuild)

@@ -53,7 +53,7 @@ def test_a_run_on_spark_says_where_it_is_or_where_to_look(
             (stack,) = executor.stacks(run)
             assert "translate" in [call.function for call in stack.calls if call.file == __file__]
         else:
-            with pytest.raises(RunStackUnseenError):
+            with pytest.raises(RunStackUnseenError, match=r"For SQL.* Thread Dump\. For code"):
                 executor.stacks(run)
     finally:
         go.touch()

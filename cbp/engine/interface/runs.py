@@ -239,7 +239,8 @@ class ProcessStack:
     Attributes:
         pid: The id of the process on the service's machine.
         calls: Those that its main thread is in, outermost first, without values; empty if it did
-            not answer: it is stopped, or waits in the system for a device.
+            not answer: it is starting, stopped, or waits in the system for a device; or its code
+            handles SIGURG.
     """
 
     pid: int
@@ -350,7 +351,8 @@ class RunControl(Protocol):
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the processes that execute a run are now; none if no process does.
 
-        Does not disturb the run. Blocks for a moment, and for seconds if a process does not answer.
+        The run goes on; see `cbp.engine.workers.process_stack`. Blocks for a moment, and for
+        seconds if a process does not answer.
 
         Raises:
             RunStackUnseenError: The run's tasks are in processes that the engine cannot ask.

@@ -329,7 +329,7 @@ class SparkExecutor:
         """Return where the resident workers of a run are now.
 
         Raises:
-            RunStackUnseenError: Its tasks are in workers of Spark.
+            RunStackUnseenError: Spark executes it, in workers of its own or as SQL, or plans it.
         """
         stacks = self.residents.stacks(run)
         if not stacks and run in self._going:

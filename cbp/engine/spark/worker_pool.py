@@ -29,6 +29,7 @@ from pyspark import cloudpickle
 
 from cbp.engine.interface.runs import ProcessStack
 from cbp.engine.spark.tasks import Work
+from cbp.engine.workers.process_stack import ask_all
 from cbp.engine.workers.worker_process import WorkerProcess
 
 _MODULE = "cbp.engine.spark.worker_main"
@@ -150,12 +151,10 @@ class WorkerPool:
     def stacks(self, run: str) -> list[ProcessStack]:
         """Return where the workers that serve a run are now; none if none do."""
         with self._lock:
-            workers = self._serving.get(run, ())
-        stacks = [worker.stack() for worker in workers]
-        with (
-            self._lock
-        ):  # those that have ended the run meanwhile may be in the code of another one
-            return stacks if run in self._serving else []
+            workers = self._serving.get(run, [])
+        stacks = ask_all(lambda worker: worker.stack(), workers)
+        with self._lock:  # others may serve the run by now, and these be in the code of another one
+            return stacks if self._serving.get(run) is workers else []
 
     def close(self) -> None:
         """End all workers."""

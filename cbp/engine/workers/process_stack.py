@@ -6,9 +6,14 @@
 The handler of the signal is in C and runs no Python, so code that hangs in C, or that holds the
 interpreter, is seen too; and it writes names and lines only, no values.
 
-Guaranteed: the process continues as if nothing had happened. System calls are restarted, and the
-system ignores this signal where nobody handles it: in a process that is still starting, and in one
-whose code has taken the handler away (tests/cbp/engine/workers/test_process_stack.py).
+The handler does not change what Python code does. Most system calls are restarted; a native library
+that does not repeat interrupted ones, such as `poll` or a sleep, can return early (`man 7 signal`).
+The system ignores this signal where nobody handles it: in a process that is still starting, and in
+one whose code has taken the handler away.
+
+Guaranteed: several processes are asked at the same time, and requests that come while a process is
+being asked learn at once that it was silent
+(tests/cbp/engine/workers/test_process_stack.py).
 """
 
 from __future__ import annotations
@@ -17,18 +22,23 @@ import faulthandler
 import os
 import re
 import signal
+import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from cbp.clock import MACHINE, Clock
 from cbp.engine.interface.runs import StackCall
 
 ANSWER_SECONDS = 2.0
-"""A process that does not answer by then is stopped, or waits in the system for a device."""
+"""A process that does not answer by then is starting, stopped, or waits in the system for a device;
+or its code handles this signal."""
 
 _LOOK_SECONDS = 0.01
 _BYTES_MAX = 1 << 20
+_HEADER = "Stack (most recent call first):\n"
 _CALL = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _OUTERMOST = re.compile(r"(?: in <module>| in _run_module_as_main|^  \.\.\.)\n\Z", re.MULTILINE)
 
@@ -39,9 +49,40 @@ def write_stack_when_asked(file: int) -> None:
 
 
 def calls_of(text: str) -> tuple[StackCall, ...]:
-    """Return the calls of a stack as `faulthandler` writes it, outermost first."""
+    """Return the calls of a stack as `faulthandler` writes it, outermost first.
+
+    What comes before the last header belongs to an earlier, late answer.
+    """
+    text = _last_stack(text)
     calls = [StackCall(file, int(line), name) for file, line, name in _CALL.findall(text)]
     return tuple(reversed(calls))
+
+
+def _last_stack(text: str) -> str:
+    """Return what follows the last header; empty if there is none."""
+    _, header, stack = text.rpartition(_HEADER)
+    return stack if header else ""
+
+
+_Worker = TypeVar("_Worker")
+_Stack = TypeVar("_Stack")
+
+
+def ask_all(ask: Callable[[_Worker], _Stack], workers: Sequence[_Worker]) -> list[_Stack]:
+    """Ask several workers for their stacks at the same time, so that silent ones add no time."""
+    if not workers:
+        return []
+    with ThreadPoolExecutor(len(workers), thread_name_prefix="cbp-stack") as threads:
+        return list(threads.map(ask, workers))
+
+
+def _open_file() -> int:
+    """Return a file that no full disk affects, where the system has such files."""
+    if sys.platform == "linux":
+        return os.memfd_create("cbp-stack")
+    descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")
+    os.unlink(name)  # it lasts as long as its descriptors
+    return descriptor
 
 
 class StackFile:
@@ -53,8 +94,8 @@ class StackFile:
 
     def __init__(self, clock: Clock = MACHINE) -> None:
         self._clock, self._lock, self._closed = clock, threading.Lock(), False
-        self.descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")
-        os.unlink(name)  # it lasts as long as its descriptors
+        self._silences = 0
+        self.descriptor = _open_file()
 
     def ask(
         self, send: Callable[[int], object], ended: Callable[[], bool]
@@ -65,13 +106,17 @@ class StackFile:
             send: Sends a signal to the process.
             ended: Returns whether the process has ended.
         """
+        came = self._silences
         with self._lock:
-            if self._closed or ended():
+            # A stack is not shared: the process may be in another run by now.
+            if self._closed or ended() or self._silences != came:
                 return ()
             os.ftruncate(self.descriptor, 0)
             os.lseek(self.descriptor, 0, os.SEEK_SET)  # of both: they share the place
             send(signal.SIGURG)
-            return calls_of(self._written(ended))
+            calls = calls_of(self._written(ended))
+            self._silences += not calls
+            return calls
 
     def close(self) -> None:
         """Close this process's descriptor, once nobody reads it."""
@@ -85,7 +130,7 @@ class StackFile:
         until, text = self._clock.seconds() + ANSWER_SECONDS, ""
         while self._clock.seconds() < until and not ended():
             before, text = text, os.pread(self.descriptor, _BYTES_MAX, 0).decode(errors="replace")
-            if text and text == before and _OUTERMOST.search(text):
+            if text == before and _OUTERMOST.search(_last_stack(text)):
                 break
             self._clock.wait(_LOOK_SECONDS)
         return text

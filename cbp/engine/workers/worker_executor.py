@@ -47,6 +47,7 @@ from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
+from cbp.engine.workers.process_stack import ask_all
 from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine, Meeting, gather
 from cbp.engine.workers.worker_process import POLL_SECONDS, WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
@@ -229,7 +230,7 @@ class WorkerExecutor(LocalExecutor):
         """Return where the workers of a run are now."""
         with self._lock:
             workers = [worker for worker, served in self._serving.items() if served == run]
-        asked = [(worker, worker.stack()) for worker in workers]
+        asked = zip(workers, ask_all(lambda worker: worker.stack(), workers), strict=True)
         with self._lock:  # one that has ended the run meanwhile may be in the code of another one
             return [stack for worker, stack in asked if self._serving.get(worker) == run]
 

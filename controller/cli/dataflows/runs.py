@@ -125,27 +125,47 @@ def stack_command(
 ) -> None:
     """Show in which lines of code a run is now, for a run that takes longer than expected.
 
-    The run is not disturbed, and no values are shown. Spark's own workers cannot be asked.
+    The run goes on, and no values are shown. Spark's own workers cannot be asked. If some of
+    several runs cannot be asked, each says why; the exit status is 1 if none could.
     """
     with session(context).connect() as service:
         if (run := _find_run(service, of)) is not None:
             runs = [run]
         else:
             runs = service.get("runs", dataflow=of, status="INTENDED")["items"]
-        stacks = [service.get("runs", one["id"], "stack") for one in runs]
+        if run is not None:
+            stacks = [service.get("runs", run["id"], "stack")]
+        else:
+            stacks = [_stack_of(service, one) for one in runs]
     if json_:
         print_json({"items": stacks})
-        return
-    if not stacks:
+    elif not stacks:
         print_text(f"no run of {of} is under way")
-    for one, stack in zip(runs, stacks, strict=True):
-        _print_stack(one, stack)
+    else:
+        for one, stack in zip(runs, stacks, strict=True):
+            _print_stack(one, stack)
+    if stacks and all("error" in stack for stack in stacks):
+        raise typer.Exit(1)
+
+
+def _stack_of(service: ServiceClient, run: dict[str, Any]) -> dict[str, Any]:
+    """Return the stack of a run, or with `error` why it cannot be shown."""
+    try:
+        stack: dict[str, Any] = service.get("runs", run["id"], "stack")
+    except ServiceProblemError as error:
+        code, message = error.error_code, error.message
+        return {"run": run["id"], "error": {"error_code": code, "message": message}}
+    return stack
 
 
 def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
     """Print the calls of each process, from the author's code on; the last line is where it is."""
     stages, since = "+".join(run["stages"]), clock(run["started_at"])
     head = f"{run['dataflow']}.{stages} epoch {run['epoch']}, run {run['id']}"
+    if "error" in stack:
+        print_text(f"{head}: since {since}")
+        print_text(f"  {stack['error']['message']}", "yellow")
+        return
     if stack["status"] != "INTENDED":
         print_text(f"{head}: has ended ({stack['status']})")
         return
@@ -157,7 +177,10 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
         first = next((at for at, one in enumerate(calls) if one["authors"]), 0)
         print_text(f"  process {process['pid']}:")
         if not calls:
-            print_text("    did not answer: it is stopped, or waits in the system for a device")
+            print_text(
+                f"    did not answer in time: {process['pid']} is starting or stopped, it waits in "
+                "the system for a device, or its code handles SIGURG"
+            )
         elif not calls[first]["authors"]:
             print_text("    is in the service's own code, not in that of the stage:")
         for call in calls[first:]:

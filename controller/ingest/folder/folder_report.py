@@ -368,7 +368,8 @@ def count_arriving(place: SourcePlace) -> int:
 def oldest_arrival(place: SourcePlace) -> datetime | None:
     """Return since when a file of a source waits in `incoming`; `None` if none does.
 
-    Of very many files it looks at the first `_LOOKED_AT_MAX`.
+    Of very many files it looks at the first `_LOOKED_AT_MAX`, but it lists all names of a source
+    with nested folders. It never returns if the file system hangs.
     """
     changed = list[float]()
     with suppress(OSError, DropFolderError):

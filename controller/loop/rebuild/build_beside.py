@@ -355,7 +355,7 @@ class Build:
         )
 
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
-        """Apply the rest, and write the new contents of the tables; see `version_change.Swap`."""
+        """Apply the rest, and write the new contents of the tables; see `version_switch.Swap`."""
         was = self.record
         same = (was.version, was.generation, was.created_at)
         if (record.version, record.generation, record.created_at) != same:
@@ -487,7 +487,7 @@ class Return:
     back: bool = True
 
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
-        """Find the earlier versions of the tables, and the queues; see `version_change.Swap`."""
+        """Find the earlier versions of the tables, and the queues; see `version_switch.Swap`."""
         if record.version != self.number:
             raise _refused(
                 record.name, "beside_outdated", "another version took over in the meantime"

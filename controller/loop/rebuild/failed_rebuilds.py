@@ -18,9 +18,15 @@ from controller.store.base import DataflowRecord
 
 
 class FailedRebuilds:
-    """The newest rebuild of each dataflow, if it failed; safe to use from several threads."""
+    """The newest rebuild of each dataflow, if it failed; safe to use from several threads.
+
+    Attributes:
+        writing: Held while an order is written whose dataflow may have a failed one: the orders of
+            a dataflow share a file.
+    """
 
     def __init__(self, files: Files) -> None:
+        self.writing = threading.Lock()
         self._files, self._lock = files, threading.Lock()
         self._orders: dict[str, BuildOrder] = {}
 
@@ -38,16 +44,24 @@ class FailedRebuilds:
         with self._lock:
             self._orders[job.shown.dataflow] = replace(job.order, outcome=outcome)
 
-    def forget(self, name: str) -> None:
-        """Forget the failure of a dataflow, if there was one."""
+    def forget(self, name: str) -> BuildOrder | None:
+        """Forget the failure of a dataflow; return its order if there was one."""
         with self._lock:
-            self._orders.pop(name, None)
+            return self._orders.pop(name, None)
+
+    def put_back(self, name: str, order: BuildOrder | None) -> None:
+        """Undo `forget`, given what it returned."""
+        if order is not None:
+            with self._lock:
+                self._orders[name] = order
 
     def of(self, record: DataflowRecord) -> RebuildJob | None:
         """Return the rebuild of a dataflow that failed, unless that is dealt with."""
         with self._lock:
             order = self._orders.get(record.name)
         if order is None or order.outcome is None or not order.is_for(record):
+            return None
+        if order.began_at < record.created_at:  # the folder was taken over by a registration
             return None
         return RebuildJob.recorded(record.name, order, order.outcome)
 
@@ -57,11 +71,12 @@ class FailedRebuilds:
         Args:
             by: Name of the person who has dealt with it.
         """
-        with self._lock:
-            order = self._orders.get(record.name)
-        if order is None or order.outcome is None or order.id != id_:
-            return None
-        outcome = replace(order.outcome, status="cancelled", by=by)
-        end_order(self._files, record.folder, order, outcome)
-        self.forget(record.name)
+        with self.writing:
+            with self._lock:
+                order = self._orders.get(record.name)
+            if order is None or order.outcome is None or order.id != id_:
+                return None
+            outcome = replace(order.outcome, status="cancelled", by=by)
+            end_order(self._files, record.folder, order, outcome)
+            self.forget(record.name)
         return replace(order, outcome=outcome)

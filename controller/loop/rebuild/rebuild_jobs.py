@@ -40,7 +40,6 @@ from cbp.errors import (
     DiskFullError,
     EngineStartingError,
     NotFoundError,
-    RunCancelledError,
 )
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.dataflow_shape import shape_of
@@ -190,12 +189,16 @@ class RebuildJobs:
                 if not job.shown.ended:
                     why = f"rebuild {job.shown.id} of {job.shown.dataflow!r} is under way"
                     raise DataflowBusyError(name, f"{why}; end it with --swap or --cancel")
-            job = self._add(name, record.folder, order)
+            job, failed = self._add(name, record.folder, order)
         job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
         try:
-            write_order(self._files, record.folder, order)
-        except CbpError:
-            self._end(job, "failed")
+            with self._failed.writing:
+                write_order(self._files, record.folder, order)
+        except CbpError:  # the caller is told; an earlier failure still needs a person
+            self._end(job, "cancelled")
+            with self._lock:
+                self._jobs.pop(order.id, None)
+            self._failed.put_back(name, failed)
             raise
         self._executor.submit(self._carry_out, job)
         return job.shown
@@ -235,7 +238,7 @@ class RebuildJobs:
                 continue
             was, number = take_over(self._files, self._root, order.id, faults=self._fault)
             with self._lock:
-                job = self._add(record.name, record.folder, order)
+                job, _ = self._add(record.name, record.folder, order)
                 self._left.append(job)
             job.scratch, job.tries = folder_of(self._root, order.id, number), number
             taken += [was] if was else []
@@ -255,7 +258,8 @@ class RebuildJobs:
             if not job.shown.ended:
                 self._executor.submit(self._carry_out, job)
 
-    def _add(self, name: str, folder: str, order: BuildOrder) -> Job:
+    def _add(self, name: str, folder: str, order: BuildOrder) -> tuple[Job, BuildOrder | None]:
+        """Add a job; return it and the order of the failed one that it replaces, if any."""
         shown = RebuildJob(
             id=order.id,
             dataflow=name,
@@ -268,11 +272,11 @@ class RebuildJobs:
         job = Job(shown, order, folder, self._clock, self._settle_seconds, pace)
         job.scratch = folder_of(self._root, order.id, job.tries)
         self._jobs[order.id] = job
-        self._failed.forget(name)
+        failed = self._failed.forget(name)
         self._building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
-        return job
+        return job, failed
 
     def show(self, name: str, id_: str) -> RebuildJob:
         """Return one job; raises `NotFoundError`, also for an older job after a restart."""
@@ -284,15 +288,18 @@ class RebuildJobs:
     def all(self, name: str) -> list[RebuildJob]:
         """Return the jobs of a dataflow, newest first; raises `NotFoundError`.
 
-        These are the jobs of this process, and the last one that ended before it.
+        These are the jobs of this process, and the last one that another process ended.
         """
         record = self._store.dataflow(name)
         with self._lock:
-            jobs = [job.shown for job in self._jobs.values() if job.shown.dataflow == name]
+            mine = [job for job in self._jobs.values() if job.shown.dataflow == name]
+        jobs = {job.shown.id: job.shown for job in reversed(mine)}
         order = read_order(self._files, record.folder)
-        if order is not None and order.outcome is not None and order.id not in self._jobs:
-            jobs.insert(0, RebuildJob.recorded(name, order, order.outcome))
-        return jobs[::-1]
+        if order is not None and order.outcome is not None:
+            left = {job.shown.id for job in mine if job.kept}
+            if order.id not in jobs or order.id in left:  # another leader ended it
+                jobs[order.id] = RebuildJob.recorded(name, order, order.outcome)
+        return sorted(jobs.values(), key=lambda job: job.began_at, reverse=True)
 
     def needs_person(self, record: DataflowRecord) -> RebuildJob | None:
         """Return the rebuild of a dataflow that is ready to be swapped in, or that failed."""
@@ -311,7 +318,7 @@ class RebuildJobs:
         """
         job = self._jobs.get(id_)
         order = self._failed.cancel(self._store.dataflow(name), id_, by=by)
-        if job is None or job.shown.dataflow != name:
+        if job is None or job.shown.dataflow != name or (job.kept and job.shown.ended):
             return self.show(name, id_)
         if order is not None:
             job.count_as_cancelled(order, by)
@@ -432,11 +439,12 @@ class RebuildJobs:
             except JobCancelledError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
-                if job.stop.is_set() and isinstance(cause, RunCancelledError):
+                if job.stop.is_set():  # also if its dataflow was deleted beneath it
+                    _log.info("rebuild.stopped", dataflow=job.shown.dataflow, exc_info=cause)
                     self._end(job, "cancelled")
                     return
                 error = error_of(cause)
-                if passes(error) and not job.stop.is_set():
+                if passes(error):
                     self._wait(job, error)
                     return
                 job.show(error=error)
@@ -477,7 +485,7 @@ class RebuildJobs:
                 self._record(job, status, order.swap_by if status == "swapped" else "")
         except CbpError as error:  # after a restart it is found to be outdated, or continues
             _log.warning("rebuild.end_not_recorded", job=job.shown.id, error=error.as_dict())
-        if status == "failed":
+        if status == "failed" and not job.stop.is_set():
             self._failed.note(job, self._clock())
         outcome = job.order.outcome
         job.show(

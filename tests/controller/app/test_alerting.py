@@ -18,7 +18,9 @@ from controller.alerts.conditions import PAUSE_FACTOR, SWAP_WAITS_SECONDS
 from controller.app import Service
 from controller.app.asgi import api_of
 from controller.app.construction import HOLD_SECONDS, alert_watch_for
+from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.settings import Settings, load_settings
+from controller.store.base import DataflowRecord
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.http_sink import HttpSink
 from tests.controller.small_app import DOCUMENT, TOKEN, drop
@@ -231,6 +233,27 @@ def test_a_dataflow_whose_rows_cannot_be_read_is_told_and_hides_no_other(
         ("firing", "broken", "urls"),
         ("firing", "quarantine", "other"),
     ]
+
+
+def test_a_fault_in_the_alerts_of_a_dataflow_hides_no_other(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    """Whatever it is; the dataflow keeps the alerts that do not depend on it."""
+    service.controller.register({**DOCUMENT, "name": "another"})
+    for name in ("another", "urls"):
+        drop(service, "/", dataflow=name)
+        (service.settings.drop_root / name / "visits/incoming/bad.jsonl").write_text("no json\n")
+    service.scan()
+    needs_person = service.controller.rebuild_jobs.needs_person
+
+    def faulty(record: DataflowRecord) -> RebuildJob | None:
+        if record.name == "another":
+            raise KeyError(record.name)
+        return needs_person(record)
+
+    monkeypatch.setattr(service.controller.rebuild_jobs, "needs_person", faulty)
+    standing = {one.alert.key for one in service.alerts.standing()}
+    assert standing == {"quarantine:another/visits", "quarantine:urls/visits"}
 
 
 def test_a_look_costs_the_same_for_many_dataflows(service: Service, clock: Clock):

@@ -238,7 +238,8 @@ class ProcessStackOut(Model):
     pid: int = Field(description="Id of the process on the service's machine.")
     calls: list[StackCallOut] = Field(
         description="The calls that the process is in, outermost first; empty if it did not "
-        "answer, because it is stopped or waits in the system for a device."
+        "answer in time: it is starting or stopped, it waits in the system for a device, or its "
+        "code handles SIGURG."
     )
 
 
@@ -260,7 +261,7 @@ class RunStackOut(Model):
 def show_stack(
     record: GrantedRunDep, controller: ControllerDep, run_figures: RunFiguresDep
 ) -> RunStackOut:
-    """Show in which lines of code a run is now, without disturbing it; no values are shown.
+    """Show in which lines of code a run is now, while it goes on; no values are shown.
 
     For a run that takes longer than expected. Takes seconds if a process does not answer. Spark's
     own workers cannot be asked (`run_stack_unseen`).

@@ -17,7 +17,7 @@ import pytest
 from cbp import DataflowBuilder, Input, Output, TranslateRecords
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.runs import ProcessStack
-from cbp.engine.workers.process_stack import ANSWER_SECONDS, StackFile, calls_of
+from cbp.engine.workers.process_stack import ANSWER_SECONDS, StackFile, ask_all, calls_of
 from cbp.engine.workers.worker_executor import WorkerExecutor
 from cbp.errors import RunCancelledError
 from tests.driver import Driver
@@ -151,6 +151,60 @@ def test_a_process_that_does_not_listen_is_not_disturbed() -> None:
     assert file.ask(process.send_signal, lambda: False) == (), "the file is closed"
 
 
+class Entered:
+    """A lock that counts those that hold it, held it or wait for it."""
+
+    def __init__(self) -> None:
+        self._lock, self._count, self.entered = threading.Lock(), threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._count:
+            self.entered += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._lock.release()
+
+
+def test_those_that_wait_for_a_silent_process_are_told_at_once() -> None:
+    """However many ask while it is being asked, it gets one signal; the next one asks again."""
+    clock, signals, answers = ManualClock(), list[int](), list[tuple[Any, ...]]()
+    file = StackFile(clock)
+    threads: list[threading.Thread] = []
+
+    def ask() -> None:
+        answers.append(file.ask(signals.append, lambda: False))
+
+    def first(number: int) -> None:
+        signals.append(number)
+        threads.extend(threading.Thread(target=ask) for _ in range(5))
+        for thread in threads:
+            thread.start()
+        until(lambda: waiting.entered == 6)
+
+    waiting: Any = Entered()
+    file._lock = waiting
+    assert file.ask(first, lambda: False) == ()
+    for thread in threads:
+        thread.join()
+    assert (signals, answers) == ([signal.SIGURG], [()] * 5)
+    assert file.ask(signals.append, lambda: False) == ()
+    assert len(signals) == 2
+    file.close()
+
+
+def test_all_processes_are_asked_at_the_same_time() -> None:
+    """So silent ones take the time of one; the answers come in the order of the processes."""
+    together = threading.Barrier(8, timeout=60)
+
+    def ask(number: int) -> int:
+        together.wait()
+        return -number
+
+    assert ask_all(ask, list(range(8))) == [-number for number in range(8)]
+    assert ask_all(ask, []) == []
+
+
 def test_a_stack_is_read_as_it_is_written() -> None:
     """Names with spaces and quotes, the escapes of others, and the end of a deep stack."""
     text = (
@@ -163,3 +217,6 @@ def test_a_stack_is_read_as_it_is_written() -> None:
     calls = calls_of(text)
     assert [call.line for call in calls] == [1, 3]
     assert calls[1].file == '/srv/a b/x \\xe9 "q".py'
+    late = '  File "/srv/late.py", line 9 in late\n  File "<string>", line 1 in <module>\n'
+    assert calls_of(late + text) == calls_of(text + text) == calls
+    assert calls_of(late) == (), "the end of an earlier answer"

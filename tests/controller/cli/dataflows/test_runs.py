@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from cbp.engine.interface.runs import ProcessStack, StackCall
+from cbp.errors import RunStackUnseenError
+from controller.store.base import RunRecord
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
@@ -95,7 +97,7 @@ def test_the_stack_of_a_run_begins_with_the_authors_code(cbp: Cbp, service: Serv
         assert lines[1:4] == [
             "  process 41:", "    /srv/count.py:12 in read", "    /usr/lib/re.py:3 in match",
         ]  # fmt: skip
-        assert "did not answer" in lines[5]
+        assert "did not answer in time: 42 is starting or stopped" in lines[5]
         assert ("own code" in lines[7], lines[8]) == (True, "    /srv/engine.py:7 in run")
     (item,) = cbp("stack", "clicks", "--json").json["items"]
     assert [one["pid"] for one in item["processes"]] == [41, 42, 43]
@@ -105,6 +107,32 @@ def test_the_stack_of_a_run_begins_with_the_authors_code(cbp: Cbp, service: Serv
     assert cbp("stack", "nobody").status == 1
     service.store.run_records = [run for run in service.store.run_records if run.id != "r3"]
     assert "no run of clicks is under way" in cbp("stack", "clicks").out
+
+
+def test_a_run_that_cannot_be_asked_hides_no_other(
+    cbp: Cbp, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why it cannot be is said in its place; nothing can be shown if that is so of all."""
+    under_way = next(run for run in service.store.run_records if run.id == "r3")
+    service.store.run_records.append(replace(under_way, id="r4"))
+    unseen = {"r4"}
+
+    def stacks(run: RunRecord) -> list[ProcessStack]:
+        if run.id in unseen:
+            raise RunStackUnseenError(run.id)
+        return [ProcessStack(41, (StackCall("/srv/count.py", 12, "read"),))]
+
+    monkeypatch.setattr(service.controller, "stacks", stacks)
+    outcome = cbp("stack", "clicks")
+    assert outcome.status == 0, outcome.err
+    assert "    /srv/count.py:12 in read" in outcome.out.splitlines()
+    assert "py-spy dump" in outcome.out
+    items = {one["run"]: one for one in cbp("stack", "clicks", "--json").json["items"]}
+    assert items["r4"]["error"]["error_code"] == "run_stack_unseen"
+    assert items["r3"]["processes"][0]["pid"] == 41
+    unseen.add("r3")
+    assert cbp("stack", "clicks").status == 1
+    assert cbp("stack", "r3").status == 1
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from cbp import Input, Output, State, Translate, View
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.model.verification import Comparison
 from controller.loop.rebuild.build_in_progress import RebuildJob
+from controller.loop.rebuild.build_order import open_order
 from tests.controller.changing import Changing
 from tests.controller.changing import document as document_of
 
@@ -110,3 +112,36 @@ def from_scratch(tmp_path: Path, wanted: Any, most: int) -> dict[str, list[str]]
     seen = world.seen()
     world.close()
     return seen
+
+
+class Failing(Tripled):
+    """Cannot do it."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        raise ValueError(key.word)
+
+
+def begun(world: Beside) -> None:
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+
+
+def restart(world: Beside) -> None:
+    world.faults.to = NO_FAULTS
+    world.restart()
+    world.controller.recover()
+
+
+def jobs(world: Beside) -> list[RebuildJob]:
+    return world.controller.rebuild_jobs.all("d")
+
+
+def order(world: Beside) -> Any:
+    return open_order(world.files, world.store.dataflow("d").folder)
+
+
+def needs(world: Beside) -> str:
+    """Return the status of the build that needs a person; `""` if none does."""
+    job = world.controller.rebuild_jobs.needs_person(world.store.dataflow("d"))
+    return "" if job is None else job.status

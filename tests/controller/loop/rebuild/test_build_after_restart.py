@@ -6,14 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DataflowBusyError, NotFoundError
 from controller.loop import LoopLimits
-from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.rebuild.build_order import open_order
 from controller.loop.rebuild.checkpoint import read_checkpoint, write_checkpoint
 from controller.loop.records.version_log import path_of
@@ -21,10 +19,14 @@ from tests.controller.changing import KEEPING_HOUSE
 from tests.controller.changing import document as document_of
 from tests.controller.loop.rebuild.beside_world import (
     Beside,
-    Tripled,
+    Failing,
     arrive,
+    begun,
     document,
     from_scratch,
+    jobs,
+    order,
+    restart,
 )
 from tests.controller.world import SCHEMA, Deferred
 from tests.planned_faults import Crash, PlannedFaults
@@ -40,44 +42,11 @@ AT_ONCE = replace(KEEPING_HOUSE, checkpoint_seconds=0.0)
 POINTS = [f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")]
 
 
-class Failing(Tripled):
-    """Cannot do it."""
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        raise ValueError(key.word)
-
-
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Beside]:
     made = Beside(tmp_path)
     yield made
     made.close()
-
-
-def begun(world: Beside) -> None:
-    world.controller.register(document())
-    arrive(world, 0, 4)
-    world.ticks()
-
-
-def restart(world: Beside) -> None:
-    world.faults.to = NO_FAULTS
-    world.restart()
-    world.controller.recover()
-
-
-def jobs(world: Beside) -> list[RebuildJob]:
-    return world.controller.rebuild_jobs.all("d")
-
-
-def order(world: Beside) -> Any:
-    return open_order(world.files, world.store.dataflow("d").folder)
-
-
-def needs(world: Beside) -> str:
-    """Return the status of the build that needs a person; `""` if none does."""
-    job = world.controller.rebuild_jobs.needs_person(world.store.dataflow("d"))
-    return "" if job is None else job.status
 
 
 def scratch(world: Beside) -> str:
@@ -254,51 +223,6 @@ def test_why_the_last_build_failed_is_kept(world: Beside) -> None:
     assert job.error is not None
     assert before.error is not None
     assert job.error.as_dict() == before.error.as_dict()
-
-
-@pytest.mark.parametrize("by", ["another", "version", "cancel", "deletion"])
-def test_a_failed_build_needs_a_person_until_that_is_done(world: Beside, by: str) -> None:
-    """Also after restarts, and for as long as it takes; a cancelled one keeps its error."""
-    begun(world)
-    sound = world.translators["tripled"]
-    world.translators["tripled"] = Failing
-    restart(world)
-    world.start(document("tripled"))
-    (failed,) = jobs(world)
-    world.translators["tripled"] = sound
-    assert needs(world) == failed.status == "failed"
-    restart(world)
-    assert needs(world) == "failed"
-    if by == "another":
-        world.build(document("tripled"))
-        assert needs(world) == "ready"
-        return
-    if by == "version":
-        world.controller.change({**document(), "description": "x"})
-    elif by == "cancel":
-        world.controller.rebuild_jobs.cancel("d", failed.id, by="ann")
-        (job,) = jobs(world)
-        assert (job.status, job.ended_by) == ("cancelled", "ann")
-        assert str(job.error) == str(failed.error) != ""
-    else:
-        world.controller.delete("d")
-        world.controller.register(document())
-    assert needs(world) == ""
-    restart(world)
-    assert needs(world) == ("failed" if by == "deletion" else ""), "its folder was taken over"
-
-
-def test_a_build_that_has_just_failed_can_be_cancelled(world: Beside) -> None:
-    """In the process that built it, and no other one: it ends as cancelled at once."""
-    begun(world)
-    world.translators["tripled"] = Failing
-    restart(world)
-    failed = world.start(document("tripled"))
-    assert needs(world) == "failed"
-    cancelled = world.controller.rebuild_jobs.cancel("d", failed.id, by="ann")
-    assert (cancelled.status, cancelled.ended_by) == ("cancelled", "ann")
-    assert needs(world) == ""
-    assert world.controller.rebuild_jobs.cancel("d", failed.id, by="bob") == cancelled
 
 
 def test_a_build_that_a_kill_interrupted_at_once_begins_anew(world: Beside, tmp_path: Path) -> None:

@@ -310,6 +310,9 @@ def test_a_lost_database_takes_no_correction_for_data(tmp_path: Path) -> None:
     me = Author("me", "again")
     with pytest.raises(ReadmitRefusedError, match="name of the file that it corrects is lost"):
         shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, None, me)
+    mended = io.BytesIO(b'{"word": "x", "n": 2}\n')
+    with pytest.raises(ReadmitRefusedError, match="discard it, and send the correction again"):
+        shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, mended, me)
     shelf.drop_folder.discard(*shelf.named(), "a", claim.id, me)
     shelf.replace(LONG, ("x", 2))
     shelf.counts[LONG] = [("x", 2)]

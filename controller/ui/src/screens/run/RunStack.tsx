@@ -19,7 +19,7 @@ export function RunStack({ run }: { run: string }) {
   return (
     <Section
       title="Where it is now"
-      lead="The lines of code that its worker processes are in, without values. The run is not disturbed."
+      lead="The lines of code that its worker processes are in, without values. The run goes on."
     >
       <Stack gap="xs" align="flex-start">
         <Button variant="default" size="xs" loading={stack.isPending} onClick={() => stack.mutate()}>

@@ -17,5 +17,5 @@ test("without the author's code it is whole, and says whose it is", () => {
     "It is in the service's own code, not in that of the stage:",
     "/srv/engine.py:7 in run",
   ]);
-  expect(stackLines({ pid: 1, calls: [] })).toContain("did not answer");
+  expect(stackLines({ pid: 1, calls: [] })).toContain("did not answer in time: it is starting or stopped");
 });

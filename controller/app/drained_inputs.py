@@ -1,0 +1,79 @@
+"""How long files have waited in the drop folders of drained dataflows, for alerts.
+
+A drop folder can be on a file server that is gone, and then a look at it never returns. So each
+look has a thread of its own, and all looks of one round of alerts together wait a limited time.
+
+Guaranteed: a drop folder that hangs delays the alerts of other dataflows by `ROUND_SECONDS` at most
+once, and has one thread (tests/controller/app/test_drained_inputs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from cbp.clock import MACHINE
+from cbp.model.dataflow.dataflow import Dataflow
+from controller.alerts.disk_room import LOOK_SECONDS, TimedLooks
+from controller.store.base import DataflowRecord
+
+ROUND_SECONDS = LOOK_SECONDS
+"""All looks of a round together wait no longer than this for folders that do not answer."""
+
+_LEAST_SECONDS = 0.01
+"""A look may take so long even if the time of its round is over."""
+
+WaitsSince = Callable[[DataflowRecord, Dataflow], datetime | None]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drained:
+    """A dataflow whose folders are looked at; equal to another one of the same name."""
+
+    name: str
+    record: DataflowRecord = field(compare=False)
+    dataflow: Dataflow = field(compare=False)
+
+
+class DrainedInputs:
+    """Looks at the drop folders of drained dataflows; safe to use from several threads.
+
+    Args:
+        waits_since: Returns since when a file waits; may hang.
+    """
+
+    def __init__(self, waits_since: WaitsSince, seconds: float = ROUND_SECONDS) -> None:
+        self._seconds = seconds
+        self._looks: TimedLooks[_Drained, datetime | None] = TimedLooks(
+            lambda one: waits_since(one.record, one.dataflow)
+        )
+
+    def round(self) -> WaitsSince:
+        """Return a function for one round of alerts.
+
+        It returns since when a file waits; `None` if none does, or if that is not known, because
+        the folder does not answer in time or cannot be read.
+        """
+        left = self._seconds
+
+        def waits_since(record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
+            nonlocal left
+            begun = MACHINE.seconds()
+            try:
+                drained = _Drained(record.name, record, dataflow)
+                return self._looks(drained, max(left, _LEAST_SECONDS))
+            except TimeoutError:
+                _log.warning("alerts.drop_folder_does_not_answer", dataflow=record.name)
+                return None
+            except Exception:  # of any kind: other alerts do not depend on this one
+                _log.exception("alerts.drop_folder_not_read", dataflow=record.name)
+                return None
+            finally:
+                left -= MACHINE.seconds() - begun
+
+        return waits_since

@@ -1,0 +1,62 @@
+"""A drop folder that hangs does not hold up the alerts of other dataflows."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+import structlog
+
+from cbp.clock import MACHINE
+from cbp.model.dataflow.dataflow import Dataflow
+from controller.app.drained_inputs import DrainedInputs
+from controller.store.base import DataflowRecord
+from tests.waiting import until
+
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+DATAFLOW = cast("Dataflow", None)
+
+
+def named(name: str) -> DataflowRecord:
+    return DataflowRecord(name, 1, {}, f"/{name}", "drained", SINCE)
+
+
+def test_a_drop_folder_that_hangs_holds_up_nobody() -> None:
+    """It is not known whether files wait there, until it answers; one thread looks at it."""
+    answers, asked = threading.Event(), list[str]()
+
+    def look(record: DataflowRecord, dataflow: Dataflow) -> datetime:
+        asked.append(record.name)
+        if record.name.startswith("hangs"):
+            answers.wait()
+        return SINCE
+
+    inputs, begun = DrainedInputs(look, 0.05), MACHINE.seconds()
+    names = [*(f"hangs{n}" for n in range(20)), "well"]
+    try:
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(3):
+                waits_since = inputs.round()
+                found = {name: waits_since(named(name), DATAFLOW) for name in names[:-1]}
+                assert set(found.values()) == {None}
+        assert until(lambda: sorted(asked) == sorted(names[:-1]))
+        assert {one["event"] for one in logs} == {"alerts.drop_folder_does_not_answer"}
+        assert MACHINE.seconds() - begun < 20
+        assert until(lambda: inputs.round()(named("well"), DATAFLOW)) == SINCE
+    finally:
+        answers.set()
+    assert until(lambda: inputs.round()(named("hangs0"), DATAFLOW)) == SINCE
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), ValueError("a fault of ours")])
+def test_an_error_is_no_answer(error: Exception) -> None:
+    """Whatever it is, it reaches the log only."""
+
+    def look(record: DataflowRecord, dataflow: Dataflow) -> datetime:
+        raise error
+
+    with structlog.testing.capture_logs() as logs:
+        assert DrainedInputs(look).round()(named("d"), DATAFLOW) is None
+    assert [one["event"] for one in logs] == ["alerts.drop_folder_not_read"]
