@@ -103,9 +103,8 @@ class SecondOrder:
             self.check(read)
             return
         with self._lock:
-            if (
-                self._is_checked
-            ):  # by another thread; if it sorted, these columns are not the file's
+            # By another thread: if that has sorted the rows, the file's columns have another order.
+            if self._is_checked:
                 return
             if not len(self._passed):
                 self._passed = np.zeros(len(self._hashes), np.bool_)
