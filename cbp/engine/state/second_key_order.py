@@ -103,9 +103,7 @@ class SecondOrder:
             self.check(read)
             return
         with self._lock:
-            if (
-                self._is_checked
-            ):  # by another thread; if it sorted, these columns are not the file's
+            if self._is_checked:  # by another thread, which may have sorted the columns
                 return
             if not len(self._passed):
                 self._passed = np.zeros(len(self._hashes), np.bool_)
