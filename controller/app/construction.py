@@ -358,8 +358,8 @@ def _healths(
             state, reason = "broken", "the queues of this dataflow cannot be read; run `cbp doctor`"
         elif record.is_paused and state != "broken":
             state, reason = "paused", ""
-        waits_since = oldest.get(name)
-        lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
+        first = oldest.get(name)
+        lag = None if first is None else max(0.0, (now - first).total_seconds())
         health = DataflowHealth(
             name,
             state,

@@ -95,38 +95,39 @@ class SecondOrder:
 
     def check_ranges(self, starts: Int64s, stops: Int64s, read: Read) -> None:
         """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
-        if self._is_checked:
-            return
-        some = np.flatnonzero(stops > starts)
-        starts, sizes = starts[some], (stops - starts)[some]
-        if self._rows is not None or _MANY * int(sizes.sum()) >= len(self._hashes):
-            self.check(read)
-            return
-        with self._lock:
-            # By another thread: if that has sorted the rows, the file's columns have another order.
-            if self._is_checked:
-                return
-            if not len(self._passed):
-                self._passed = np.zeros(len(self._hashes), np.bool_)
-            fresh = np.flatnonzero(~self._passed[starts])
-            if not len(fresh):
-                return
-            starts, sizes = starts[fresh], sizes[fresh]
-            rows = span_rows(starts, sizes)
-            columns = read(rows)
-            # Of a column with nulls or doubles, one value decides how all are compared.
-            is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
-                one.kind for one in self._types
-            )
-            groups = np.repeat(np.arange(len(starts)), sizes)
-            parts = [column.take(pa.array(rows)) for column in columns] if is_plain else []
-            is_unique = is_plain and self._is_unique and ascend(groups, parts, strictly=True)
-            if is_unique or (is_plain and ascend(groups, parts)):
-                self._is_unique = is_unique
-                self._take(columns)
-                self._passed[starts] = True
-                return
-        self.check(read)
+        if not self._is_checked:
+            some = np.flatnonzero(stops > starts)
+            starts, sizes = starts[some], (stops - starts)[some]
+            is_few = self._rows is None and _MANY * int(sizes.sum()) < len(self._hashes)
+            with self._lock:
+                if not (is_few and self._check_some(starts, sizes, read)):
+                    self._check_all(read)
+
+    def _check_some(self, starts: Int64s, sizes: Int64s, read: Read) -> bool:
+        """Check ranges of rows under the lock; return whether the file has them in this order."""
+        if self._is_checked:  # by another thread: after sorting, the file has another order
+            return True
+        if not len(self._passed):
+            self._passed = np.zeros(len(self._hashes), np.bool_)
+        fresh = np.flatnonzero(~self._passed[starts])
+        if not len(fresh):
+            return True
+        starts, sizes = starts[fresh], sizes[fresh]
+        rows = span_rows(starts, sizes)
+        columns = read(rows)
+        # Of a column with nulls or doubles, one value decides how all are compared.
+        is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
+            one.kind for one in self._types
+        )
+        groups = np.repeat(np.arange(len(starts)), sizes)
+        parts = [column.take(pa.array(rows)) for column in columns] if is_plain else []
+        is_unique = is_plain and self._is_unique and ascend(groups, parts, strictly=True)
+        if is_unique or (is_plain and ascend(groups, parts)):
+            self._is_unique = is_unique
+            self._take(columns)
+            self._passed[starts] = True
+            return True
+        return False
 
     def _take(self, columns: Sequence[pa.Array]) -> None:
         """Search these columns from now on."""

@@ -22,7 +22,6 @@ import faulthandler
 import os
 import re
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -78,7 +77,7 @@ def ask_all(ask: Callable[[_Worker], _Stack], workers: Sequence[_Worker]) -> lis
 
 def _open_file() -> int:
     """Return a file that no full disk affects, where the system has such files."""
-    if sys.platform == "linux":
+    if hasattr(os, "memfd_create"):
         return os.memfd_create("cbp-stack")
     descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")
     os.unlink(name)  # it lasts as long as its descriptors

@@ -215,7 +215,7 @@ def test_wide_records_are_not_copied_in_each_superstep(tmp_path: Path) -> None:
 
 def test_a_look_up_opens_only_files_of_wanted_buckets(tmp_path: Path) -> None:
     """Others would be read for nothing; a file read by parts gets its copy in a later superstep."""
-    live = {}
+    live: dict[int, tuple[LiveFile, ...]] = {}
     for bucket, first in enumerate([5, 1 << 62]):
         rows = rows_of([(first + n, n) for n in range(400)])
         path = tmp_path / f"{bucket}.parquet"

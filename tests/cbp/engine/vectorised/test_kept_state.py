@@ -90,16 +90,16 @@ def carts_driver(folder: Path) -> Driver:
 def test_a_file_has_places_only_for_groups_of_its_bucket(tmp_path: Path) -> None:
     """What a call keeps in memory grows with its groups, not with groups times buckets."""
     buckets, many = 8, 5
-    live = {}
+    live: dict[int, tuple[LiveFile, ...]] = {}
     for bucket in range(buckets):
-        rows = {
+        records = {
             "customer": [f"{bucket}-{n}" for n in range(many)],
             "article": list(range(many)),
             "n": [1] * many,
             "_hash": first_hash(bucket) + np.arange(many),
         }
         path = tmp_path / f"{bucket}.parquet"
-        pq.write_table(pa.table(rows), path)
+        pq.write_table(pa.table(records), path)
         live[bucket] = (LiveFile(path.name, path.stat().st_size, many),)
     cache, table = IndexCache(str(tmp_path / "c")), StateTable(str(tmp_path), "id", live)
     state = BucketState(table, cache, tuple(range(buckets)), buckets, flips=True)
