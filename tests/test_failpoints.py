@@ -55,7 +55,7 @@ NOT_DURABLE = {
     "cbp/engine/spark/sql/scratch_files.py:close": "scratch of one task",
     "cbp/engine/spark/sql/scratch_files.py:finish": "scratch of one task",
     "cbp/engine/workers/end_with_parent.py:end_first": "a figure of this process, for the kernel",
-    "cbp/engine/workers/process_stack.py:__init__": "a file without a name, of one process",
+    "cbp/engine/workers/process_stack.py:_open_file": "a file without a name, of one process",
     "cbp/engine/workers/worker_process.py:__init__": "a file without a name, of one process",
     "controller/app/service.py:__init__": "empty folders",
     "controller/ingest/folder/claims.py:remove_unclaimed_uploads": "what was never acknowledged",

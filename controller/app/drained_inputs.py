@@ -45,10 +45,17 @@ class DrainedInputs:
 
     Args:
         waits_since: Returns since when a file waits; may hang.
+        seconds: How long all looks of a round together may take.
+        monotonic: Returns seconds of a clock that never goes back.
     """
 
-    def __init__(self, waits_since: WaitsSince, seconds: float = ROUND_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(
+        self,
+        waits_since: WaitsSince,
+        seconds: float = ROUND_SECONDS,
+        monotonic: Callable[[], float] = MACHINE.seconds,
+    ) -> None:
+        self._seconds, self._monotonic = seconds, monotonic
         self._looks: TimedLooks[_Drained, datetime | None] = TimedLooks(
             lambda one: waits_since(one.record, one.dataflow)
         )
@@ -63,7 +70,7 @@ class DrainedInputs:
 
         def waits_since(record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
             nonlocal left
-            begun = MACHINE.seconds()
+            begun = self._monotonic()
             try:
                 drained = _Drained(record.name, record, dataflow)
                 return self._looks(drained, max(left, _LEAST_SECONDS))
@@ -74,6 +81,6 @@ class DrainedInputs:
                 _log.exception("alerts.drop_folder_not_read", dataflow=record.name)
                 return None
             finally:
-                left -= MACHINE.seconds() - begun
+                left -= self._monotonic() - begun
 
         return waits_since

@@ -194,7 +194,7 @@ class RebuildJobs:
         try:
             with self._failed.writing:
                 write_order(self._files, record.folder, order)
-        except CbpError:  # the caller is told; an earlier failure still needs a person
+        except CbpError:  # an earlier failure still needs a person
             self._end(job, "cancelled")
             with self._lock:
                 self._jobs.pop(order.id, None)

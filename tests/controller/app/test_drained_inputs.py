@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 import structlog
 
-from cbp.clock import MACHINE
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.app.drained_inputs import DrainedInputs
 from controller.store.base import DataflowRecord
@@ -33,7 +32,7 @@ def test_a_drop_folder_that_hangs_holds_up_nobody() -> None:
             answers.wait()
         return SINCE
 
-    inputs, begun = DrainedInputs(look, 0.05), MACHINE.seconds()
+    inputs = DrainedInputs(look, 0.05)
     names = [*(f"hangs{n}" for n in range(20)), "well"]
     try:
         with structlog.testing.capture_logs() as logs:
@@ -43,7 +42,6 @@ def test_a_drop_folder_that_hangs_holds_up_nobody() -> None:
                 assert set(found.values()) == {None}
         assert until(lambda: sorted(asked) == sorted(names[:-1]))
         assert {one["event"] for one in logs} == {"alerts.drop_folder_does_not_answer"}
-        assert MACHINE.seconds() - begun < 20
         assert until(lambda: inputs.round()(named("well"), DATAFLOW)) == SINCE
     finally:
         answers.set()

@@ -107,7 +107,7 @@ def failed_one(world: Beside) -> RebuildJob:
 def test_a_cancel_never_takes_the_place_of_the_next_order(
     world: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a failed build, while the next one is ordered: the order that was accepted stays."""
+    """A failed build is cancelled while the next one is ordered: the accepted order stays."""
     failed, threads = failed_one(world), list[threading.Thread]()
     read = build_order.read_order
 
