@@ -390,8 +390,8 @@ class _Run:
     def _unending(self, rounds: int) -> ArithmeticError:
         message = (
             f"residuals are still above the threshold after {rounds} rounds. Either share() gives "
-            f"away more of a score than damping={self._author.damping} allows, or the parameter "
-            "error is too small"
+            f"away more of a score than damping={self._author.damping} allows, or the value of the "
+            "parameter `error` is too small"
         )
         return ArithmeticError(message)
 

@@ -115,7 +115,7 @@ class RunCalls(Calls):
 
         Args:
             name: Name of the dataflow.
-            to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), a
+            to: The `position` of a moment, a stage and its last epoch to keep (`count:57`), a
                 time (in UTC if it has no zone), or the increment to apply next (`urls/3`).
             reason: Reason, stored permanently.
             by: Name of the person who asks for it.

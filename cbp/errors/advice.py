@@ -85,7 +85,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         TypeError,
         r"^'out' object is not (callable|subscriptable)",
-        "emit a record by the name of an output or a state, as in out.totals(url=key.url)",
+        "to emit a record, call an output or a state of `out`, as in out.totals(url=key.url)",
     ),
     (
         TypeError,

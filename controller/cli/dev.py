@@ -233,8 +233,8 @@ class DevelopmentLoop:
                 self._say(f"  {reason['where']}: {reason['message']}", "red")
             if any(reason["code"] == "schema_incompatible" for reason in plan["refused"]):
                 self._say(
-                    f"  to start over without its tables, call cbp delete {name} --purge, save the "
-                    "document again, and drop the files again"
+                    f"  to start over without its tables, run cbp delete {name} --purge, save the "
+                    "document again, and put the files into the drop folders again"
                 )
             return True
         answer = client.change(name, document, **chosen.query())

@@ -282,8 +282,9 @@ class TableUnreadableError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int, why: str) -> None:
         super().__init__(
-            f"source {source!r} cannot read version {version} of {table}, because it uses {why}. "
-            "Drop the feature from the table, or let the writer of the table export Parquet files",
+            f"source {source!r} cannot read version {version} of {table}, because {why}. Drop "
+            "what the service cannot read from the table, or let the table's writer export Parquet "
+            "files",
             source=source,
             path=table,
             version=version,

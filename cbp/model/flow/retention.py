@@ -73,7 +73,7 @@ _NEVER = sys.maxsize
 _TOO_OLD = "is older than the number of hours that its flow keeps"
 _TOO_MUCH = "exceeds the number of bytes that its flow keeps"
 _TOO_MANY = "exceeds the number of increments that its flow keeps"
-_WITHIN = "is within the hours, bytes and increments that its flow keeps"
+_WITHIN = "is within the limits of its flow (hours, bytes, number of increments)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -474,10 +474,10 @@ def _lanes(limits: PhysicalLimits) -> str:
     return (
         f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident` (it runs "
         f"without Spark) if starting a Spark job ({bypass.job_start_seconds:g} s) would take more "
-        "than a tenth of the estimated time of the job, which is true up to about "
+        "than a tenth of its estimated time, start included. Jobs of up to about "
         f"{bypass.records_max('groupwise', tasks):,} small records "
-        f"({bypass.records_max('arrow', tasks):,} with Arrow); any other job is a Spark job: "
-        f"{always}"
+        f"({bypass.records_max('arrow', tasks):,} with Arrow) are such jobs; any other job is a "
+        f"Spark job: {always}"
     )
 
 

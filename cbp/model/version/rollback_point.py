@@ -110,8 +110,9 @@ def parse_point(text: str) -> NamedPoint:
         at = zoned(datetime.fromisoformat(text if "-" in text[1:] else ""))
     except ValueError as error:
         message = (
-            f"{text!r} is not a roll-back point: use a position (1234), the last epoch of a stage "
-            "(count:57), a time (2026-11-21T10:00+00:00), or the increment to apply next (urls/3)"
+            f"{text!r} is not a roll-back point: use a position (1234), a stage and its last epoch "
+            "to keep (count:57), a time (2026-11-21T10:00+00:00), or the increment to apply next "
+            "(urls/3)"
         )
         raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
     return NamedPoint(at_ms=int(at.timestamp() * 1000))

@@ -232,13 +232,13 @@ def _queue_of(
     now = "no longer framed" if new.framing is None else "framed differently now"
     now = now if was.framing else "framed now"
     waiting = format_count(
-        len(was.held),
-        "increment or frame of the earlier version waits",
-        "increments or frames of the earlier version wait",
+        len(was.held) or len(was.closes),
+        "increment or frame of the earlier version waits" if was.held else "close waits",
+        "increments or frames of the earlier version wait" if was.held else "closes wait",
     )
     message = (
-        f"this input is {now}, but {waiting} there. Let the stage read "
-        "all waiting input before you change it (`cbp close` ends an open frame), or rebuild the "
+        f"this input is {now}, but {waiting} at it. Let the stage read "
+        "them before you change the framing (`cbp close` ends an open frame), or rebuild the "
         f"stage (--rebuild {node.name}; REST: rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)

@@ -366,8 +366,8 @@ class IncrementOut(Model):
     bytes: int
     created_at: datetime
     rejected: int = Field(
-        description="Number of records of its files that were rejected and are not in the "
-        "increment."
+        description="Number of rejected records in the files of the increment; they are not in "
+        "the increment."
     )
     origin: dict[str, Any]
     files: list[FileOut]

@@ -83,8 +83,8 @@ class MetricsScrape(Collector):
         text = "1 while this instance leads; the sum over all instances must be 1."
         yield _gauge("cbp_leads", text, leads)
         epoch = (
-            "Epoch of the lease, as this instance sees it; if the epoch rises often, leaders lose "
-            "the connection to the database."
+            "Epoch of the lease, as this instance sees it; if it rises often, leaders may be "
+            "losing the connection to the database."
         )
         yield _gauge("cbp_lease_epoch", epoch, self._standing.epoch)
         left = (

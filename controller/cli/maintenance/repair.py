@@ -24,7 +24,7 @@ def repair_command(
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """
-    _ask(f"Readers of {table} will no longer see data of other programs.", yes or json_)
+    _ask(f"Readers of {table} will no longer see what other programs wrote to it.", yes or json_)
     # Imported here, as below: other commands do not wait for the engine to load.
     from cbp.engine.commit.change_feed import feed_of_repair
     from cbp.engine.delta.repair import repair

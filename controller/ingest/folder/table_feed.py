@@ -210,11 +210,11 @@ class _Log:
         try:
             snapshot = self._log.snapshot(newest)
         except TableFeatureError as error:
-            why = "checkpoints that are not classic single-file checkpoints"
+            why = "it uses checkpoints that are not classic single-file checkpoints"
             raise TableUnreadableError(self._source, self._table, newest, why) from error
         metadata = snapshot.metadata
         if why := unsupported(metadata, snapshot.protocol):
-            raise TableUnreadableError(self._source, self._table, newest, why)
+            raise TableUnreadableError(self._source, self._table, newest, f"it uses {why}")
         if not has_change_feed(metadata):
             raise FeedDisabledError(self._source, self._table, newest, began=False)
         group = ChangeGroup(metadata.id, newest, newest, metadata.partition_columns, snapshot=True)
@@ -287,7 +287,7 @@ class _Log:
         if not has_change_feed(metadata):
             raise FeedDisabledError(self._source, self._table, version, began=True)
         if why := unsupported(metadata, protocol):
-            raise TableUnreadableError(self._source, self._table, version, why)
+            raise TableUnreadableError(self._source, self._table, version, f"it uses {why}")
         return metadata.partition_columns
 
     def _entries(self, version: int) -> Iterator[tuple[int, bytes]]:
@@ -299,7 +299,7 @@ class _Log:
         path = self._log.entry_path(version)
         try:
             if os.path.getsize(path) > ENTRY_BYTES_MAX:
-                why = f"a log entry of more than {ENTRY_BYTES_MAX >> 20} MiB"
+                why = f"its log entry has more than {ENTRY_BYTES_MAX >> 20} MiB"
                 raise TableUnreadableError(self._source, self._table, version, why)
             return self._files.read(path)
         except (NotFoundError, FileNotFoundError):

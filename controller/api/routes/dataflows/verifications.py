@@ -63,7 +63,8 @@ class TableVerdictOut(Model):
     records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")
     differences: int = Field(
-        description="Number of differing keys that are stored; `GET .../differences` lists them."
+        description="Number of differing keys that were stored, of about 1,000 at most; "
+        "`GET .../differences` lists them."
     )
     because: str = Field(description="Why the table is not compared.")
     within: str = Field(

@@ -105,8 +105,8 @@ class GridRowOut(Model):
     bytes: int
     created_at: datetime
     rejected: int = Field(
-        description="Number of records of its files that were rejected and are not in the "
-        "increment."
+        description="Number of rejected records in the files of the increment; they are not in "
+        "the increment."
     )
     file: str = Field(
         description="The file that brought the increment; empty for the flow of a stage."
