@@ -120,6 +120,10 @@ class TimedLooks(Generic[_Folder, _Seen]):
         """
         with self._lock:
             future = self._under_way.get(folder)
+            if future is not None and future.done() and folder in self._late:
+                self._late.discard(folder)
+                del self._under_way[folder]
+                return future.result()  # it came after the last call had given up: not yet old
             if future is None or future.done():
                 future = self._under_way[folder] = self._threads.submit(self.look, folder)
                 self._late.discard(folder)

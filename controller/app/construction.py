@@ -306,8 +306,9 @@ def alert_watch_for(
     def waits_since() -> WaitsSince | None:
         return drained.round() if settings.alert_lag_seconds else None
 
+    known = dict[str, DataflowHealth]()
     return AlertWatch(
-        health=lambda: _healths(controller, store, drop_folder, waits_since(), clock()),
+        health=lambda: _healths(controller, store, drop_folder, waits_since(), clock(), known),
         others=lambda: disk_alerts(disk_rooms(settings)),
         leads=leads,
         channels=_channels(settings),
@@ -337,12 +338,15 @@ def _healths(
     drop_folder: DropFolder,
     waits_since: WaitsSince | None,
     now: datetime,
+    known: dict[str, DataflowHealth],
 ) -> Iterator[DataflowHealth]:
     """Yield the health of every dataflow; the number of statements is fixed.
 
     Args:
         waits_since: Returns since when a file waits for a drained dataflow; `None` if there are no
             alerts about that.
+        known: What the last round found; updated. What cannot be found out now is taken from it, so
+            that a fault ends no alert.
     """
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
@@ -377,6 +381,11 @@ def _healths(
             )
         except Exception:  # of any kind: the alerts of other dataflows do not depend on it
             _log.exception("alerts.health_incomplete", dataflow=name)
+            if (old := known.get(name)) is not None:
+                health = replace(
+                    health, rebuild=old.rebuild, drain=old.drain, set_aside=old.set_aside
+                )
+        known[name] = health
         yield health
 
 

@@ -56,6 +56,7 @@ class DrainedInputs:
         monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._seconds, self._monotonic = seconds, monotonic
+        self._last: dict[str, datetime | None] = {}
         self._looks: TimedLooks[_Drained, datetime | None] = TimedLooks(
             lambda one: waits_since(one.record, one.dataflow)
         )
@@ -63,8 +64,8 @@ class DrainedInputs:
     def round(self) -> WaitsSince:
         """Return a function for one round of alerts.
 
-        It returns since when a file waits; `None` if none does, or if that is not known, because
-        the folder does not answer in time or cannot be read.
+        It returns since when a file waits; `None` if none does. If the folder does not answer in
+        time or cannot be read, the last answer counts, so that an outage ends no alert.
         """
         left = self._seconds
 
@@ -73,14 +74,13 @@ class DrainedInputs:
             begun = self._monotonic()
             try:
                 drained = _Drained(record.name, record, dataflow)
-                return self._looks(drained, max(left, _LEAST_SECONDS))
+                self._last[record.name] = self._looks(drained, max(left, _LEAST_SECONDS))
             except TimeoutError:
-                _log.warning("alerts.drop_folder_does_not_answer", dataflow=record.name)
-                return None
+                _log.warning("alerts.drop_folder_is_late", dataflow=record.name)
             except Exception:  # of any kind: other alerts do not depend on this one
                 _log.exception("alerts.drop_folder_not_read", dataflow=record.name)
-                return None
             finally:
                 left -= self._monotonic() - begun
+            return self._last.get(record.name)
 
         return waits_since

@@ -47,7 +47,7 @@ def nowhere(record: Any) -> Any:
 
 WRONG: dict[Callable[[Any], Any], tuple[str, str]] = {
     unhashable: ("route_key_invalid", "unhashable"),
-    mixed: ("route_key_invalid", "declared (BIGINT), got 'one'"),
+    mixed: ("route_key_invalid", "declared types (BIGINT), got 'one'"),
     nowhere: ("route_flow_unknown", "All(...) names 'item'"),
 }
 """Route function to the code and the words that have to arrive."""

@@ -129,8 +129,8 @@ AT_CALLS = (
     Mistake(
         "out_called",
         "out(url=key.url, n=1)",
-        "TypeError: 'out' object is not callable; emit a record by the name of an output or a "
-        "state, as in out.totals(url=key.url)",
+        "TypeError: 'out' object is not callable; to emit a record, call an output or a state "
+        "of `out`, as in out.totals(url=key.url)",
     ),
     Mistake(
         "flow",

@@ -15,6 +15,7 @@ from controller.store.base import DataflowRecord
 from tests.waiting import until
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
 DATAFLOW = cast("Dataflow", None)
 
 
@@ -41,11 +42,35 @@ def test_a_drop_folder_that_hangs_holds_up_nobody() -> None:
                 found = {name: waits_since(named(name), DATAFLOW) for name in names[:-1]}
                 assert set(found.values()) == {None}
         assert until(lambda: sorted(asked) == sorted(names[:-1]))
-        assert {one["event"] for one in logs} == {"alerts.drop_folder_does_not_answer"}
+        assert {one["event"] for one in logs} == {"alerts.drop_folder_is_late"}
         assert until(lambda: inputs.round()(named("well"), DATAFLOW)) == SINCE
     finally:
         answers.set()
     assert until(lambda: inputs.round()(named("hangs0"), DATAFLOW)) == SINCE
+
+
+def test_an_outage_ends_no_alert_and_a_late_answer_counts() -> None:
+    """The last answer counts until there is another one, which may come after its round."""
+    answers, hangs, faults = threading.Event(), [False], [False]
+
+    def look(record: DataflowRecord, dataflow: Dataflow) -> datetime:
+        if faults[0]:
+            raise OSError("gone")
+        if hangs[0]:
+            answers.wait()
+            return LATER
+        return SINCE
+
+    inputs = DrainedInputs(look, 0.05)
+    assert until(lambda: inputs.round()(named("d"), DATAFLOW)) == SINCE
+    faults[0] = True
+    assert inputs.round()(named("d"), DATAFLOW) == SINCE
+    faults[0], hangs[0] = False, True
+    try:
+        assert inputs.round()(named("d"), DATAFLOW) == SINCE
+    finally:
+        answers.set()
+    assert until(lambda: inputs.round()(named("d"), DATAFLOW) == LATER)
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("a fault of ours")])

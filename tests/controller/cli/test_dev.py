@@ -177,7 +177,7 @@ def test_other_columns_are_refused_with_the_way_to_begin_anew(developer: Develop
     developer.drop("a", "/", "/")
     until(lambda: developer.pages() == {"/": 2})
     said = developer.save(f"{NAME}/visits.py", code)
-    assert f"to start over without its tables, call cbp delete {NAME} --purge" in said
+    assert f"to start over without its tables, run cbp delete {NAME} --purge" in said
     developer.client.delete("dataflows", NAME, purge="true")
     document = (developer.project / "dataflow.yaml").read_text(encoding="utf-8")
     assert f"registered {NAME}" in developer.save("dataflow.yaml", f"{document}\n")

@@ -38,7 +38,8 @@ class SetAsideOut(Model):
     """A record that is set aside."""
 
     epoch: int = Field(
-        description="Epoch of the run that set the record aside; negative for a run of a rebuild."
+        description="Epoch of the run that set the record aside; negative for a run of a rebuild "
+        "that is swapped in."
     )
     number: int = Field(
         description="Position of the record among those that the same run set aside."

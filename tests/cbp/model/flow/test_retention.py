@@ -111,7 +111,7 @@ def test_the_reasons_are_told() -> None:
 
     assert told(old, young) == (
         "is older than the number of hours that its flow keeps",
-        "is within the hours, bytes and increments that its flow keeps",
+        "is within the limits of its flow (hours, bytes, number of increments)",
     )
     assert "exceeds" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]

@@ -48,7 +48,7 @@ def test_an_acknowledged_file_that_is_removed_is_reported_everywhere(tmp_path: P
         ("a", claim.id, True)
     ]
     (reported,) = drop.folder.look(drop.record, drop.dataflow)
-    assert "If they had data, drop them again" in reported["warning"]
+    assert "Drop whatever had data again" in reported["warning"]
     (why,) = drop.folder.troubled(drop.dataflow.name)
     assert why.startswith("source orders: 1 file was removed")
     assert drop.folder.troubled("another") == []
