@@ -319,6 +319,8 @@ class RebuildJobs:
         job = self._jobs.get(id_)
         order = self._failed.cancel(self._store.dataflow(name), id_, by=by)
         if job is None or job.shown.dataflow != name or (job.kept and job.shown.ended):
+            if order is not None and order.outcome is not None:  # the next order may replace it now
+                return RebuildJob.recorded(name, order, order.outcome)
             return self.show(name, id_)
         if order is not None:
             job.count_as_cancelled(order, by)

@@ -264,7 +264,7 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
     world.restart()
     world.controller.recover()
     world.controller.tick()
-    assert "gave way 2 times" in words(world, "bad0")
+    assert "gave way to other dataflows 2 times" in words(world, "bad0")
 
 
 def test_an_operators_cancel_wins(world: World, runs: Deferred) -> None:
