@@ -193,7 +193,7 @@ class ReachedState:
     def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
         """Return whether operations are worth a thread for each half of the buckets.
 
-        They are from records for one file on that is written in a thread.
+        They are if they have as many bytes as a file that is written in a thread.
         """
         given = (one.keys if one.puts is None else one.puts for one in operations)
         least = self.halves[0].cache.limits.beside_bytes
