@@ -180,11 +180,11 @@ def test_a_sum_may_need_more_room_than_its_values() -> None:
     ("says", "stage"),
     [
         (
-            "nothing is inf",
+            "`nothing` is inf",
             lambda: Given("BIGINT", np.ones_like, np.minimum, combine="least", nothing=math.inf),
         ),
         (
-            "nothing is 0.5",
+            "`nothing` is 0.5",
             lambda: Given("BIGINT", np.ones_like, np.minimum, combine="least", nothing=0.5),
         ),
         (

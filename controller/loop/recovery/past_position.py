@@ -51,8 +51,8 @@ from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
 _NOT_WITHOUT = (
-    "that point can only be reached from a later position, and there {}. Choose {} or a later "
-    "time, or repeat the command without --drop-later"
+    "that point can only be reached from a later position, and there {}, which came after the "
+    "point, {}. Choose {} or a later time, or repeat the command without --drop-later"
 )
 
 Tell = Callable[[str, int, int, str], None]
@@ -308,14 +308,10 @@ class Past:
                 except NotFoundError:
                     continue  # none is framed, or it was forgotten, so it is old
                 if came.timestamp() * 1000 > point.at_ms:
-                    what = (
-                        f"increment {flow}/{framing.last}, which arrived after that point, is in a "
-                        f"frame of {name}.{input_}"
-                    )
-                    why = _NOT_WITHOUT.format(what, came.isoformat())
-                    raise RollbackImpossibleError(
-                        record.name, why, framed=f"{flow}/{framing.last}", at=came.isoformat()
-                    )
+                    last, at = f"{flow}/{framing.last}", came.isoformat()
+                    is_framed = f"is in a frame of {name}.{input_}"
+                    why = _NOT_WITHOUT.format(f"increment {last}", is_framed, at)
+                    raise RollbackImpossibleError(record.name, why, framed=last, at=at)
 
     def _frame(
         self,
@@ -545,9 +541,7 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
         return replace(connector, closes=tuple(closes))
     if framing.next:
         at = datetime.fromtimestamp(close.closed_ms / 1000, UTC).isoformat()
-        why = _NOT_WITHOUT.format(
-            f"a close of {close.flow!r}, requested after that point, has ended a frame", at
-        )
+        why = _NOT_WITHOUT.format(f"a close of {close.flow!r}", "has ended a frame", at)
         raise RollbackImpossibleError(position.dataflow, why, close=close.number, at=at)
     return replace(connector, framing=replace(framing, closed=False))
 
