@@ -111,8 +111,8 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ({"increments": 2}, "holds 2 increments (limit 2)"),
-        ({"records": 3}, "holds 4 records (limit 3)"),
+        ({"increments": 2}, "has 2 increments (limit 2)"),
+        ({"records": 3}, "has 4 records (limit 3)"),
         ({"bytes": 100}, "bytes (limit 100)"),
     ],
 )
