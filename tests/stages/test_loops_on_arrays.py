@@ -184,7 +184,7 @@ def test_a_run_says_which_way_it_went(tmp_path: Path) -> None:
     assert held == "read 3 records of held by 3 keys"  # both ends, and what hangs below one
     assert re.fullmatch(r"read \d records of links by \d keys", links)
     (unit,) = explain(dataflow, ("loop",), PhysicalLimits(1)).units
-    assert "if at least one edge came for 16 records of links" in unit.stages[0].ways
+    assert "if at least a 16th as many edges arrived" in unit.stages[0].ways
 
 
 def test_scores_are_as_exact_whether_they_are_swept_or_pushed(tmp_path: Path) -> None:

@@ -388,7 +388,7 @@ def test_a_stage_behind_cannot_be_rebuilt_alone_afterwards(world: Beside) -> Non
     arrive(world, 0, 4)
     world.ticks()
     world.swap(world.build(document("tripled")))
-    with pytest.raises(ChangeRefusedError, match="rebuild beside"):
+    with pytest.raises(ChangeRefusedError, match="rebuild stage 'sum'"):
         world.change(document("tripled"), rebuild=["best"])
     world.change(document("tripled"), rebuild=["sum", "best"])
     world.ticks()

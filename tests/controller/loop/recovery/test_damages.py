@@ -305,7 +305,7 @@ def test_a_roll_back_mends_a_damaged_output(world: World, unbroken: dict[str, An
     flip(path)
     (look,) = (one for one in scrub(f"{world.tables}/one", world.files) if one.damage)
     assert look.damage is not None
-    assert "`cbp rollback one`" in look.damage.next_step
+    assert "`cbp rollback one --to POINT`" in look.damage.next_step
     amendments = world.controller.amendments
     amendments.roll_back("one", f"sum:{ARRIVALS - 3}", who="me", why="a damaged output")
     world.ticks()
