@@ -436,8 +436,7 @@ class DropFolder:
     def waits_since(self, record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
         """Return since when a file waits in a drop folder; `None` if none does.
 
-        The folder's own time counts, which producers cannot set. Of very many files some are
-        looked at.
+        See `oldest_arrival`, which says what a wait is, and may never return.
         """
         oldest = (oldest_arrival(place) for place in self._places(record, dataflow))
         return min((at for at in oldest if at is not None), default=None)

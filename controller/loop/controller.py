@@ -283,7 +283,7 @@ class Controller:
             names = self.members(run.dataflow).get(run.stage, ())
         except CbpError:
             return frozenset()
-        stages = [dataflow.stages[name] for name in names]
+        stages = [dataflow.stages[name] for name in names if name in dataflow.stages]
         return frozenset(
             file for stage in stages for file in code_files(stage.translator.translate)
         )

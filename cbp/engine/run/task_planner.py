@@ -257,6 +257,10 @@ def _loop_rows(
     return records + whole + min(sum(kept.values()) - whole, limits.loop_reach * records)
 
 
+_LOG_FORMAT = 2
+"""Format of a loop's snapshots; another number whenever their content changes."""
+
+
 def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> str:
     """Return a digest of all that the supersteps of a run depend on; `""` if unknown.
 
@@ -272,7 +276,7 @@ def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> st
         for file in live
     ]
     known = {
-        "format": 1,  # of this digest; names of snapshots have the number of theirs
+        "format": _LOG_FORMAT,
         "stage": [task.stage, task.epoch, task.buckets, task.hash_mask, spec.code.text, spec.anew],
         "made": made,
         "inputs": {

@@ -231,8 +231,6 @@ class LoopState(BucketState):
         """Restore the progress of an earlier loop on the same table, before the first superstep."""
         places = {file.path: at for at, file in enumerate(self.files)}
         for path, bitmap in zip(*(gone[name].to_pylist() for name in _GONE), strict=True):
-            if path not in places:
-                continue  # of a bucket that is not among these
             at, rows = places[path], BitMap64.deserialize(bitmap)
             self._dead[at], self._gone[at] = self.dead_rows(at) | rows, rows
         self.add(written)

@@ -115,7 +115,7 @@ class SecondOrder:
         starts, sizes = starts[fresh], sizes[fresh]
         rows = span_rows(starts, sizes)
         columns = read(rows)
-        # Of a column with nulls or doubles, one value decides how all are compared.
+        # A single null or NaN changes how all values of a column are compared.
         is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
             one.kind for one in self._types
         )

@@ -3,17 +3,16 @@
     superstep -> what the loop changed, what waits for the next one -> file -> another try
     publication of the epoch -> the file is removed
 
-    _supersteps/<stage>/<epoch>-<name>.log      size of the head | head | tables
-    _supersteps/<stage>/<epoch>-<name>-<tasks>.<task>.<superstep>.log      of a loop in several
+    _supersteps/<stage>/<epoch>-<digest>.log      size of the head | head | tables
+    _supersteps/<stage>/<epoch>-<digest>-<tasks>.<task>.<superstep>.log      of a loop in several
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
 In several tasks each has its own, at the same superstep, and keeps the one before until all others
 have theirs too (`keep_only`): a try continues from the last superstep of which every task has one.
 There always is one, even if a task is killed while it writes. Another number of tasks starts over.
-`name` is a digest of all that the supersteps depend on (`cbp.engine.run.task_planner`), and the
-number of the snapshot's format. A try that depends on anything else, or of a release with another
-format, looks for another name, and begins with its input. So a run leaves the same results, whether
-and wherever it was interrupted.
+`digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
+anything else has another name, and begins with its input. So a run leaves the same results,
+whether and wherever it was interrupted.
 
 A snapshot is put once `EngineLimits.superstep_log_ms` have passed since the last one, and also
 twenty times as long as a snapshot takes. So snapshots take at most a twentieth of a loop's time,
@@ -46,11 +45,6 @@ COST_SHARE = 20
 
 BYTES_A_SECOND = 200e6
 """How fast the first snapshot is expected to be written; later ones as fast as the one before."""
-
-_FORMATS = ("02", "")
-"""Ends of names: of the format that is written, then of earlier ones that are read, too. The first
-format had no number, and two parts of each state, by the sign of its hashes. Hexadecimal digits, so
-that each release finds all snapshots that are to be removed."""
 
 _SIZE = 8
 _EPOCH = re.compile(r"(\d{12})-[0-9a-f]+(?:-\d+\.\d+\.\d+)?\.log")
@@ -105,23 +99,25 @@ class SuperstepLog:
     @property
     def path(self) -> str:
         """The file of this run, and of other tries of it, if it has one task."""
-        return self._paths_of(0)[0]
+        return f"{self._folder}/{self._name}.log"
 
     @property
     def _folder(self) -> str:
         return f"{self.plan.folder}/{superstep_folder(self.plan.stage)}"
 
     @property
-    def _names(self) -> list[str]:
-        """How names of snapshots begin, format by format."""
-        name = f"{self.plan.epoch:012d}-{self.plan.depends_on}"
-        part = "" if self.plan.tasks == 1 else f"-{self.plan.tasks}.{self.part}."
-        return [f"{name}{end}{part}" for end in _FORMATS]
+    def _name(self) -> str:
+        return f"{self.plan.epoch:012d}-{self.plan.depends_on}"
 
-    def _paths_of(self, supersteps: int) -> list[str]:
-        """The files of a snapshot, of this run and of other tries of it, format by format."""
-        number = "" if self.plan.tasks == 1 else supersteps
-        return [f"{self._folder}/{name}{number}.log" for name in self._names]
+    @property
+    def _name_of_part(self) -> str:
+        return f"{self._name}-{self.plan.tasks}.{self.part}."
+
+    def _path_of(self, supersteps: int) -> str:
+        """The file of a snapshot, of this run and of other tries of it."""
+        if self.plan.tasks == 1:
+            return self.path
+        return f"{self._folder}/{self._name_of_part}{supersteps}.log"
 
     def is_due(self, bytes_: Callable[[], int]) -> bool:
         """Return whether to put a snapshot now.
@@ -144,7 +140,7 @@ class SuperstepLog:
             "facts": dict(snapshot.facts),
             "parts": [[name, len(part), _digest(part)] for name, part in parts.items()],
         }
-        path = self._paths_of(snapshot.supersteps)[0]
+        path = self._path_of(snapshot.supersteps)
         text = digested(json.dumps(head).encode(), path)
         data = b"".join([len(text).to_bytes(_SIZE, "little"), text, *parts.values()])
         self._files.write_durable(path, data, what="superstep_log")
@@ -156,32 +152,26 @@ class SuperstepLog:
 
     def newest(self) -> Snapshot | None:
         """Return the snapshot that another try of this run put; `None` if there is none."""
-        return self.after(0) if self.is_kept else None
+        return self._snapshot(self.path) if self.is_kept else None
 
     def numbers(self) -> list[int]:
         """Return after how many supersteps other tries put snapshots of this task."""
-        return sorted({number for number, _ in self._put()}) if self.is_kept else []
-
-    def _put(self) -> list[tuple[int, str]]:
-        """Return this task's snapshots: the number of supersteps, and the file."""
-        begins, names = self._names, self._files.list_names(self._folder)
-        return [
-            (int(name.removeprefix(begin).removesuffix(".log")), f"{self._folder}/{name}")
-            for name in names
-            for begin in begins
-            if name.startswith(begin) and name.endswith(".log")
-        ]
+        if not self.is_kept:
+            return []
+        begin, end = self._name_of_part, ".log"
+        names = self._files.list_names(self._folder)
+        ours = (name for name in names if name.startswith(begin) and name.endswith(end))
+        return [int(name.removeprefix(begin).removesuffix(end)) for name in ours]
 
     def after(self, supersteps: int) -> Snapshot | None:
         """Return this task's snapshot after that many supersteps; `None` without a whole one."""
-        snapshots = map(self._snapshot, self._paths_of(supersteps))
-        return next((one for one in snapshots if one is not None), None)
+        return self._snapshot(self._path_of(supersteps))
 
     def keep_only(self, supersteps: int) -> None:
         """Remove this task's snapshots except the one after that many supersteps (0: all)."""
-        for number, path in self._put() if self.is_kept else ():
+        for number in self.numbers():
             if number != supersteps:
-                self._files.remove(path)
+                self._files.remove(self._path_of(number))
 
     def _snapshot(self, path: str) -> Snapshot | None:
         try:

@@ -382,16 +382,10 @@ class LoopWork:
     def _go_on_from(self, snapshot: Snapshot) -> dict[str, pa.Table]:
         """Take up what supersteps of another try did; return the messages that they left."""
         tables = snapshot.tables
-        for share in self._shares:
+        for at, share in enumerate(self._shares):
             for name, state in share.states.items():
-                # An earlier version had other shares: a state takes what belongs to its buckets.
-                gone, written = (
-                    pa.concat_tables(
-                        tables[key] for at in range(2) if (key := f"{what}/{at}/{name}") in tables
-                    )
-                    for what in ("gone", "written")
-                )
-                state.go_on_from(gone, share.part_of(written, self.writers.plan.buckets))
+                written = share.with_signs(tables[f"written/{at}/{name}"])
+                state.go_on_from(tables[f"gone/{at}/{name}"], written)
         self.writers.go_on_from(snapshot.facts, tables)
         if self.part == 0:
             self.writers.counts["supersteps_before"] = snapshot.supersteps

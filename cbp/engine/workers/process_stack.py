@@ -37,6 +37,8 @@ or its code handles this signal."""
 
 _LOOK_SECONDS = 0.01
 _BYTES_MAX = 1 << 20
+_Worker = TypeVar("_Worker")
+_Stack = TypeVar("_Stack")
 _HEADER = "Stack (most recent call first):\n"
 _CALL = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _OUTERMOST = re.compile(r"(?: in <module>| in _run_module_as_main|^  \.\.\.)\n\Z", re.MULTILINE)
@@ -61,10 +63,6 @@ def _last_stack(text: str) -> str:
     """Return what follows the last header; empty if there is none."""
     _, header, stack = text.rpartition(_HEADER)
     return stack if header else ""
-
-
-_Worker = TypeVar("_Worker")
-_Stack = TypeVar("_Stack")
 
 
 def ask_all(ask: Callable[[_Worker], _Stack], workers: Sequence[_Worker]) -> list[_Stack]:

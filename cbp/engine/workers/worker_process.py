@@ -43,13 +43,17 @@ class WorkerProcess:
         self._stack = StackFile()
         with theirs, watched:
             ends = theirs.fileno(), watched.fileno(), self._crash, self._stack.descriptor
-            self._process = subprocess.Popen(
-                [*command, *map(str, ends)],
-                env={**_OWN, **environment},
-                cwd=folder if folder and os.path.isdir(folder) else None,
-                stdin=subprocess.DEVNULL,
-                pass_fds=ends,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*command, *map(str, ends)],
+                    env={**_OWN, **environment},
+                    cwd=folder if folder and os.path.isdir(folder) else None,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=ends,
+                )
+            except BaseException:
+                self._close_files()
+                raise
 
     @property
     def pid(self) -> int:
@@ -107,6 +111,10 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        self._link.close()
         self._alive.close()
         self._stack.close()
         os.close(self._crash)

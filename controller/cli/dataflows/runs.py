@@ -130,12 +130,9 @@ def stack_command(
     """
     with session(context).connect() as service:
         if (run := _find_run(service, of)) is not None:
-            runs = [run]
+            runs, stacks = [run], [service.get("runs", run["id"], "stack")]
         else:
             runs = service.get("runs", dataflow=of, status="INTENDED")["items"]
-        if run is not None:
-            stacks = [service.get("runs", run["id"], "stack")]
-        else:
             stacks = [_stack_of(service, one) for one in runs]
     if json_:
         print_json({"items": stacks})
@@ -178,8 +175,8 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
         print_text(f"  process {process['pid']}:")
         if not calls:
             print_text(
-                f"    did not answer in time: {process['pid']} is starting or stopped, it waits in "
-                "the system for a device, or its code handles SIGURG"
+                f"    did not answer in time: it is starting or stopped, it waits in the system "
+                "for a device, or its code handles SIGURG"
             )
         elif not calls[first]["authors"]:
             print_text("    is in the service's own code, not in that of the stage:")

@@ -368,8 +368,9 @@ def count_arriving(place: SourcePlace) -> int:
 def oldest_arrival(place: SourcePlace) -> datetime | None:
     """Return since when a file of a source waits in `incoming`; `None` if none does.
 
-    Of very many files it looks at the first `_LOOKED_AT_MAX`, but it lists all names of a source
-    with nested folders. It never returns if the file system hangs.
+    A wait begins with the last change that the file system recorded, which producers cannot set. At
+    most `_LOOKED_AT_MAX` files are looked at, but all names of a source with nested folders are
+    listed. Never returns if the file system hangs.
     """
     changed = list[float]()
     with suppress(OSError, DropFolderError):

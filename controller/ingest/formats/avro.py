@@ -281,8 +281,8 @@ class _Records:
         at = begun = 0
         if count > len(data):
             damaged(
-                f"the header of a block says {count} records, which do not fit into the block's "
-                f"{len(data)} bytes"
+                f"the block has {len(data)} bytes, too few for the number of records in its header, "
+                f"{count}"
             )
         rows = list[list[Any]]()
         for number in range(self._rows + 1, self._rows + 1 + count):

@@ -86,6 +86,7 @@ def test_a_disk_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
         answers.set()
     looks._under_way[str(settings.cache)].result()
     assert [one.folders for one in disk_rooms(settings, looks)][-1] == ("cache folder",)
+    assert asked.count(str(settings.cache)) == 1, "the late answer counts"
 
 
 def test_the_operating_system_is_asked(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -254,6 +255,23 @@ def test_a_fault_in_the_alerts_of_a_dataflow_hides_no_other(
     monkeypatch.setattr(service.controller.rebuild_jobs, "needs_person", faulty)
     standing = {one.alert.key for one in service.alerts.standing()}
     assert standing == {"quarantine:another/visits", "quarantine:urls/visits"}
+
+
+def test_a_fault_ends_no_alert(service: Service, monkeypatch: pytest.MonkeyPatch):
+    """What cannot be found out in a round is as it was in the last one, until it can be."""
+    answers: list[Any] = [SimpleNamespace(status="failed", error="full"), KeyError("urls"), None]
+
+    def answer(record: DataflowRecord) -> RebuildJob | None:
+        if isinstance(answers[0], KeyError):
+            raise answers[0]
+        return cast("RebuildJob | None", answers[0])
+
+    monkeypatch.setattr(service.controller.rebuild_jobs, "needs_person", answer)
+    standing = list[set[str]]()
+    while answers:
+        standing.append({one.alert.key for one in service.alerts.standing()})
+        answers.pop(0)
+    assert standing == [{"rebuild:urls"}, {"rebuild:urls"}, set()]
 
 
 def test_a_look_costs_the_same_for_many_dataflows(service: Service, clock: Clock):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,6 @@ from cbp import (
 )
 from cbp.engine.direct import LocalEngine
 from cbp.engine.kernel.arrow.emission import Emission
-from cbp.engine.storage.checked_json import digested, parsed
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
@@ -304,59 +302,14 @@ def test_a_try_does_what_is_left(tmp_path: Path) -> None:
     assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
 
 
-def test_a_try_goes_on_from_a_snapshot_in_halves(tmp_path: Path) -> None:
-    """Earlier versions had two parts of each state, by the sign of its hashes: all is taken up."""
-    whole = path_that_dies(tmp_path / "whole")
-    whole.run_until_idle()
-    driver = path_that_dies(tmp_path / "dying")
-    with pytest.raises(Crash):
-        driver.run_or_die("stage", 30)
-    (path,) = (tmp_path / "dying").rglob("*.log")
-    epoch, _, depends_on = path.stem.partition("-")
-    plan = SimpleNamespace(
-        folder=driver.folder,
-        stage="stage",
-        epoch=int(epoch),
-        depends_on=depends_on.removesuffix("02"),
-        tasks=1,
-        faults=NO_FAULTS,
-        limits=LOGGED,
-    )
-    log = SuperstepLog(cast(Any, plan))
-    snapshot = log.newest()
-    assert snapshot is not None
-    tables = dict(snapshot.tables)
-    for name in ("near", "labels"):
-        written = tables[f"written/0/{name}"]
-        low = pc.greater_equal(written.column("_hash"), 0)
-        tables[f"written/0/{name}"] = written.filter(low)
-        tables[f"written/1/{name}"] = written.filter(pc.invert(low))
-        assert all(tables[f"written/{at}/{name}"].num_rows for at in range(2))
-        tables[f"gone/1/{name}"] = tables[f"gone/0/{name}"].slice(0, 0)
-    log.put(lambda: replace(snapshot, tables=tables))
-    rewrite_as(path, path.name.replace("02.log", ".log"))
-    driver.run_until_idle()
-    assert driver.figures[-1]["supersteps_before"] == 29
-    assert driver.outputs("stage.labels") == whole.outputs("stage.labels")
-
-
-def rewrite_as(path: Path, name: str) -> None:
-    """Give a snapshot another name, which its head repeats."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    head = parsed(data[8:start], str(path), dict)
-    path.unlink()
-    text = digested(json.dumps(head).encode(), str(path.with_name(name)))
-    path.with_name(name).write_bytes(len(text).to_bytes(8, "little") + text + data[start:])
-
-
-def test_a_snapshot_in_the_format_of_another_release_is_not_used(tmp_path: Path) -> None:
-    """The loop begins anew, and is right; the snapshot goes with the others."""
+def test_a_snapshot_of_another_name_is_not_used(tmp_path: Path) -> None:
+    """The name has the format, too: the loop begins anew, is right, and leaves no snapshot."""
     driver = path_that_dies(tmp_path)
     with pytest.raises(Crash):
         driver.run_or_die("stage", 30)
     (log,) = tmp_path.rglob("*.log")
-    rewrite_as(log, log.name.replace("02.log", "03.log"))
+    epoch, _, depends_on = log.name.partition("-")
+    log.rename(log.with_name(f"{epoch}-0{depends_on}"))
     driver.run_until_idle()
     assert "supersteps_before" not in driver.figures[0]
     labels = {row["src"]: row["label"] for row in driver.state("stage", "labels")}

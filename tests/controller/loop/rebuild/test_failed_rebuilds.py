@@ -129,7 +129,7 @@ def test_a_cancel_never_takes_the_place_of_the_next_order(
 
 
 def test_an_order_that_cannot_be_written_leaves_the_earlier_failure(world: Beside) -> None:
-    """Who asked for it is told at once; it is no failure, and the earlier one can be cancelled."""
+    """The request fails at once and adds no failure; the earlier failure can be cancelled."""
     failed = failed_one(world)
     world.faults.to = PlannedFaults("build_order.before", error=OSError(errno.ENOSPC, "full"))
     with pytest.raises(DiskFullError):
