@@ -148,6 +148,10 @@ class Author:
         """Mend what a poisoned record needs; the next try succeeds."""
         (self.folder / "repaired").touch()
 
+    def break_again(self) -> None:
+        """Undo the repair: poisoned records fail."""
+        (self.folder / "repaired").unlink()
+
     def hold(self) -> None:
         """Let runs with a slow record wait."""
         (self.folder / "hold").touch()

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.system.processes import until
 from tests.ui.authored import Author, send
 from tests.ui.served import Served
+from tests.ui.test_recovery_screens import section
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
 
 expect.set_options(timeout=30_000)
@@ -77,6 +79,31 @@ def test_what_is_set_aside_is_seen_tried_and_given_back(
     expect(page.get_by_role("heading", level=1)).not_to_contain_text("Records set aside")
     assert served.get("/dataflows/visits/stages/keep/set-aside")["items"] == []
     assert served.get("/dataflows/visits/state/keep/seen", word="poison")["items"][-1]["n"] == 5
+
+
+def test_the_alert_of_a_failed_rebuild_is_ended(
+    served: Served, viewer: Viewer, author: Author
+) -> None:
+    """Its error and what ended it are shown; the tables stay, and no alert is left."""
+    author.repair()
+    served.register(author.document("weighed"))
+    send(served, "weighed", "monday", ("poison", 7))
+    served.wait_for_run("weighed", "again", 0)
+    author.break_again()
+    served.post("/dataflows/weighed/rebuilds")
+
+    def is_alerted() -> bool:
+        return any(one["kind"] == "rebuild" for one in served.get("/alerts")["standing"])
+
+    until(is_alerted, "the alert is there")
+    rebuild = section(viewer.open("/dataflows/weighed/recovery"), "Rebuild beside")
+    expect(rebuild).to_contain_text("cannot weigh 'poison'")
+    screenshot(rebuild.page, "rebuild-failed")
+    rebuild.get_by_role("button", name="No longer needed").click()
+    expect(rebuild).to_contain_text("was cancelled")
+    expect(rebuild.get_by_role("button", name="No longer needed")).to_have_count(0)
+    until(lambda: not is_alerted(), "the alert is gone")
+    assert served.get("/dataflows/weighed/state/keep/seen", word="poison")["items"][-1]["n"] == 7
 
 
 @pytest.mark.soak

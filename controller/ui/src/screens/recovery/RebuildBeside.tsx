@@ -87,6 +87,14 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
             {job === undefined && <Text size="sm">No rebuild is under way.</Text>}
             {job === undefined && last !== undefined && <Ended job={last} />}
             {job === undefined && last?.error && <ProblemMessage error={new ProblemError(last.error)} />}
+            {job === undefined && last?.status === "failed" && may && (
+              <Group gap="xs">
+                <Button variant="default" loading={act.isPending} onClick={() => act.mutate({ rebuild: last.id, what: "cancel" })}>
+                  No longer needed
+                </Button>
+                <Text size="sm">Ends the alert of the failed rebuild. The present tables do not change.</Text>
+              </Group>
+            )}
             {until !== null && until !== undefined && (
               <Text size="sm">
                 The tables from before the last swap are still kept, so the swap can be undone until <RelativeTime at={until} both />.
