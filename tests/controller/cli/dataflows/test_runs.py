@@ -97,7 +97,7 @@ def test_the_stack_of_a_run_begins_with_the_authors_code(cbp: Cbp, service: Serv
         assert lines[1:4] == [
             "  process 41:", "    /srv/count.py:12 in read", "    /usr/lib/re.py:3 in match",
         ]  # fmt: skip
-        assert "did not answer in time: 42 is starting or stopped" in lines[5]
+        assert "did not answer in time: it is starting or stopped" in lines[5]
         assert ("own code" in lines[7], lines[8]) == (True, "    /srv/engine.py:7 in run")
     (item,) = cbp("stack", "clicks", "--json").json["items"]
     assert [one["pid"] for one in item["processes"]] == [41, 42, 43]
