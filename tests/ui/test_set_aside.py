@@ -99,9 +99,9 @@ def test_the_alert_of_a_failed_rebuild_is_ended(
     rebuild = section(viewer.open("/dataflows/weighed/recovery"), "Rebuild beside")
     expect(rebuild).to_contain_text("cannot weigh 'poison'")
     screenshot(rebuild.page, "rebuild-failed")
-    rebuild.get_by_role("button", name="No longer needed").click()
+    rebuild.get_by_role("button", name="Dismiss").click()
     expect(rebuild).to_contain_text("was cancelled")
-    expect(rebuild.get_by_role("button", name="No longer needed")).to_have_count(0)
+    expect(rebuild.get_by_role("button", name="Dismiss")).to_have_count(0)
     until(lambda: not is_alerted(), "the alert is gone")
     assert served.get("/dataflows/weighed/state/keep/seen", word="poison")["items"][-1]["n"] == 7
 

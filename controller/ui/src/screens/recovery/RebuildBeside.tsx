@@ -90,7 +90,7 @@ export function RebuildBeside({ dataflow }: { dataflow: string }) {
             {job === undefined && last?.status === "failed" && may && (
               <Group gap="xs">
                 <Button variant="default" loading={act.isPending} onClick={() => act.mutate({ rebuild: last.id, what: "cancel" })}>
-                  No longer needed
+                  Dismiss
                 </Button>
                 <Text size="sm">Ends the alert of the failed rebuild. The present tables do not change.</Text>
               </Group>
