@@ -46,6 +46,7 @@ from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import StateWatch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
+from cbp.model.json_fields import JsonArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameNote:
+class FrameNote(JsonArray):
     """A note on a consumed frame; unlike an increment of a flow, the frame itself is not kept.
 
     Attributes:
@@ -128,10 +129,6 @@ class FrameNote:
     def of(cls, frame: Increment) -> FrameNote:
         """Return the note on a frame."""
         return cls(frame.index, frame.framing_key, frame.records, frame.bytes)
-
-    def to_json(self) -> list[Any]:
-        """Return plain JSON values: `[index, framing key, records, bytes]`."""
-        return [self.index, self.framing_key, self.records, self.bytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,16 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from cbp.errors import format_unknown
 from cbp.model.flow.position import Position
-
-FORMAT = 1
+from cbp.model.json_fields import LEFT_OUT, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(JsonFields):
     """A roll-back, and the generation that it began.
 
     Attributes:
@@ -60,6 +57,8 @@ class Generation:
         request: Id of the request, so that it is done only once; `""` if there is none.
     """
 
+    record = "generation", 1
+
     number: int
     position: Position
     undone: Mapping[str, int]
@@ -69,8 +68,8 @@ class Generation:
     dropped: Mapping[str, int] = field(default_factory=dict)
     request: str = ""
     closes_dropped: tuple[int, ...] = ()
-    superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
 
     def retracted(self) -> Iterator[tuple[str, range]]:
         """Yield, by source, the increments that this roll-back removed from the queues."""
@@ -85,47 +84,6 @@ class Generation:
         """Return the first epoch of a stage in this generation; 0 for a later stage."""
         stage_position = self.position.stages.get(stage)
         return 0 if stage_position is None else stage_position.epoch
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "format": FORMAT,
-            "number": self.number,
-            "position": self.position.to_json(),
-            "undone": dict(self.undone),
-            "prepared_ms": self.prepared_ms,
-            "who": self.who,
-            "why": self.why,
-            "dropped": dict(self.dropped),
-            "request": self.request,
-            "closes_dropped": list(self.closes_dropped),
-            **_given("superseded", self.superseded),
-            **_given("left_out", self.left_out),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Generation:
-        """Read the output of `to_json`."""
-        if value.get("format") != FORMAT:
-            raise format_unknown("generation", value.get("format"), FORMAT)
-        return cls(
-            value["number"],
-            Position.from_json(value["position"]),
-            value["undone"],
-            value["prepared_ms"],
-            value["who"],
-            value["why"],
-            value["dropped"],
-            value["request"],
-            tuple(value.get("closes_dropped", ())),
-            {s: tuple(i) for s, i in value.get("superseded", {}).items()},
-            {s: tuple(i) for s, i in value.get("left_out", {}).items()},
-        )
-
-
-def _given(name: str, increments: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return a field of a generation's JSON, which earlier versions did not write."""
-    return {name: {s: list(i) for s, i in increments.items()}} if increments else {}
 
 
 def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:

@@ -19,18 +19,18 @@ Source: CBP (SoCC'10), footnote 3 of section 4.1; idle time is ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from cbp.model.flow.connector import Connector
+from cbp.model.json_fields import JsonFields
 
 Reason = Literal["request", "marker", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuation:
+class Punctuation(JsonFields):
     """One punctuation of one flow.
 
     Attributes:
@@ -52,23 +52,6 @@ class Punctuation:
     def meant_for(self, stage: str, input_: str, flow: str) -> bool:
         """Return whether this punctuation closes the open frame of an input that reads `flow`."""
         return flow == self.flow and self.input in ("", f"{stage}.{input_}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "number": self.number,
-            "flow": self.flow,
-            "at": self.at,
-            "reason": self.reason,
-            "key": self.key,
-            "closed_ms": self.closed_ms,
-            "input": self.input,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Punctuation:
-        """Read the output of `to_json`."""
-        return cls(**value)
 
 
 def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datetime | None:

@@ -155,6 +155,15 @@ class Schema:
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields))
 
+    def to_json(self) -> str:
+        """Return the schema as DDL."""
+        return str(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Schema:
+        """Read the output of `to_json`."""
+        return cls.parse(text)
+
     def __len__(self) -> int:
         return len(self.fields)
 

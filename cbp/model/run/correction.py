@@ -25,6 +25,7 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
+from cbp.model.json_fields import JsonFields
 
 CORRECTIONS_MAX = 10_000
 """Maximum number of keys and of records in one correction, since it is made in memory."""
@@ -52,7 +53,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectionNote:
+class CorrectionNote(JsonFields):
     """The author, reason and extent of a correction; a part of the run's record.
 
     A give-back of set-aside records is noted in the same way.
@@ -80,15 +81,6 @@ class CorrectionNote:
     def gives_back(self) -> bool:
         """Whether records that were set aside were given back."""
         return not self.state
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> CorrectionNote:
-        """Read the output of `to_json`."""
-        return cls(**value)
 
 
 def check_corrections(
