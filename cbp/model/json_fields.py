@@ -39,7 +39,8 @@ class JsonFields:
         written = {
             field.name: write(value)
             for field, write, _ in _fields(type(self))
-            if (value := getattr(self, field.name)) != _default(field) or field.metadata != LEFT_OUT
+            if (value := getattr(self, field.name)) != default_of(field)
+            or field.metadata != LEFT_OUT
         }
         return {"format": self.record[1], **written} if self.record else written
 
@@ -57,7 +58,7 @@ class JsonFields:
             **{
                 field.name: read(value[field.name])
                 for field, _, read in _fields(cls)
-                if field.name in value or _default(field) is dataclasses.MISSING
+                if field.name in value or default_of(field) is dataclasses.MISSING
             }
         )
 
@@ -83,7 +84,8 @@ def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], _Convert, _Convert
     return [(one, *_conversions(hints[one.name])) for one in fields]
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field; `MISSING` if it has none."""
     made = field.default_factory is not dataclasses.MISSING
     return field.default_factory() if made else field.default
 

@@ -18,12 +18,12 @@ others       any
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from cbp.errors import Mistake
-from cbp.errors.message_limits import listed
+from cbp.errors.message_limits import listed, quoted
 from cbp.model.dataflow.nodes import (
     BATCH_FILES_MAX,
     BATCH_SECONDS_MAX,
@@ -215,19 +215,15 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     moving = [name for name in inputs if name not in rule.tables]
     if not moving:
         return (
-            f"every input is a static table ({_quoted(rule.tables)}), whose increments start no "
+            f"every input is a static table ({quoted(rule.tables)}), whose increments start no "
             "run, so the stage would never run. Remove an input from `tables`, or use another rule"
         )
     if both := [name for name in getattr(rule.rule, "named", ()) if name in rule.tables]:
         return (
-            f"the inner rule must not name static tables ({_quoted(both)}): it can name only the "
-            f"other inputs, {_quoted(moving)}"
+            f"the inner rule must not name static tables ({quoted(both)}): it can name only the "
+            f"other inputs, {quoted(moving)}"
         )
     return unfit_rule(rule.rule, moving)
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from cbp.errors.counts import format_count
+from cbp.errors.message_limits import quoted
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import FramingKey, Increment
@@ -186,7 +187,7 @@ def reason(
         if remaining := _without(read_indexes, gone):
             said.append(f"to keep {listed(remaining)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
-        said.append(f"nothing was read from {_names(idle)}")
+        said.append(f"nothing was read from {quoted(idle)}")
     return "; ".join(said)
 
 
@@ -316,7 +317,3 @@ def _without(
 ) -> dict[str, tuple[int, ...]]:
     left = {n: tuple(i for i in many if i not in others.get(n, ())) for n, many in some.items()}
     return {name: many for name, many in left.items() if many}
-
-
-def _names(inputs: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in inputs)
