@@ -49,7 +49,6 @@ def next_in_turn(names: Sequence[str], behind: str, *, turns: int = TURNS) -> Se
     Args:
         names: Sorted; they may differ between calls.
         behind: The last name of the previous call; `""` at first.
-        turns: At least 1.
     """
     begin = bisect_right(names, behind)
     most = -(-len(names) // turns)

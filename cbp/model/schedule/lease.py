@@ -36,8 +36,7 @@ class Lease:
 
     Attributes:
         epoch: Rises by one whenever the lease is taken; 0 if it never was.
-        holder: Id of the instance that took it.
-        address: Address at which that instance answers.
+        holder, address: Id of the instance that took it, and where that instance answers.
         expires_ms: When it becomes free, in milliseconds since 1970 by the database's clock.
     """
 
@@ -81,7 +80,7 @@ class Term:
 
 
 class Role(StrEnum):
-    """The role of an instance; see the diagram in the module header."""
+    """The role of an instance, as in the module header; it acts only while it leads."""
 
     FOLLOWS = "follows"
     LEADS = "leads"
@@ -98,7 +97,7 @@ class Step(StrEnum):
 
 
 def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
-    """Return the role of an instance, by its own clock; it acts only while it `LEADS`."""
+    """Return the role of an instance, by its own clock."""
     if retiring:
         return Role.RETIRES
     if term is None:
@@ -107,13 +106,10 @@ def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
 
 
 def next_step(role: Role, *, now: float, not_before: float) -> Step:
-    """Return the next action on the lease.
+    """Return the next action on the lease; times are seconds of the instance's clock.
 
     Args:
-        role: See `role_of`.
-        now: Seconds of the instance's clock.
-        not_before: When it may try to take the lease again; an instance that gave it up lets
-            others try first.
+        not_before: When it may try to take the lease; one that gave it up lets others try first.
     """
     if role in (Role.LEADS, Role.UNSURE):
         return Step.RENEW

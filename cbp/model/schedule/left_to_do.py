@@ -32,8 +32,7 @@ def left_to_do(
 
     Args:
         rules: Maps each leading stage to its Runnable.
-        waits: Maps stages to the text of their last decision. If given, it is used instead of
-            calling an author's function, which can take any time.
+        waits: The last decisions, to use instead of an author's function, which takes any time.
     """
     left = {name: _under_way((waits or {}).get(name)) for name in running}
     for name, stage in position.stages.items():

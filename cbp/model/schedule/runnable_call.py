@@ -9,8 +9,6 @@ Every engine and the controller use `call_runnable`, so every decision is checke
 No rule decides about a frame of records without a framing key: it is read by itself, at once, since
 its records are only set aside (`cbp.model.dataflow.set_aside`).
 
-A violation is a coded error that names the stage, the function and its file and line.
-
 Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 """
 
@@ -46,11 +44,7 @@ def call_runnable(
 
     Args:
         connectors: All inputs of the stage, in order.
-        memo: The memo of the last run; the function gets a copy.
-
-    Returns:
-        A checked decision, whose memo is plain JSON values. A decision that reads nothing keeps
-        the old memo.
+        memo: The memo of the last run, which a decision that reads nothing keeps.
 
     Raises:
         AuthorCodeError: The function failed.
@@ -111,11 +105,8 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     if not isinstance(decision, Decision):
         message = f"expected a Decision, but the function returned {_shown(decision)}"
         raise DecisionInvalidError(message)
-    indexes_by_verb: tuple[tuple[str, Any], ...] = (
-        ("reads", decision.read),
-        ("removes", decision.remove),
-    )
-    for verb, chosen in indexes_by_verb:
+    given: dict[str, Any] = {"reads": decision.read, "removes": decision.remove}
+    for verb, chosen in given.items():
         if not isinstance(chosen, Mapping):
             message = (
                 f"the decision {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"

@@ -1,8 +1,5 @@
 """Timers: when a stage runs without input. Pure.
 
-Which groups such a run calls is found in `cbp.engine.state.due_groups`; authors declare `Timers`
-(`cbp.sdk.declare`).
-
 After each run, its record holds a time before which no timer of the stage is due
 (`Intention.due_ms`). If the Runnable does not start the stage, and that time has come, a run is
 started that reads nothing. It finds the groups with a due timer, calls them, and records the next

@@ -63,10 +63,9 @@ class Wait:
 
 
 def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
-    """Return which inputs have received records, but have no eligible frame.
+    """Return which inputs have records, but no eligible frame: `framing` or `frame`, and a text.
 
-    Returns:
-        The kind `framing` or `frame` with a text, or `input` with an empty text.
+    Without such an input: `input`, and an empty text.
     """
     kind: Kind = "input"
     words = []
