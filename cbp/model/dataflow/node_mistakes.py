@@ -37,7 +37,7 @@ from cbp.model.dataflow.nodes import (
 from cbp.model.dataflow.runnable import StaticTable
 from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, TranslatorSpec
-from cbp.model.flow.schema import Field, Schema
+from cbp.model.flow.schema import Field, Schema, is_name
 from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
 from cbp.model.source.bucket_prefix import BucketPrefix
@@ -47,15 +47,29 @@ from cbp.model.source.unfinished_names import parse_endings
 _BATCH_BYTES_MAX = 1 << 30
 
 
+def name_mistake(where: str, name: str) -> Iterator[Mistake]:
+    """Yield a mistake if a name in a document is not valid."""
+    if not is_name(name):
+        message = (
+            f"{name!r} is not a valid name: a name has only a-z, 0-9 and '_', begins with a "
+            "letter, and has at most 63 characters"
+        )
+        yield Mistake("name_invalid", where, message)
+
+
+def choice_mistake(
+    code: str, where: str, given: object, allowed: Sequence[str]
+) -> Iterator[Mistake]:
+    """Yield a mistake if a value is none of those that are allowed."""
+    if given not in allowed:
+        yield Mistake(code, where, f"got {given!r}; use one of {', '.join(allowed)}")
+
+
 def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mistake]:
     """Find mistakes in the settings of a source; in its columns, only if they are known."""
     where = f"sources.{source.name}"
-    if source.format not in FORMATS:
-        allowed = ", ".join(FORMATS)
-        yield Mistake(
-            "format_unknown", f"{where}.format", f"got {source.format!r}; use one of {allowed}"
-        )
-    else:
+    yield from choice_mistake("format_unknown", f"{where}.format", source.format, FORMATS)
+    if source.format in FORMATS:
         try:
             options = ReadOptions.parse(source.format, source.options)
         except ValueError as exc:
@@ -63,27 +77,24 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
         else:
             yield from column_mistakes(source, options) if columns else ()
     yield from _location_mistakes(source)
-    if source.duplicates not in DUPLICATES:
-        message = f"got {source.duplicates!r}; use one of {', '.join(DUPLICATES)}"
-        yield Mistake("duplicates_invalid", f"{where}.duplicates", message)
-    if source.same_name not in SAME_NAME:
-        message = f"got {source.same_name!r}; use one of {', '.join(SAME_NAME)}"
-        yield Mistake("same_name_invalid", f"{where}.same_name", message)
+    yield from choice_mistake(
+        "duplicates_invalid", f"{where}.duplicates", source.duplicates, DUPLICATES
+    )
+    yield from choice_mistake(
+        "same_name_invalid", f"{where}.same_name", source.same_name, SAME_NAME
+    )
     try:
         parse_endings(source.unfinished)
     except ValueError as exc:
         yield Mistake("unfinished_invalid", f"{where}.unfinished", str(exc))
-    if not 1 <= source.batch.files <= BATCH_FILES_MAX:
-        message = f"got {source.batch.files} files; expected a number from 1 to {BATCH_FILES_MAX}"
-        yield Mistake("batch_invalid", f"{where}.batch.files", message)
-    if not 1 <= source.batch.bytes <= _BATCH_BYTES_MAX:
-        message = f"got {source.batch.bytes} bytes; expected a number from 1 to {_BATCH_BYTES_MAX}"
-        yield Mistake("batch_invalid", f"{where}.batch.bytes", message)
-    if not 0 <= source.batch.seconds <= BATCH_SECONDS_MAX:  # a NaN is not, either
-        message = (
-            f"got {source.batch.seconds} seconds; expected a number from 0 to {BATCH_SECONDS_MAX}"
-        )
-        yield Mistake("batch_invalid", f"{where}.batch.seconds", message)
+    for name, given, least, most in (
+        ("files", source.batch.files, 1, BATCH_FILES_MAX),
+        ("bytes", source.batch.bytes, 1, _BATCH_BYTES_MAX),
+        ("seconds", source.batch.seconds, 0, BATCH_SECONDS_MAX),
+    ):
+        if not least <= given <= most:  # a NaN is not, either
+            message = f"got {given} {name}; expected a number from {least} to {most}"
+            yield Mistake("batch_invalid", f"{where}.batch.{name}", message)
 
 
 def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
@@ -102,61 +113,44 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
     """Find names in a stage that do not exist or do not fit; `flows` maps names to schemas."""
     where, spec = f"stages.{stage.name}", stage.translator
     if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
-        yield Mistake(
-            "buckets_invalid",
-            f"{where}.buckets",
-            f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}",
-        )
+        message = f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}"
+        yield Mistake("buckets_invalid", f"{where}.buckets", message)
     yield from _rule_mistakes(stage)
     if stage.sets_aside:
         yield from set_aside_mistakes(stage.name, spec)
     outputs = [output.name for output in spec.outputs]
-    for name in stage.limits.keys() - set(outputs):
-        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
-        yield Mistake("limit_output_unknown", f"{where}.limits.{name}", message, spec.place)
-    for name in stage.keep.keys() - set(outputs):
-        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
-        yield Mistake("keep_output_unknown", f"{where}.keep.{name}", message, spec.place)
+    for code, field, named in (
+        ("limit_output_unknown", "limits", {*stage.limits}),
+        ("keep_output_unknown", "keep", {*stage.keep}),
+    ):
+        for name in named.difference(outputs):
+            message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
+            yield Mistake(code, f"{where}.{field}.{name}", message, spec.place)
     framed = [input_.name for input_ in spec.framed]
     for name in stage.idle.keys() - set(framed):
         message = (
             f"{spec.name} has no input {name!r} with frame_by; inputs with frame_by: "
             f"{', '.join(framed) or 'none'}"
         )
-        yield Mistake(
-            "idle_input_unframed", f"{where}.close_idle_seconds.{name}", message, spec.place
-        )
+        at = f"{where}.close_idle_seconds.{name}"
+        yield Mistake("idle_input_unframed", at, message, spec.place)
     declared = {input_.name for input_ in spec.inputs}
     for name in declared - stage.wiring.keys():
-        yield Mistake(
-            "input_unwired",
-            f"{where}.inputs.{name}",
-            f"input {name!r} of {spec.name} is not wired: name the flow that it reads",
-            spec.place,
-        )
+        message = f"input {name!r} of {spec.name} is not wired: name the flow that it reads"
+        yield Mistake("input_unwired", f"{where}.inputs.{name}", message, spec.place)
     for name, flow in stage.wiring.items():
         at = f"{where}.inputs.{name}"
         if name not in declared:
-            has = ", ".join(sorted(declared))
-            yield Mistake(
-                "input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place
-            )
+            message = f"{spec.name} has no input {name!r}; it has {', '.join(sorted(declared))}"
+            yield Mistake("input_unknown", at, message, spec.place)
         elif spec.input(name).loopback and flow != f"{stage.name}.{name}":
-            yield Mistake(
-                "loopback_wired",
-                at,
-                f"{spec.name}.{name} is a Loopback, which is wired automatically; remove this line",
-                spec.place,
-            )
+            why = "is a Loopback, which is wired automatically; remove this line"
+            yield Mistake("loopback_wired", at, f"{spec.name}.{name} {why}", spec.place)
         elif flow not in flows:
             yield _unknown_flow(at, flow, flows)
         elif mismatch := _schema_mismatch(flows[flow], spec.input(name).schema):
-            yield Mistake(
-                "schema_mismatch",
-                at,
-                f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}",
-                spec.place,
-            )
+            message = f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}"
+            yield Mistake("schema_mismatch", at, message, spec.place)
 
 
 def changes_mistakes(
@@ -189,19 +183,17 @@ def changes_mistakes(
 
 
 def _rule_mistakes(stage: StageNode) -> Iterator[Mistake]:
-    has = [input_.name for input_ in stage.translator.inputs]
-    for name in stage.runnable.named:
+    has, rule = [input_.name for input_ in stage.translator.inputs], stage.runnable
+    where = f"stages.{stage.name}.runnable"
+    for name in rule.named:
         if name not in has:
-            yield Mistake(
-                "runnable_input_unknown",
-                f"stages.{stage.name}.runnable",
-                f"{stage.runnable.name} names the input {name!r}, which is not declared; "
-                f"use one of {', '.join(has)}",
-                stage.runnable.place,
+            message = (
+                f"{rule.name} names the input {name!r}, which is not declared; use one of "
+                f"{', '.join(has)}"
             )
-    if why := unfit_rule(stage.runnable.function, has):
-        where = f"stages.{stage.name}.runnable"
-        yield Mistake("runnable_invalid", where, why, stage.runnable.place)
+            yield Mistake("runnable_input_unknown", where, message, rule.place)
+    if why := unfit_rule(rule.function, has):
+        yield Mistake("runnable_invalid", where, why, rule.place)
 
 
 def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
@@ -229,9 +221,8 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
 def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
     stage = flow.partition(".")[0]
     near = sorted(name for name in flows if name.partition(".")[0] == stage) or sorted(flows)
-    return Mistake(
-        "flow_unknown", at, f"no source or stage has the flow {flow!r}; use one of {listed(near)}"
-    )
+    message = f"no source or stage has the flow {flow!r}; use one of {listed(near)}"
+    return Mistake("flow_unknown", at, message)
 
 
 def _schema_mismatch(flow: Schema, expected: Schema) -> str:
@@ -243,29 +234,21 @@ def _schema_mismatch(flow: Schema, expected: Schema) -> str:
     for column in expected.fields:
         if column.name not in flow:
             wrong.append(f"column {column.name!r} ({column.type}) is missing")
-        elif flow[column.name].type != column.type:
-            wrong.append(
-                f"column {column.name!r} is {flow[column.name].type}, expected {column.type}"
-            )
+        elif (type_ := flow[column.name].type) != column.type:
+            wrong.append(f"column {column.name!r} is {type_}, expected {column.type}")
     return "; ".join(wrong)
 
 
 Tables = Mapping[str, tuple[TranslatorSpec, StateSpec]]
+"""Every state that can be looked up, with its translator, by `stage.state`."""
 
 
 def lookup_mistakes(
     stage: str, spec: TranslatorSpec, wired: Mapping[str, str], tables: Tables
 ) -> Iterator[Mistake]:
-    """Yield the mistakes in the look-ups of a stage.
-
-    Args:
-        wired: Look-up to the table that it reads.
-        tables: Every state that can be looked up, with its translator, by `stage.state`.
-    """
+    """Yield the mistakes in the look-ups of a stage, wired to tables."""
     for one in spec.lookups:
-        table = wired.get(one.name)
-        mistake = _mistake(spec, one, table, tables)
-        if mistake is not None:
+        if mistake := _mistake(spec, one, wired.get(one.name), tables):
             code, message = mistake
             yield Mistake(code, f"stages.{stage}.inputs.{one.name}", message, spec.place)
 
@@ -345,9 +328,6 @@ def never_run(
     A stage can run once every input that its rule waits for can have an increment, from a source
     or from a stage that can run. The remaining stages wait for themselves, around a cycle, or
     for such a stage. A cycle of remaining stages can be part of a larger cycle that runs.
-
-    Args:
-        wiring: Stage -> input -> flow.
     """
     stuck = _stuck(runnables, wiring, flows)
     waits_for = predecessors({name: wiring[name] for name in stuck})
@@ -360,22 +340,17 @@ def never_run(
         if name not in outside and outside.intersection(cycle):
             continue  # it waits for the one at which the cycle begins
         inner = [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
+        hint = (
+            "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: run_any`)"
+        )
         if len(inner) == len(wiring[name]):
             hint = "no input comes from outside the cycle: wire an input to a source"
-        else:
-            hint = (
-                "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: "
-                "run_any`)"
-            )
-        path = shortest_cycle(waits_for, name)
-        yield Mistake(
-            "cycle_never_runs",
-            f"stages.{name}.runnable",
+        message = (
             f"this stage can never run: its rule {runnable.name} waits for records of "
             f"{', '.join(inner)}, which come only after a run of this stage (the cycle "
-            f"{' -> '.join((*path, name))}); {hint}",
-            runnable.place,
+            f"{' -> '.join((*shortest_cycle(waits_for, name), name))}); {hint}"
         )
+        yield Mistake("cycle_never_runs", f"stages.{name}.runnable", message, runnable.place)
 
 
 def _stuck(
@@ -418,21 +393,15 @@ def _can_run(
     return runnable.can_start(fed, tuple(inputs))
 
 
-_INTEGERS = ("BIGINT", "INT")
+_INTEGERS, _TEXT = ("BIGINT", "INT"), ("STRING",)
 ACCESS_LOG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "host": ("STRING",),
-        "identity": ("STRING",),
-        "user": ("STRING",),
+        **dict.fromkeys(("host", "identity", "user"), _TEXT),
         "time": ("TIMESTAMP",),
-        "request": ("STRING",),
-        "method": ("STRING",),
-        "path": ("STRING",),
-        "protocol": ("STRING",),
+        **dict.fromkeys(("request", "method", "path", "protocol"), _TEXT),
         "status": ("SMALLINT", *_INTEGERS),
         "bytes": ("BIGINT",),
-        "referer": ("STRING",),
-        "user_agent": ("STRING",),
+        **dict.fromkeys(("referer", "user_agent"), _TEXT),
     }
 )
 """Maps each column of an access log to the types that it can have."""
@@ -448,10 +417,8 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
         name = source.format.upper()
         for column in source.schema.fields:
             if column.type.arguments or column.type.kind == "BINARY":
-                message = (
-                    f"column {column.name!r}: {name} cannot hold {column.type}; "
-                    "use jsonl, parquet or avro"
-                )
+                why = f"{name} cannot hold {column.type}; use jsonl, parquet or avro"
+                message = f"column {column.name!r}: {why}"
                 yield Mistake("format_type", f"{where}.schema", message)
     if source.format == "delta":
         yield from _delta_mistakes(source, options.delta)
@@ -523,11 +490,8 @@ def _option_mistakes(
 
 def _named_mistakes(source: SourceNode, options: LineOptions) -> Iterator[Mistake]:
     where = f"sources.{source.name}.options"
-    named = {
-        "file_name": (options.file_name, ("STRING",)),
-        "line_number": (options.line_number, _INTEGERS),
-    }
-    yield from _option_mistakes(source, named)
+    names = (options.file_name, _TEXT), (options.line_number, _INTEGERS)
+    yield from _option_mistakes(source, dict(zip(("file_name", "line_number"), names, strict=True)))
     if options.file_name and options.file_name == options.line_number:
         message = (
             f"file_name and line_number name the same column {options.file_name!r}; name two "
