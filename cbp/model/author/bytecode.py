@@ -121,10 +121,14 @@ def _is_local(step: dis.Instruction) -> bool:
     return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
 
 
+Import = tuple[int, str, tuple[str, ...]]
+"""The level, the module, and the imported names."""
+
+
 @lru_cache(_KEPT)
-def imported(code: CodeType) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
-    """Return each import in a code object: the level, the module, and the imported names."""
-    found = list[tuple[int, str, tuple[str, ...]]]()
+def imported(code: CodeType) -> tuple[Import, ...]:
+    """Return each import in a code object."""
+    found = list[Import]()
     for one in nested(code):
         before: list[Any] = [None, None]
         for instruction in dis.get_instructions(one):

@@ -58,7 +58,7 @@ from types import (
 from typing import Any
 from uuid import UUID
 
-from cbp.model.author.bytecode import code_text, constant_text, imported, names_of
+from cbp.model.author.bytecode import Import, code_text, constant_text, imported, names_of
 from cbp.model.author.sibling_packages import Siblings, root_of
 
 _OURS = "cbp"
@@ -69,23 +69,10 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(Not
 _STANDARD = (Decimal, Fraction, date, time, timedelta, tzinfo, PurePath, UUID, range, slice)
 _Cached = type(functools.lru_cache(len))
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_UNCOUNTED = frozenset(
-    [
-        "__abstractmethods__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__dict__",
-        "__doc__",
-        "__firstlineno__",
-        "__module__",
-        "__slotnames__",
-        "__static_attributes__",
-        "__weakref__",
-        "_abc_impl",
-    ]
+_UNCOUNTED = frozenset(  # noqa: SIM905
+    "__abstractmethods__ __annotate__ __annotate_func__ __annotations_cache__ __dataclass_fields__ "
+    "__dataclass_params__ __dict__ __doc__ __firstlineno__ __module__ __slotnames__ "
+    "__static_attributes__ __weakref__ _abc_impl".split()
 )
 """Attributes of a class that do not affect its behaviour, or that Python derives or adds later.
 
@@ -100,7 +87,6 @@ _authors: set[str] = set()
 _seen: set[str] = set()
 _known: weakref.WeakKeyDictionary[Any, _Fingerprint] = weakref.WeakKeyDictionary()
 _values: dict[str, tuple[ModuleType, Mapping[str, _Value]]] = {}
-
 
 SCHEME = "3"
 """The current scheme of fingerprints."""
@@ -167,16 +153,11 @@ class Code:
             return
         if self.interpreter != now.interpreter:
             was, is_ = (f"Python {one.interpreter}" for one in (self, now))
-            yield (
-                f"its code: compiled by another interpreter ({was} -> {is_}), so it cannot be "
-                "compared"
-            )
+            compiled = f"compiled by another interpreter ({was} -> {is_})"
+            yield f"its code: {compiled}, so it cannot be compared"
             return
-        others = sorted(
-            name
-            for name in self.parts.keys() | now.parts.keys()
-            if self.parts.get(name) != now.parts.get(name)
-        )
+        names = self.parts.keys() | now.parts.keys()
+        others = sorted(name for name in names if self.parts.get(name) != now.parts.get(name))
         shown = ", ".join(others[:SHOWN_MAX])
         more = f" and {len(others) - SHOWN_MAX} more" if len(others) > SHOWN_MAX else ""
         yield f"its code: {shown}{more}" if others else "its code"
@@ -216,12 +197,7 @@ def fingerprint(root: Any) -> Code:
 
 
 def held_by(value: Any, root: type) -> Code:
-    """Return the fingerprint of the author's own functions and classes in a value.
-
-    Args:
-        value: For example the attributes of an instance; anything else in it is ignored.
-        root: The author's class; functions and classes of its package are the author's own.
-    """
+    """Return the fingerprint of the functions and classes in a value that are of root's author."""
     with _lock:
         return _Walk(root).holding(value).code
 
@@ -320,8 +296,8 @@ class _Walk:
         self._modules.add(module)
         for each in sorted(globals_ & function.__globals__.keys()):
             self._reference(module, each, function.__globals__[each], attributes)
-        for imported_ in imported(code):
-            self._imports(function, *imported_, attributes=attributes)
+        for one in imported(code):
+            self._imports(function, one, attributes)
 
     def _reference(self, module: str, name: str, value: Any, attributes: frozenset[str]) -> None:
         """Visit the object that a name of a module refers to."""
@@ -345,15 +321,8 @@ class _Walk:
         self._modules.add(module.__name__)
         del self._seen[id(module)]  # another function may use other names of it
 
-    def _imports(
-        self,
-        function: FunctionType,
-        level: int,
-        name: str,
-        names: tuple[str, ...],
-        *,
-        attributes: frozenset[str],
-    ) -> None:
+    def _imports(self, function: FunctionType, one: Import, attributes: frozenset[str]) -> None:
+        level, name, names = one
         package = function.__globals__.get("__package__") or ""
         try:
             full = importlib.util.resolve_name("." * level + name, package)
@@ -377,12 +346,12 @@ class _Walk:
         known = _values.get(module)
         if known is None or known[0] is not loaded:
             code = type | FunctionType | ModuleType | MethodType | BuiltinFunctionType
-            values_by_name = {
+            values = {
                 name: self._value(value)
                 for name, value in list(vars(loaded).items())
                 if not isinstance(value, code) and not name.startswith("__")
             }
-            known = _values[module] = loaded, values_by_name
+            known = _values[module] = loaded, values
         return known[1]
 
     def _value(self, value: Any) -> _Value:

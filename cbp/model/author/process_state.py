@@ -102,9 +102,7 @@ class ProcessWatch:
 
     def ended(self) -> list[str]:
         """Return the changes since `loaded`, made by calls of an author's code."""
-        changed = self._changed_settings()
-        changed += self._see_modules()
-        changed += self._see_globals()
+        changed = [*self._changed_settings(), *self._see_modules(), *self._see_globals()]
         self.by_calls = self.by_calls or bool(changed)
         return changed[:_SHOWN_MAX]
 
@@ -112,13 +110,11 @@ class ProcessWatch:
         before, self._settings = self._settings, self._now()
         changed = []
         for what, value in self._settings.items():
-            if value == before[what]:
-                continue
+            was = before[what]
             if isinstance(value, dict):
-                was: Any = before[what]
                 names = [n for n in {**was, **value} if was.get(n) != value.get(n)]
                 changed += [f"{what}[{_shown(name)!r}]" for name in names]
-            else:
+            elif value != was:
                 changed.append(what)
         return changed
 
@@ -180,19 +176,11 @@ def process_watch() -> ProcessWatch | None:
     return _watch
 
 
-def _zone() -> Hashable:
-    return time.tzname, time.timezone, time.altzone, time.daylight
-
-
 def _folder() -> str | None:
     try:
         return os.getcwd()
     except OSError:
         return None
-
-
-def _handlers() -> dict[int, Any]:
-    return {number: _handler(number) for number in _SIGNALS}
 
 
 def _shown(name: object) -> object:
@@ -226,9 +214,9 @@ _RANDOM = "the state of the module random"
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "os.environ": _variables.copy,
     "the working directory": _folder,
-    "the time zone": _zone,
+    "the time zone": lambda: (time.tzname, time.timezone, time.altzone, time.daylight),
     "the locale": lambda: locale.setlocale(locale.LC_ALL),
-    "the handler of signal": _handlers,
+    "the handler of signal": lambda: {number: _handler(number) for number in _SIGNALS},
     "sys.path": lambda: tuple(sys.path),
     "the recursion limit": sys.getrecursionlimit,
     "the maximum number of digits of an int": sys.get_int_max_str_digits,

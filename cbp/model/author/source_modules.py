@@ -38,11 +38,7 @@ from cbp.model.author.sibling_packages import is_installed
 
 @dataclass(frozen=True, slots=True)
 class SourceModule:
-    """The text of one module.
-
-    Attributes:
-        path: The file from which it was read; only for tracebacks.
-    """
+    """The text of one module; its path is only for tracebacks."""
 
     name: str
     path: str
@@ -58,12 +54,7 @@ Travelling = tuple[str, tuple[SourceModule, ...], str, str]
 
 
 class SourceSet:
-    """Modules of one folder that were loaded together.
-
-    Args:
-        folder: Names the set; a later set of the same folder takes its place.
-        read: Finds further modules when they are imported.
-    """
+    """Modules of one folder that were loaded together; a later set of the folder replaces it."""
 
     def __init__(self, folder: str, read: Read) -> None:
         self.folder = folder
@@ -116,9 +107,7 @@ def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
         loaded = _sets[folder] = SourceSet(folder, read)
         names = list(roots)
         try:
-            for (
-                name
-            ) in names:  # named, so they are ours even if a package of this name is installed
+            for name in names:  # they are ours even if a package of this name is installed
                 loaded.find(name.partition(".")[0])
             for name in names:
                 importlib.import_module(name)
@@ -138,12 +127,9 @@ def travelling(thing: Any) -> Travelling | None:
     `None` if it belongs to no source set, or has no name in its module.
     """
     try:
-        origin = _origins.get(thing)
-    except TypeError:  # no weak reference to it, or no hash
+        sources, module, name = _origins[thing]
+    except (KeyError, TypeError):  # TypeError: no weak reference to it, or no hash
         return None
-    if origin is None:
-        return None
-    sources, module, name = origin
     return sources.folder, sources.modules, module, name
 
 

@@ -28,9 +28,10 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from cbp.errors import AuthorStateError
+from cbp.model.author.bytecode import nested
 
 LOOKED_AT_MAX = 10_000
 
@@ -162,16 +163,13 @@ def _copied(value: Any, left: list[int]) -> Any:
     left[0] -= len(value) + 1
     if left[0] <= 0 or kind is bytearray:
         return value if left[0] <= 0 else bytearray(value)
-    if kind is set:
-        return set(value)
+    made = value.copy()
     if kind in _LISTS:
-        made = value.copy()
         made.clear()
         made.extend(_copied(item, left) for item in value)
-        return made
-    made = value.copy()
-    for key, item in value.items():
-        made[key] = _copied(item, left)
+    elif kind is not set:
+        for key, item in value.items():
+            made[key] = _copied(item, left)
     return made
 
 
@@ -218,8 +216,7 @@ def shape(value: Any, left: list[int]) -> Hashable:
     if kind is float:
         return repr(value)
     if kind in _ATOMS:
-        atom: Hashable = value
-        return atom
+        return cast("Hashable", value)
     left[0] -= 1
     if left[0] <= 0:
         return id(value) if not hasattr(value, "__len__") else (kind, len(value))
@@ -244,7 +241,8 @@ def _shape_of_object(value: Any, left: list[int]) -> Hashable:
     if kind.__module__ == "itertools":
         return (id(value), repr(value))  # the text of `count` shows its position
     if _is_ours(kind) or not hasattr(value, "__dict__"):
-        return (id(value), len(value)) if _is_sized(value) else id(value)
+        sized = isinstance(value, set | dict | list | deque)
+        return (id(value), len(value)) if sized else id(value)
     if id(value) in _looking:
         return id(value)
     _looking.add(id(value))
@@ -259,10 +257,6 @@ _looking: set[int] = set()
 """Ids of objects that are being outlined, since objects can refer to each other."""
 
 
-def _is_sized(value: Any) -> bool:
-    return isinstance(value, set | dict | list | deque)
-
-
 def _line_that_changes(class_: type, name: str) -> str:
     """Return the first line that stores an attribute, or otherwise reads it: `file.py:12`."""
     reads = ""
@@ -275,7 +269,7 @@ def _line_that_changes(class_: type, name: str) -> str:
                 continue
             if method == name:
                 return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-            for code in _codes(function.__code__):
+            for code in nested(function.__code__):
                 for line, stores in _uses(code, name):
                     place = f"{code.co_filename}:{line}"
                     if stores:
@@ -284,19 +278,11 @@ def _line_that_changes(class_: type, name: str) -> str:
     return reads
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
 def _uses(code: CodeType, name: str) -> Iterator[tuple[int, bool]]:
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        if instruction.starts_line is not None and instruction.starts_line is not False:
-            line_number = getattr(instruction, "line_number", None) or instruction.starts_line
-            line = int(line_number)
+        if instruction.starts_line:  # its number; from 3.13 on, whether `line_number` is new
+            line = int(getattr(instruction, "line_number", None) or instruction.starts_line)
         if instruction.argval == name and "ATTR" in instruction.opname:
             yield line, instruction.opname.startswith(("STORE", "DELETE"))
         elif instruction.argval == name and instruction.opname == "LOAD_METHOD":

@@ -45,7 +45,6 @@ def emitting_many(
     Args:
         flow: An output, a loopback or a state.
         width: Its number of columns.
-        emit: Emits one record.
         put: Emits tuples of this width; `None`: they are emitted one by one.
     """
 
@@ -57,10 +56,8 @@ def emitting_many(
                 continue
             for row in some:
                 if not isinstance(row, tuple):
-                    shown = text_of(row, repr)[:_SHOWN_CHARACTERS]
-                    message = (
-                        f"out.{flow}.many takes tuples with one value for each column; got {shown}"
-                    )
+                    wants = f"out.{flow}.many takes tuples with one value for each column"
+                    message = f"{wants}; got {text_of(row, repr)[:_SHOWN_CHARACTERS]}"
                     raise TypeError(message)
                 emit(*row)
 
@@ -130,12 +127,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
 
 
 def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
-    """Refuse a record that a group emitted to an output with the key of another group.
-
-    Args:
-        emitted: The group's key in the record.
-        called: The key of the group that emitted it; `None` if unknown.
-    """
+    """Refuse a record that a group (`None` if unknown) emitted to an output with another's key."""
     by = "a group" if called is None else f"the group {called!r}"
     message = (
         f"output {output!r}: {by} emitted a record with the key {emitted!r}, which is not its own, "
@@ -147,11 +139,7 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
 
 
 def refuse_output_twice(output: str, key: object) -> NoReturn:
-    """Refuse the second record of one key of an output in one epoch.
-
-    Args:
-        key: Values of the key columns, in order.
-    """
+    """Refuse the second record of one key of an output in one epoch."""
     message = (
         f"output {output!r}: a group emitted two records with the key {key!r} in one epoch; emit "
         "only one of them, declare a key in which they differ, or declare latest_by=... to choose "
@@ -203,10 +191,8 @@ class Watches:
         """Return the function to call instead of a function of the translator."""
         watch = self._by_function.get(id(function))
         if watch is None:
-            name = f"{self._spec.name}.{name}"
-            watch = StateWatch(
-                function, stage=self._stage, name=name, place=place or self._spec.place
-            )
+            name, place = f"{self._spec.name}.{name}", place or self._spec.place
+            watch = StateWatch(function, stage=self._stage, name=name, place=place)
             self._by_function[id(function)] = watch
         return watch.function
 

@@ -1,7 +1,7 @@
 """Equality of results: when two runs over the same input, split differently, are equal.
 
-An incremental run must equal a run from scratch. This module defines what is compared
-(of tables on disk: by `cbp.engine.read.compare`):
+An incremental run must equal a run from scratch. This is compared (of tables on disk: by
+`cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
 - An *output* with a key: the last record per key, or the greatest by `latest_by`. Without a key:
@@ -89,9 +89,7 @@ EXACTLY = Closeness()
 def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int = 0) -> Closeness:
     """Return how closely records of a state or an output must agree, as it declares.
 
-    Args:
-        key: The key columns (of the stage, or of the output), which are compared exactly.
-        behind: Number of additional exact columns in front of the declared columns.
+    The columns of its key are compared exactly, and so are `behind` more in front of the declared.
     """
     schema = spec.record_schema if isinstance(spec, OutputSpec) else spec.schema
 
@@ -103,10 +101,7 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
 
 
 def in_words(spec: OutputSpec | StateSpec) -> str:
-    """Return the declared closeness as a text, `within 1e-09, ignoring round`.
-
-    `""` means exactly.
-    """
+    """Return the declared closeness as a text, `within 1e-09, ignoring round`; `""`: exactly."""
     said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
     if spec.not_compared:
         said.append(f"ignoring {', '.join(spec.not_compared)}")
@@ -141,14 +136,14 @@ def paired(
 
 
 def state_view(rows: Iterable[Sequence[Any]], close: Closeness = EXACTLY) -> View:
-    """Return the view of a state that is compared."""
+    """Return what is compared of a state."""
     return Counter(_stand_in(row, close) for row in rows)
 
 
 def output_view(
     output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]], close: Closeness = EXACTLY
 ) -> View:
-    """Return the view of an output that is compared."""
+    """Return what is compared of an output."""
     if output.history:
         return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
     numbered = [(number, tuple(row)) for number, epoch in enumerate(epochs) for row in epoch]
@@ -175,19 +170,12 @@ def record_rank(output: OutputSpec) -> Callable[[tuple[int, Sequence[Any]]], Any
     last.
     """
     first = [output.schema.index(name) for name in output.latest_by]
-    rest = [
-        at
-        for at, column in enumerate(output.schema.fields)
-        if at not in first and not column.type.arguments
-    ]
+    others = [at for at, one in enumerate(output.schema.fields) if not one.type.arguments]
+    rest = [at for at in others if at not in first]
 
     def rank(numbered: tuple[int, Sequence[Any]]) -> Any:
         epoch, row = numbered
-        return (
-            tuple(_ordered(row[at]) for at in first),
-            epoch,
-            tuple(_ordered(row[at]) for at in rest),
-        )
+        return [_ordered(row[at]) for at in first], epoch, [_ordered(row[at]) for at in rest]
 
     return rank
 
@@ -200,11 +188,10 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 
 
 def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
-    """Return whether a record marks its key as removed: all its other columns are null.
+    """Return whether a record marks its key as removed: it has other columns, all null.
 
     Args:
-        key: The positions of the columns of the key and of `latest_by`; a record with no others is
-            never a tombstone.
+        key: The positions of the columns of the key and of `latest_by`.
     """
     others = [value for at, value in enumerate(row) if at not in key]
     return bool(others) and all(value is None for value in others)

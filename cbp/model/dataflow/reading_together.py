@@ -1,8 +1,8 @@
 """Which increments can be read together without a declaration. Pure.
 
-A source with `batch` says that its increments are whatever waited: where one ends means nothing. A
-stage behind it that counts on the final state only may as well read several of them in one run,
-which costs one look at its state instead of many. `stages_together` finds these stages:
+The increments of a source with `batch` are whatever waited: where one ends means nothing. A stage
+behind it that counts on the final state only may read several of them in one run, which costs one
+look at its state instead of many (`stages_together`):
 
 - Its translator has no Runnable, nor has its document a rule, and it has one input, which is such
   a source or the output of such a stage, and is not framed.
@@ -12,13 +12,11 @@ which costs one look at its state instead of many. `stages_together` finds these
 - No stage behind it depends on where its increments end: none reads another flow beside, which
   would have to stay in step, none has windows, frames or histories.
 
-So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer. A
-run's record names the increments that it read, as always.
+So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer.
 
 `sources_cut_anywhere` finds the sources of which a backlog may be taken in as few increments,
 although their documents have no `batch`: all that read them are stages as above, and no sink
-publishes increment after increment what comes of them. There a run reads one increment, as
-elsewhere.
+publishes increment after increment what comes of them.
 
 `sources_rebuilt_together` finds the sources of which a rebuild may read many increments in one run,
 although the runs before it read one each. That takes a promise of all stages, not only declarations
@@ -59,22 +57,18 @@ def stages_together(
 def sources_cut_anywhere(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode], published: Collection[str]
 ) -> frozenset[str]:
-    """Return the sources whose increment boundaries affect no result.
+    """Return the sources whose increment boundaries affect no result, not even a published flow."""
 
-    Args:
-        published: Flows that sinks publish, an increment at a time.
-    """
-    hidden = set[str]()
-    for name, source in sources.items():
+    def is_hidden(name: str) -> bool:
         readers = {n: node for n, node in stages.items() if name in node.wiring.values()}
-        if not readers or source.format == "delta":
-            continue
-        if not all(map(_counts_on_final_state, readers.values())):
-            continue
-        flows = _written(readers.values())
-        if _readers_do(flows, stages, {*readers}) and not _behind({name}, stages) & {*published}:
-            hidden.add(name)
-    return frozenset(hidden)
+        return (
+            bool(readers)
+            and all(map(_counts_on_final_state, readers.values()))
+            and _readers_do(_written(readers.values()), stages, {*readers})
+            and _behind({name}, stages).isdisjoint(published)
+        )
+
+    return frozenset(n for n, one in sources.items() if one.format != "delta" and is_hidden(n))
 
 
 def sources_rebuilt_together(

@@ -93,11 +93,7 @@ class FlowUnknown(ValueError):
 
 @dataclass(frozen=True, slots=True, init=False)
 class All:
-    """Broadcast to every group found in the named inputs and states, or by default in all.
-
-    Attributes:
-        flows: Names of inputs and states; empty means all of them.
-    """
+    """Broadcast to every group found in the named inputs and states, or by default in all."""
 
     flows: tuple[str, ...]
 
@@ -118,13 +114,7 @@ class Multicast:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The destinations that a route function returned for one record, by kind; not yet resolved.
-
-    Attributes:
-        keys: Keys as the author gave them; types are not checked.
-        addresses: Addresses of multicasts.
-        alls: Broadcasts.
-    """
+    """The destinations that a route function returned for one record, by kind; not yet checked."""
 
     keys: tuple[Any, ...] = ()
     addresses: tuple[str | int, ...] = ()
@@ -140,9 +130,9 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
         messages: Whether the record came from a `Loopback`.
 
     Raises:
-        TypeError: An address is neither text nor integer.
-        ValueError: An `All` names a flow that does not exist, or a record that is not a message
-            has an address.
+        AddressMismatch: An address is neither text nor integer.
+        FlowUnknown: An `All` names a flow that does not exist.
+        Misdirected: A record that is not a message has an address.
     """
     keys, addresses, alls = [], [], []
     for each in given if isinstance(given, list | set | frozenset) else (given,):
@@ -163,7 +153,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
 
 
 def one_key(given: Any) -> Any:
-    """Check that a function of `by(...)` returned one key, and return the key.
+    """Return the key that a function of `by(...)` returned.
 
     Raises:
         KeyMismatch: It returned a destination that only `route(...)` can return.
@@ -189,11 +179,7 @@ def misrouting(exc: BaseException) -> type[AuthorCodeError]:
 
 
 def checked_address(address: Any) -> str | int:
-    """Return a multicast address; refuse values that could not be stored.
-
-    Raises:
-        TypeError: It is neither text nor integer.
-    """
+    """Return a multicast address; refuse values that could not be stored (`AddressMismatch`)."""
     if isinstance(address, bool) or not isinstance(address, str | int):
         message = f"a multicast address must be a string or an integer, got {address!r}"
         raise AddressMismatch(message)

@@ -41,7 +41,6 @@ class RunContext:
     """One run, as the author's code sees it.
 
     Attributes:
-        epoch: Number of the epoch, from 0.
         time: When the run was started: aware, in UTC, in whole milliseconds. It rises from epoch
             to epoch of a stage, even if the clock of the machine is set back.
         aggregates: In a loop: the aggregates of the superstep before, `None` in the first one.
@@ -93,13 +92,9 @@ def context_of(
     time: datetime,
     inputs: Mapping[str, Iterable[Increment]] = MappingProxyType({}),
 ) -> RunContext:
-    """Return the context of a run."""
+    """Return the context of a run; only inputs with `frame_by` have frames."""
     frames = {
-        one.name: (
-            ()
-            if one.frame_by is None
-            else tuple(increment.framing_key for increment in inputs.get(one.name, ()))
-        )
+        one.name: tuple(i.framing_key for i in inputs.get(one.name, ()) if one.frame_by is not None)
         for one in (*spec.inputs, *spec.absent)
     }
     return RunContext(epoch, time, frames)

@@ -56,9 +56,6 @@ SET_ASIDE_COMPARED = SET_ASIDE.select(("epoch", "number", "input", "key", "recor
 def read_on_error(on_error: object, most: object) -> int | None:
     """Return how many records of a stage can be set aside; `None` if it stops instead.
 
-    Args:
-        most: The number that the author gives; `None` means the default.
-
     Raises:
         ValueError: The settings are not valid. The message says what is allowed.
     """
@@ -87,24 +84,20 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
     A group can be left out of a run if it is called only because of its own records, state and
     timers, and if one task has all of its new records.
     """
-    reasons = {
-        "a stage in SQL computes all groups at once, so no group can be left out": (
-            spec.form == "sql" or any(one.in_sql for one in spec.inputs)
-        ),
-        "a record can have several destinations, and might be set aside for only some of them": any(
-            one.has_several for one in spec.inputs
-        ),
-        "the stage loops within a run, so its groups are not called one by one": (
-            spec.supersteps > 1 or spec.has_one_task
-        ),
-        "a combiner merges several records into one, so they cannot be set aside one by one": any(
-            one.combine is not None for one in spec.inputs
-        ),
-        "grouping='outer' calls every group in every epoch, so no group can be left out": any(
-            one.grouping == "outer" for one in spec.states
-        ),
-    }
-    for why, holds in reasons.items():
-        if holds:
-            message = f"this stage cannot set records aside: {why}. Remove on_error"
-            yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)
+    reasons = []
+    if spec.form == "sql" or any(one.in_sql for one in spec.inputs):
+        reasons.append("a stage in SQL computes all groups at once, so no group can be left out")
+    if any(one.has_several for one in spec.inputs):
+        why = "a record can have several destinations, and might be set aside for only some of them"
+        reasons.append(why)
+    if spec.supersteps > 1 or spec.has_one_task:
+        reasons.append("the stage loops within a run, so its groups are not called one by one")
+    if any(one.combine is not None for one in spec.inputs):
+        why = "a combiner merges several records into one, so they cannot be set aside one by one"
+        reasons.append(why)
+    if any(one.grouping == "outer" for one in spec.states):
+        why = "grouping='outer' calls every group in every epoch, so no group can be left out"
+        reasons.append(why)
+    for why in reasons:
+        message = f"this stage cannot set records aside: {why}. Remove on_error"
+        yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)

@@ -70,7 +70,7 @@ class FrameBy:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Replaces a framing key: why a record has none. A run of its stage sets the record aside."""
+    """In place of a framing key: why a record has none. A run of its stage sets it aside."""
 
     code: str
     message: str
@@ -113,12 +113,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class FrameNote(JsonArray):
-    """A note on a consumed frame; unlike an increment of a flow, the frame itself is not kept.
-
-    Attributes:
-        index: Its number among the frames of its input.
-        bytes: Size; slices count their share of their files.
-    """
+    """A note on a consumed frame; unlike an increment of a flow, the frame itself is not kept."""
 
     index: int
     framing_key: FramingKey
@@ -150,14 +145,11 @@ class Framing:
     def take(
         self, increment: Increment, segments: Iterable[Segment], memo: Any
     ) -> tuple[Framing, tuple[Increment, ...]]:
-        """Frame one output increment.
+        """Frame one output increment, and return the frames that became eligible, in order.
 
         Args:
             segments: Its segments, in order.
             memo: The memo of the FrameBy function after this increment.
-
-        Returns:
-            The framing after this increment, and the frames that became eligible, in order.
         """
         done: list[Increment] = []
         open_, number, last = self.open, self.next, self.last
@@ -286,10 +278,9 @@ def _refusing(
 
 
 def segments(files: Iterable[Keyed], *, ordered: bool) -> list[Segment]:
-    """Cut one output increment into segments; pure. Records without a key come first.
+    """Cut one output increment into segments; records without a key come first.
 
     Args:
-        files: In order; a file without rows gives no segment.
         ordered: Whether to keep the order of the records (FrameBy with memo) instead of
             grouping them by key.
     """
@@ -348,9 +339,8 @@ def _framing_key(value: Any) -> FramingKey:
 
     The texts sort like the dates and times.
     """
-    if type(value) in (int, str):
-        key: FramingKey = value
-        return key
+    if type(value) is int or type(value) is str:
+        return value
     if isinstance(value, datetime):
         # A local time occurs twice when clocks go back. In UTC, each instant is one key.
         utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)

@@ -82,16 +82,15 @@ class Generation(JsonFields):
 
     def start(self, stage: str) -> int:
         """Return the first epoch of a stage in this generation; 0 for a later stage."""
-        stage_position = self.position.stages.get(stage)
-        return 0 if stage_position is None else stage_position.epoch
+        known = self.position.stages.get(stage)
+        return 0 if known is None else known.epoch
 
 
 def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     """Return the number of the generation that an epoch of a stage belongs to.
 
-    Args:
-        generations: All generations of the dataflow, ascending; generation 0 has no record.
-        epoch: An epoch of the stage. One that has not run yet belongs to the newest generation.
+    An epoch that has not run yet belongs to the newest one. Generation 0 has no record; here and
+    below, `generations` are all others of the dataflow, ascending.
     """
     homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
     return next(homes, 0)
@@ -100,9 +99,7 @@ def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
 def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
     """Return the numbers of the closes that no longer close anything.
 
-    Args:
-        generations: All generations of the dataflow, ascending. A roll-back to a point before
-            another roll-back restores what that one dropped.
+    A roll-back to a point before another roll-back restores what that one dropped.
     """
     return frozenset(
         number
@@ -129,9 +126,6 @@ def kept_positions(
 
     A roll-back stays within one version: it does not undo positions of an earlier version, which
     may have other stages.
-
-    Args:
-        generations: All generations of the dataflow, ascending.
     """
     later = [one for one in generations if one.number > number]
     return [
@@ -148,24 +142,15 @@ def kept_positions(
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """The progress of a sink.
-
-    Attributes:
-        generation: Roll-backs up to this generation are taken into account.
-        next: The increment that is published next.
-    """
+    """The increment that a sink publishes next, given the roll-backs up to a generation."""
 
     generation: int
     next: int
 
     def rolled_back_to(self, flow: str, generations: Sequence[Generation]) -> int | None:
-        """Return the first increment that later roll-backs undid; below `next` it was published.
+        """Return the first increment of a stage's flow that later roll-backs undid.
 
-        Args:
-            flow: A flow of a stage; increments of sources are never undone.
-
-        Returns:
-            `None` if there was no later roll-back.
+        Below `next` it was published. `None`: there was no later roll-back.
         """
         starts = (first_of(one, flow) for one in generations if one.number > self.generation)
         return min(starts, default=None)

@@ -2,9 +2,8 @@
 
 Other systems call it a checkpoint of the metadata; `cbp.engine.commit.intention_log` puts it.
 
-For every stage it holds the next epoch, the Runnable's memo, and the increments that wait at its
-inputs; for every flow, the last increment. A position and the records after it carry the same
-information as all records since the first one, so older records can be deleted.
+A position and the records after it carry the same information as all records since the first one,
+so older records can be deleted.
 
 Invariant: a position is a consistent cut: it was true at one moment, between two commits.
 `Position.from_json(p.to_json()) == p` (tests/cbp/model/flow/test_position.py).
@@ -24,7 +23,7 @@ from cbp.model.json_fields import JsonFields
 
 @dataclass(frozen=True, slots=True)
 class StagePosition:
-    """The position of one stage.
+    """The next epoch of one stage, its Runnable's memo, and what waits at its inputs.
 
     Attributes:
         turns: Epochs in a row that read nothing from outside its cycle.
@@ -109,10 +108,9 @@ class Position(JsonFields):
 
 def _framed_to(position: Position, stage: str, input_: str) -> int:
     """Return the index of the last increment framed at an input; -1 if there is none."""
-    stage_position = position.stages.get(stage)
-    connector = None if stage_position is None else stage_position.connectors.get(input_)
-    framing = None if connector is None else connector.framing
-    return -1 if framing is None else framing.last
+    known = position.stages.get(stage)
+    connector = known.connectors.get(input_) if known else None
+    return connector.framing.last if connector and connector.framing else -1
 
 
 def _connector(name: str, queue: Any, framed: Mapping[str, Any] | None) -> Connector:

@@ -53,17 +53,12 @@ AFTER = (INSERT, UPDATE_AFTER)
 @lru_cache(maxsize=1024)
 def changes_schema(schema: Schema) -> Schema:
     """Return the schema of the changes of a view that has this schema."""
-    types = (DataType("STRING"), DataType("INT"))
-    more = (Field(name, type_) for name, type_ in zip(CHANGE_COLUMNS, types, strict=True))
+    more = Field(CHANGE_TYPE, DataType("STRING")), Field(SIGN, DataType("INT"))
     return Schema((*schema.fields, *more))
 
 
 def consolidated(changes: Iterable[tuple[Hashable, int]]) -> Counter[Hashable]:
-    """Return the sum of the signs of each record, without those whose sum is zero.
-
-    Args:
-        changes: Pairs of a record, in any hashable form, and its sign.
-    """
+    """Return the sum of the signs of each record, in any form, without those whose sum is zero."""
     sums: Counter[Hashable] = Counter()
     for record, sign in changes:
         sums[record] += sign

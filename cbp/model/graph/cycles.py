@@ -14,7 +14,7 @@ Invariant: the order depends only on the wiring, not on the order of its keys
 (tests/cbp/model/graph/test_cycles.py).
 
 Sources: Tarjan, "Depth-first search and linear graph algorithms" (1972); Kahn, "Topological sorting
-of large networks" (1962), with a heap of names.
+of large networks" (1962), in which the first name of those that are ready is next.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 
 Wiring = Mapping[str, Mapping[str, str]]
 """Maps each stage to its inputs, and each input to its flow."""
@@ -44,23 +45,17 @@ def components(before: Predecessors) -> tuple[tuple[str, ...], ...]:
         min(component): tuple(sorted(component)) for component in _connected(before)
     }
     home = {stage: first for first, component in components_by_first.items() for stage in component}
-    after: dict[str, set[str]] = {first: set() for first in components_by_first}
-    waits: dict[str, set[str]] = {first: set() for first in components_by_first}
+    order: TopologicalSorter[str] = TopologicalSorter({first: () for first in components_by_first})
     for stage, feeding in before.items():
-        for one in feeding:
-            if home[one] != home[stage]:
-                after[home[one]].add(home[stage])
-                waits[home[stage]].add(home[one])
-    ready = [first for first in components_by_first if not waits[first]]
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
+        order.add(home[stage], *({home[one] for one in feeding} - {home[stage]}))
+    order.prepare()
+    ordered, ready = [], list[str]()
+    while order.is_active():
+        for first in order.get_ready():
+            heapq.heappush(ready, first)
         first = heapq.heappop(ready)
         ordered.append(components_by_first[first])
-        for further in after[first]:
-            waits[further].discard(first)
-            if not waits[further]:
-                heapq.heappush(ready, further)
+        order.done(first)
     return tuple(ordered)
 
 

@@ -8,20 +8,16 @@ Guaranteed: the same graph gives the same text; names are escaped, so that no na
 (tests/cbp/model/graph/test_drawing.py). Colours are those of the text around the picture, so it
 can be read on light and on dark paper.
 
-`Layout` places the nodes of a graph in layers, from left to right.
-
-A node is in a layer after all nodes that feed it. An edge that closes a cycle leads back and
-does not count for this. An edge that passes over a layer gets a lane of its own there, so that it
-crosses no box.
+`Layout` places the nodes in layers, from left to right. A node is in a layer after all nodes that
+feed it; an edge that closes a cycle leads back and does not count for this. An edge that passes
+over a layer gets a lane of its own there, so that it crosses no box.
 
 Invariants (tests/cbp/model/graph/test_layered_layout.py): every node has one place, no two
 places overlap, every edge that leads forward rises by at least one layer, and the same graph has
 the same layout.
 
 Source: Sugiyama, Tagawa, Toda, "Methods for Visual Understanding of Hierarchical System Structures"
-(1981), with medians of neighbours for the order.
-
-The graph on the page has a layout of its own, in pixels:
+(1981), with medians of neighbours for the order. The graph on the page has a layout of its own:
 controller/ui/src/screens/graph/layout.ts.
 """
 
@@ -31,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from statistics import median
 
 from cbp.model.graph.cycles import components
 
@@ -87,13 +84,7 @@ class _Box:
 
 
 def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> Drawing:
-    """Return the picture of a graph.
-
-    Args:
-        title: Read by screen readers instead of the picture.
-        nodes: Names are unique.
-        edges: Between these nodes.
-    """
+    """Return the picture of a graph; screen readers read the title instead."""
     arrows = list(edges)
     layout = lay_out([node.name for node in nodes], [(e.begin, e.end) for e in arrows])
     boxes, bottom, right = _places(nodes, layout, _gaps(arrows, layout))
@@ -241,6 +232,9 @@ def _short(flow: str) -> str:
 Edge = tuple[str, str]
 """The node that an edge begins at, and the node that it leads to."""
 
+Lane = tuple[str, str, int]
+"""The part of a long edge in one layer: `(begin, end, layer)`."""
+
 _SWEEPS = 8
 
 
@@ -249,24 +243,17 @@ class Layout:
     """The positions of nodes.
 
     Attributes:
-        layers: Node names and lanes, by layer and from top to bottom. A lane is
-            `(begin, end, layer)`, the part of a long edge in this layer.
-        layer_of: The layer of each node.
+        layers: Node names and lanes, by layer and from top to bottom.
         back: Edges that close a cycle, in the order given. An edge from a node to itself is one.
     """
 
-    layers: tuple[tuple[str | tuple[str, str, int], ...], ...]
+    layers: tuple[tuple[str | Lane, ...], ...]
     layer_of: Mapping[str, int]
     back: tuple[Edge, ...]
 
 
 def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
-    """Return the layout of a graph.
-
-    Args:
-        nodes: All names, each once.
-        edges: Between these nodes; an edge that is given twice counts once.
-    """
+    """Return the layout of a graph; an edge that is given twice counts once."""
     distinct = list(dict.fromkeys(edges))
     place = {name: at for at, name in enumerate(_forward_order(nodes, distinct))}
     back = tuple((begin, end) for begin, end in distinct if place[end] <= place[begin])
@@ -313,18 +300,16 @@ def _layers(
 
 def _ordered(
     nodes: Sequence[str], forward: Sequence[Edge], layer_of: Mapping[str, int]
-) -> tuple[tuple[str | tuple[str, str, int], ...], ...]:
-    layers: list[list[str | tuple[str, str, int]]] = [
-        [] for _ in range(max(layer_of.values(), default=-1) + 1)
-    ]
+) -> tuple[tuple[str | Lane, ...], ...]:
+    layers = [list[str | Lane]() for _ in range(max(layer_of.values(), default=-1) + 1)]
     for name in nodes:
         layers[layer_of[name]].append(name)
-    beside: dict[str | tuple[str, str, int], list[str | tuple[str, str, int]]] = {}
+    beside: dict[str | Lane, list[str | Lane]] = {}
     for begin, end in forward:
         lanes = [(begin, end, layer) for layer in range(layer_of[begin] + 1, layer_of[end])]
         for lane in lanes:
             layers[lane[2]].append(lane)
-        chain: list[str | tuple[str, str, int]] = [begin, *lanes, end]
+        chain: list[str | Lane] = [begin, *lanes, end]
         for one, other in pairwise(chain):
             beside.setdefault(one, []).append(other)
             beside.setdefault(other, []).append(one)
@@ -336,14 +321,9 @@ def _ordered(
                 for row, one in enumerate(layer)
             }
             layers[at].sort(
-                key=lambda one: _median(
+                key=lambda one: median(
                     [height[other] for other in beside.get(one, []) if other in height]
                     or [height[one]]
                 )
             )
     return tuple(map(tuple, layers))
-
-
-def _median(values: Sequence[float]) -> float:
-    ranked = sorted(values)
-    return (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2

@@ -38,10 +38,8 @@ class BucketPrefix:
         match = _LOCATION.fullmatch(location)
         prefix = (match[2] or "").rstrip("/") if match else ""
         if match is None or not _is_plain(prefix):
-            message = (
-                "expected a bucket and a folder in it, such as s3://bucket/orders/, without a "
-                "host, an access key, `..`, `?` or `#`"
-            )
+            place = "a bucket and a folder in it, such as s3://bucket/orders/"
+            message = f"expected {place}, without a host, an access key, `..`, `?` or `#`"
             raise ValueError(message)
         return cls(match[1], f"{prefix}/" if prefix else "")
 
