@@ -1,9 +1,7 @@
 """Verification: compare a dataflow's tables with a recomputation from its input. Pure.
 
 A recomputation begins with empty state and reads the retained input again, either increment by
-increment or all at once. `cbp.model.dataflow.equality` defines the comparison: state exactly; an
-output by the last record per declared key, by all records if it has no key, or epoch by epoch if it
-is a history; changes, of a view or with a sign, by the sum of their signs.
+increment or all at once. `cbp.model.dataflow.equality` defines the comparison.
 
 Messages are left out: they are no result. Some tables cannot be compared, or not all of what a
 reader sees in them. They are *undecided*, each with the reason, and so is the verification:
@@ -90,7 +88,7 @@ class Request:
         engine: `direct` is the service's own engine, on scratch tables; `reference` is the slow
             in-memory engine, for small inputs.
         twice: Whether to recompute twice even if nothing differs.
-        seconds_max: Time limit in seconds, including waiting.
+        seconds_max: Time limit, including waiting.
     """
 
     split: Split = "increments"
@@ -104,7 +102,6 @@ class Comparison:
     """One table, and how it is compared.
 
     Attributes:
-        stage, name: Stage and name of the state or output.
         left_out: Why it is not compared; `""` if it is.
         messages: Whether it holds messages, which are not results and need not be compared.
         within: How closely records must agree, in words; `""` means exactly.
@@ -231,26 +228,24 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
     The rules of these and of all upstream stages decide by the queued increments and their
     order, never by their arrival times. None of these stages is on a cycle.
     """
-    before = predecessors(dataflow.wiring())
-    timeless_stages: set[str] = set()
-    for component in components(before):
-        rules = [dataflow.stages[stage].runnable for stage in component]
-        upstream = {b for stage in component for b in before[stage]} - set(component)
-        on_cycle = len(component) > 1 or component[0] in before[component[0]]
+    before, on_cycle = predecessors(dataflow.wiring()), dataflow.cycles()
+    found = set[str]()
+    for stage in dataflow.upstream_first():
         # Empty increments are not enqueued inside a cycle, so queues there depend on timing.
-        if not on_cycle and upstream <= timeless_stages and all(r.timeless for r in rules):
-            timeless_stages |= set(component)
-    return frozenset(timeless_stages)
+        is_timeless = stage not in on_cycle and dataflow.stages[stage].runnable.timeless
+        if is_timeless and before[stage] <= found:
+            found.add(stage)
+    return frozenset(found)
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
     """Return these stages, as far as they exist, and all stages downstream."""
-    before, stages_behind = predecessors(dataflow.wiring()), set[str]()
+    before, found = predecessors(dataflow.wiring()), set[str]()
     for component in components(before):
         reads = {upstream for stage in component for upstream in before[stage]}
-        if reads & stages_behind or not set(component).isdisjoint(stages):
-            stages_behind |= set(component)
-    return frozenset(stages_behind)
+        if reads & found or not set(component).isdisjoint(stages):
+            found |= set(component)
+    return frozenset(found)
 
 
 def reading_runs(dataflow: Dataflow) -> frozenset[str]:
@@ -259,11 +254,8 @@ def reading_runs(dataflow: Dataflow) -> frozenset[str]:
     Their epochs depend on more than the input. Only a repetition gives the same tables: it
     gives each epoch the time, the number and the moments of look-ups from its record.
     """
-    return frozenset(
-        name
-        for name, node in dataflow.stages.items()
-        if node.translator.reads_run or node.translator.lookups
-    )
+    specs = ((name, node.translator) for name, node in dataflow.stages.items())
+    return frozenset(name for name, spec in specs if spec.reads_run or spec.lookups)
 
 
 def comparisons(
@@ -283,46 +275,43 @@ def comparisons(
         built: Whether the tables were swapped in, so that their earlier records have no epochs.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
-    timed = _timed(dataflow, split, settled)
-    for component in components(predecessors(dataflow.wiring())):
-        for stage in component:
-            spec = dataflow.stages[stage].translator
-            old = _CHANGED if stage in changed else timed.get(stage, "")
-            loopbacks = {loopback.name for loopback in spec.loopbacks}
-            for state in spec.states:
-                yield Comparison(stage, state.name, "state", old, within=in_words(state))
-            if dataflow.stages[stage].sets_aside:
-                yield Comparison(stage, "", "set_aside", old)
-            for output in spec.outputs:
-                kind, messages = _kind(output), output.name in loopbacks
-                why, first = old, collected.get(f"{stage}.{output.name}", 0)
-                if why:
-                    pass
-                elif messages:
-                    why = "messages depend on how input is split; only their results are compared"
-                elif first and (built or split == "at_once" or stage not in settled):
-                    why = (
-                        f"increments before {first} were removed (keep), and which records they "
-                        "had depends on the start times of runs or on how input is split"
-                    )
-                elif output.history and built:
-                    why = "records from before the last swap have no epochs"
-                elif output.history and split == "at_once":
-                    why = "a history has different epochs if all input is read in one batch"
-                elif output.history and stage not in settled:
-                    why = "the epochs of a history depend on the start times of runs"
-                elif kind == "records" and stage not in free and split == "at_once":
-                    why = (
-                        "the output follows the changes of a view, and one batch has fewer "
-                        "changes; declare a key, so that only its last record per key counts"
-                    )
-                elif kind == "records" and stage not in free and stage not in settled:
-                    why = (
-                        "the output follows the changes of a view, which depend on the start "
-                        "times of runs"
-                    )
-                within = in_words(output)
-                yield Comparison(stage, output.name, kind, why, messages, within, first=first)
+    timed, at_once = _timed(dataflow, split, settled), split == "at_once"
+    for stage in dataflow.upstream_first():
+        spec = dataflow.stages[stage].translator
+        old = _CHANGED if stage in changed else timed.get(stage, "")
+        loopbacks = {loopback.name for loopback in spec.loopbacks}
+        for state in spec.states:
+            yield Comparison(stage, state.name, "state", old, within=in_words(state))
+        if dataflow.stages[stage].sets_aside:
+            yield Comparison(stage, "", "set_aside", old)
+        for output in spec.outputs:
+            kind, messages = _kind(output), output.name in loopbacks
+            why, first = old, collected.get(f"{stage}.{output.name}", 0)
+            if why:
+                pass
+            elif messages:
+                why = "messages depend on how input is split; only their results are compared"
+            elif first and (built or at_once or stage not in settled):
+                why = (
+                    f"increments before {first} were removed (keep), and which records they "
+                    "had depends on the start times of runs or on how input is split"
+                )
+            elif output.history and built:
+                why = "records from before the last swap have no epochs"
+            elif output.history and at_once:
+                why = "a history has different epochs if all input is read in one batch"
+            elif output.history and stage not in settled:
+                why = "the epochs of a history depend on the start times of runs"
+            elif kind == "records" and stage not in free and (at_once or stage not in settled):
+                why = "the output follows the changes of a view, "
+                why += (
+                    "and one batch has fewer changes; declare a key, so that only its last record "
+                    "per key counts"
+                    if at_once
+                    else "which depend on the start times of runs"
+                )
+            within = in_words(output)
+            yield Comparison(stage, output.name, kind, why, messages, within, first=first)
 
 
 def _kind(output: OutputSpec) -> Kind:
@@ -343,23 +332,16 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
         reasons = []
         for stage in component:
             rule = dataflow.stages[stage].runnable
+            windows = f"the windows of {rule.name} hold different records if"
             if rule.split_free:
                 continue
             if not rule.timeless:
-                why = (
-                    f"the input that {rule.name} gives to a run depends on the start times of runs"
-                )
+                why = f"the input that {rule.name} gives to a run depends on"
+                reasons.append(f"`{stage}`: {why} the start times of runs")
             elif split == "at_once":
-                why = (
-                    f"the windows of {rule.name} hold different records if all input is read in "
-                    "one batch"
-                )
+                reasons.append(f"`{stage}`: {windows} all input is read in one batch")
             elif stage not in settled:
-                why = f"the windows of {rule.name} hold different records "
-                why += "if earlier runs start at other times"
-            else:
-                continue
-            reasons.append(f"`{stage}`: {why}")
+                reasons.append(f"`{stage}`: {windows} earlier runs start at other times")
         reasons += [
             reason_by_stage[b] for stage in component for b in before[stage] if b in reason_by_stage
         ]
@@ -374,35 +356,26 @@ def _split_free(dataflow: Dataflow) -> frozenset[str]:
     They read only sources and those outputs of such stages that have neither a key nor a history.
     Changes do not count, of views or with a sign; nor do histories and messages.
     """
-    split_free_stages: set[str] = set()
-    flows = set(dataflow.sources)
-    for component in components(predecessors(dataflow.wiring())):
-        for stage in component:
-            node = dataflow.stages[stage]
-            if flows.issuperset(node.wiring.values()):
-                split_free_stages.add(stage)
-                flows |= {
-                    f"{stage}.{output.name}"
-                    for output in node.translator.outputs
-                    if not output.key and not output.history and not output.signed
-                }
-    return frozenset(split_free_stages)
+    found, flows = set[str](), set(dataflow.sources)
+    for stage in dataflow.upstream_first():
+        node = dataflow.stages[stage]
+        if flows.issuperset(node.wiring.values()):
+            found.add(stage)
+            outputs = (one for one in node.translator.outputs if _kind(one) == "records")
+            flows |= {f"{stage}.{output.name}" for output in outputs}
+    return frozenset(found)
 
 
 def first_stage(dataflow: Dataflow, differing: Collection[str]) -> str:
     """Return the first stage, upstream first, with a table that differs; `""` if none has."""
-    for component in components(predecessors(dataflow.wiring())):
-        for stage in component:
-            if any(table.partition("/")[2].partition(".")[0] == stage for table in differing):
-                return stage
-    return ""
+    stages = {table.partition("/")[2].partition(".")[0] for table in differing}
+    return next((stage for stage in dataflow.upstream_first() if stage in stages), "")
 
 
 def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
     """Return which increments of a source are merged into one if all of its input comes at once.
 
-    Args:
-        breaks: Indexes of punctuations. No merged range extends across a punctuation.
+    No range extends across a break, which is the index of a punctuation.
     """
     ranges, start = [], 0
     while start < end:

@@ -34,7 +34,7 @@ from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
-from cbp.model.graph.cycles import cycles, inner_inputs, predecessors
+from cbp.model.graph.cycles import components, cycles, inner_inputs, predecessors
 from cbp.model.graph.drawing import Drawing, FlowEdge, Node, draw_graph
 
 __all__ = ["Dataflow", "SourceNode", "StageNode", "name_mistakes", "too_many"]
@@ -175,6 +175,10 @@ class Dataflow:
     def wiring(self) -> dict[str, Mapping[str, str]]:
         """Return stage -> input -> flow."""
         return {name: stage.wiring for name, stage in self.stages.items()}
+
+    def upstream_first(self) -> Iterator[str]:
+        """Yield the stages, upstream first; those of a cycle together, by name."""
+        return chain.from_iterable(components(predecessors(self.wiring())))
 
     def cycles(self) -> dict[str, tuple[str, ...]]:
         """Return, for each stage that is on a cycle, the stages of its cycle."""

@@ -34,7 +34,7 @@ Source: ours; the idea is from Dryad and FlumeJava, the limits come from increme
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from cbp.errors import InvariantError
@@ -43,11 +43,7 @@ from cbp.model.dataflow.dataflow import Dataflow, StageNode
 
 @dataclass(frozen=True, slots=True)
 class PhysicalStage:
-    """Stages that run together.
-
-    Attributes:
-        members: The leader, then the others, each after the stage that writes its input.
-    """
+    """Stages that run together: the leader, then the others, each after its input's writer."""
 
     members: tuple[StageNode, ...]
 
@@ -103,7 +99,6 @@ def keep_leaders(
     and continues at the epoch of its old leader.
 
     Args:
-        dataflow: The new version, checked.
         units: Maps each stage of the version before to the stage that led it.
         epochs: Maps each stage to its next epoch; a follower has its leader's.
         apart: Stages that need a queue, since they must read increments that are not written in
@@ -135,9 +130,8 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
         ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
         if not ready:
             names = ", ".join(stage.name for stage in waiting)
-            message = (
-                f"{names} of dataflow {dataflow.name!r} cannot run together with another stage"
-            )
+            where = f"{names} of dataflow {dataflow.name!r}"
+            message = f"{where} cannot run together with another stage"
             raise InvariantError(message, dataflow=dataflow.name)
         for stage in ready:
             unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]
@@ -170,10 +164,8 @@ def _follower(
         for stage in dataflow.stages.values()
         if stage.name not in unit.names and any(_reads(stage, member) for member in unit.members)
     }
-    for name in sorted(readers & set(candidates)):
-        if readers - {name} <= _waiting_for(dataflow, name):
-            return frozenset({name})
-    return frozenset()
+    follows = (n for n in readers & {*candidates} if readers - {n} <= _waiting_for(dataflow, n))
+    return frozenset(sorted(follows)[:1])
 
 
 def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
@@ -193,14 +185,8 @@ def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
 
 def _only_input(stage: StageNode) -> str:
     """Return the flow that a stage reads if it is the only one; otherwise `""`."""
-    flows: Mapping[str, str] = stage.wiring
-    return next(iter(flows.values())) if len(flows) == 1 else ""
+    return next(iter(stage.wiring.values())) if len(stage.wiring) == 1 else ""
 
 
 def _reads(stage: StageNode, producer: StageNode) -> bool:
-    return producer.name in _producers(stage)
-
-
-def _producers(stage: StageNode) -> Iterator[str]:
-    """Yield the stages and sources that write the inputs of a stage."""
-    return (flow.partition(".")[0] for flow in stage.wiring.values())
+    return any(flow.partition(".")[0] == producer.name for flow in stage.wiring.values())

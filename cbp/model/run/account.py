@@ -1,17 +1,15 @@
 """Account of one run: its reason, its input, and its output; pure.
 
-It is made from what is recorded: the increments that the run read and removed, as the stage's
-Runnable decided, and the intention, as long as the log keeps it. Nothing is guessed: values that
-the log no longer has are shown as unknown.
+It is made from what is recorded: the decision of the Runnable, and the intention as long as the log
+keeps it. Nothing is guessed: values that the log no longer has are shown as unknown.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import quoted
@@ -104,8 +102,7 @@ class Account:
             that do not show it yet are left out.
         recorded: Whether the log still holds the run's record.
         version: The version of the dataflow that ran.
-        codes: Maps each stage that ran to the fingerprint of its code; empty for runs of an
-            earlier release.
+        codes: Maps each stage that ran to the fingerprint of its code, if recorded.
     """
 
     run: str
@@ -123,16 +120,11 @@ class Account:
 def looked_up(
     intention: Intention, stages: Mapping[str, StageNode], only: str = ""
 ) -> tuple[LookedUpTable, ...]:
-    """Return the tables that a run looked up, in the order of its record.
-
-    Args:
-        only: The stage that looked them up; `""` means every stage of the run.
-    """
+    """Return the tables that a run looked up, or only those of one stage of it."""
     tables = []
     for name, moment in intention.lookups.items():
         stage, _, lookup = name.partition(".")
-        node = stages.get(stage)
-        table = "" if node is None else node.lookups.get(lookup, "")
+        table = stages[stage].lookups.get(lookup, "") if stage in stages else ""
         if only in ("", stage):
             tables.append(LookedUpTable(stage, lookup, table, moment.epoch, moment.version))
     return tuple(tables)
@@ -149,18 +141,17 @@ def reason(
     """Return why a run ran: its Runnable decided so, a state was corrected, or a timer was due.
 
     Args:
-        read: Maps inputs to the indexes of increments that were read.
-        remove: Maps inputs to the indexes of increments that were removed from the queues.
+        read, remove: Map inputs to the indexes that were read, and removed from the queues.
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
     """
-    if correction is not None and correction.gives_back:
-        what = format_count(correction.keys, "record")
-        who = correction.who or "an unknown user"
-        return f"{who} gave back {what} that {correction.stage} had set aside: {correction.why}"
     if correction is not None:
-        where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
-        return f"{correction.who or 'an unknown user'} corrected {where}: {correction.why}"
+        who, stage = correction.who or "an unknown user", correction.stage
+        if correction.gives_back:
+            what = format_count(correction.keys, "record")
+            return f"{who} gave back {what} that {stage} had set aside: {correction.why}"
+        keys = format_count(correction.keys, "key")
+        return f"{who} corrected {keys} of {stage}.{correction.state}: {correction.why}"
     if not any(read.values()):
         return (
             "a timer was due: the run read no input, called the groups with a due timer, and "
@@ -234,35 +225,29 @@ def consumed(
     frames: Mapping[str, Sequence[FrameNote]],
     files: Mapping[tuple[str, int], str] = {},
 ) -> list[Consumed]:
-    """Return the increments that a run read or removed, by input and index.
+    """Return the increments that a run read or removed, by input and index; see `reason`.
 
-    Args:
-        known: Maps (flow, index) to the increments that are still known.
-        frames: Maps framed inputs to notes on the frames that the run took, since the number of
-            a frame is not the index of an increment.
+    `known` maps (flow, index) to the increments that are still known. Frames have numbers of their
+    own.
     """
-    consumed_inputs = []
+    found = []
     for spec in node.translator.inputs:
         flow, frame = node.wiring[spec.name], spec.frame_by is not None
         notes = {note.index: note for note in frames.get(spec.name, ())}
         reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
         for index in sorted(reads | removes):
             increment = notes.get(index) if frame else known.get((flow, index))
-            consumed_inputs.append(
-                Consumed(
-                    input=spec.name,
-                    flow=flow,
-                    index=index,
-                    read=index in reads,
-                    removed=index in removes,
-                    frame=frame,
-                    framing_key=None if increment is None else increment.framing_key,
-                    records=None if increment is None else increment.records,
-                    bytes=None if increment is None else increment.bytes,
-                    file="" if frame else files.get((flow, index), ""),
+            one = Consumed(spec.name, flow, index, index in reads, index in removes, frame)
+            if increment is not None:
+                one = replace(
+                    one,
+                    framing_key=increment.framing_key,
+                    records=increment.records,
+                    bytes=increment.bytes,
                 )
-            )
-    return consumed_inputs
+            file = "" if frame else files.get((flow, index), "")
+            found.append(replace(one, file=file))
+    return found
 
 
 def changes_of(intention: Intention) -> list[Change]:
@@ -272,18 +257,15 @@ def changes_of(intention: Intention) -> list[Change]:
             table=change.table,
             files_added=len(change.adds),
             files_dropped=len(change.drops),
-            rows_added=sum(_rows(add) for add in change.adds),
+            rows_added=sum(
+                int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
+                for add in change.adds
+            ),
             rows_deleted=sum(int(deletes["rows"]) for deletes in change.deletes.values()),
             compaction=not change.data_change,
         )
         for change in intention.changes
     ]
-
-
-def _rows(add: Mapping[str, Any]) -> int:
-    """Return the number of rows of a new file, from its statistics."""
-    count = json.loads(add.get("stats") or "{}").get("numRecords", 0)
-    return int(count)
 
 
 def _listed(
@@ -292,7 +274,6 @@ def _listed(
     framed: Collection[str],
     notes: Mapping[str, Mapping[int, str]],
 ) -> str:
-    """Return a text that lists the chosen increments, or frames, of each input with its notes."""
     return ", ".join(
         f"{_span(indexes, 'frame' if name in framed else 'increment', notes[name])} of `{name}`"
         for name, indexes in chosen.items()

@@ -52,9 +52,9 @@ def _compaction(
     before = [sizes.get((change.table, path)) for path in change.drops]
     known = [size for size in before if size is not None]
     return Compaction(
-        table=change.table,
-        stage=record.stage,
-        epoch=record.epoch,
+        change.table,
+        record.stage,
+        record.epoch,
         at_ms=record.prepared_ms,
         files_before=len(before),
         files_after=len(change.adds),

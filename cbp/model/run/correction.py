@@ -42,7 +42,6 @@ class Correction:
 
     Attributes:
         key: Every column of the state that holds the key, with values of its types.
-        kind: See the module header.
         records: Columns and values, without the key's. Columns that are left out become null
             with `records`, and keep their values with `set`.
     """
@@ -62,9 +61,8 @@ class CorrectionNote(JsonFields):
         stage: The stage that has the state; another stage may lead it.
         state: Name of the state; `""` if records that were set aside were given back.
         keys: Number of corrected keys, or of records that were given back.
-        path: Parquet file with the corrections, relative to the dataflow's folder; `""` if there is
-            none.
-        request: Id of the request, so that it is done only once; `""` if there is none.
+        path: Parquet file with the corrections, relative to the dataflow's folder, if any.
+        request: Id of the request, if any, so that it is done only once.
         left: Number of records that failed again when they were given back, and stay set aside.
     """
 
@@ -109,9 +107,8 @@ def check_corrections(
                 raise _invalid(place, message)
             for name in others if one.kind == "records" else record:
                 if record.get(name) is None and not state.schema[name].nullable:
-                    raise _invalid(
-                        place, f"column {name!r} is NOT NULL, but has no value; give a value"
-                    )
+                    message = f"column {name!r} is NOT NULL, but has no value; give a value"
+                    raise _invalid(place, message)
         if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
             raise _invalid(place, "no column is set; give at least one column with its value")
         if state.second_key:
@@ -121,11 +118,8 @@ def check_corrections(
             raise _invalid(place, "another correction has the same key; combine both into one")
         seen.add(values)
     if sum(len(one.records) for one in corrections) > CORRECTIONS_MAX:
-        raise _invalid(
-            where,
-            f"the corrections would write more than {CORRECTIONS_MAX} records; split them into "
-            "several requests",
-        )
+        what = f"the corrections would write more than {CORRECTIONS_MAX} records"
+        raise _invalid(where, f"{what}; split them into several requests")
 
 
 def _require_named(state: StateSpec, correction: Correction, place: str) -> None:
@@ -139,10 +133,8 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
             )
             raise _invalid(place, message)
         return
-    second = [
-        identity([record.get(name) for name in state.second_key]) for record in correction.records
-    ]
-    if len(set(second)) < len(second):
+    second = {identity([one.get(name) for name in state.second_key]) for one in correction.records}
+    if len(second) < len(correction.records):
         message = f"two records have the same values in ({columns}); give only one of them"
         raise _invalid(place, message)
 
@@ -150,9 +142,7 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
 def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSpec:
     """Return the translator of a correction: it reads the corrections of one state as input.
 
-    Args:
-        time: Time of the correction. If the state expires, the age of its groups is counted
-            from it.
+    If the state expires, the age of its groups is counted from the time of the correction.
     """
     assert spec.key is not None, "only groups have state"
     name, used_names = "corrections", {one.name for one in spec.states}

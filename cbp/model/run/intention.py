@@ -85,7 +85,7 @@ class Intention(JsonFields):
     """Record of one run: read and removed increments, outputs, and changes of its tables.
 
     Attributes:
-        run: Unique id of the attempt that prepared it.
+        run: Id of the attempt that prepared it.
         prepared_ms: Milliseconds since 1970 (UTC); rises from record to record of a dataflow.
         read, remove: Map input names to increment indexes, as decided.
         outputs: Maps output names to their new increments, empty ones included.
@@ -93,15 +93,13 @@ class Intention(JsonFields):
         unpublished_from: First epoch of the stage that was not published when this was put.
         leader_epoch: Lease epoch of the controller that put this; 0 if it is older than leases.
         figures: Counts and seconds for people; no decision uses them.
-        generation: Generation of the dataflow in which its epoch counts
-            (`cbp.model.flow.generation`).
-        correction: For a correction: the person, the corrected state and keys, and the reason.
+        generation: Generation of the dataflow in which its epoch counts.
         frames: Maps framed inputs to notes on the frames that it read or removed; for people.
         codes: Maps each stage that ran to the fingerprint of its code; for people.
-        time_ms: The time that author's code read in the run (`cbp.model.dataflow.run_context`),
-            in milliseconds since 1970 (UTC); 0 in records of releases without it.
-        due_ms: A time before which no timer of the stage is due after this run, in milliseconds
-            since 1970 (UTC); `None` if none is pending.
+        time_ms: The time that author's code read in the run (`cbp.model.dataflow.run_context`);
+            0 in records of releases without it.
+        due_ms: A time before which no timer of the stage is due after this run; `None` if none is
+            pending.
         lookups: The moment as of which each table was looked up, by `stage.lookup`.
     """
 

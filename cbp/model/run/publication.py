@@ -47,11 +47,7 @@ class Publication:
 def due(
     policy: PublishPolicy, waiting: Waiting, *, now_ms: int, at_once: bool = False
 ) -> Publication | None:
-    """Return the publication that is due; `None` if none is due yet.
-
-    Args:
-        at_once: Whether to ignore the policy, because the dataflow stops or has just started.
-    """
+    """Return the publication that is due, if any; `at_once`, as at a stop, ignores the policy."""
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}
     if not covers:
         return None

@@ -32,11 +32,7 @@ class Phase:
 
 
 def begin_figures(begins: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return figures with the starts of phases; a continued phase is recorded once.
-
-    Args:
-        begins: Phase and seconds since the run began, in order.
-    """
+    """Return figures with the starts of phases, in seconds; a continued phase is recorded once."""
     phases: list[tuple[str, float]] = []
     for name, seconds in begins:
         if not phases or phases[-1][0] != name:
@@ -50,11 +46,9 @@ def is_begin(figure: str) -> bool:
 
 
 def timeline(figures: Mapping[str, float], seconds: float | None) -> tuple[Phase, ...]:
-    """Return the phases of a run, in order.
+    """Return the phases of a run, in order; none if its figures have no beginnings.
 
     Args:
-        figures: Figures of the run; without beginnings, for example of an earlier release, there
-            are no phases.
         seconds: How long the run took; `None` if it is under way.
     """
     names = sorted(name for name in figures if is_begin(name))

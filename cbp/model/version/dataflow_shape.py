@@ -4,8 +4,6 @@ A document only names translators, so the same document means something else onc
 upgraded. The description of a version therefore also holds the *shape* of what was registered:
 schemas, keys and wiring as compiled, and the fingerprint of each author's code.
 
-    DataflowShape -> sources: SourceShape     stages: StageShape -> inputs, outputs, states
-
 Invariant: `DataflowShape.from_json(s.to_json()) == s`
 (tests/cbp/model/version/test_version_change.py).
 """
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
-from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.stage import CombineSpec, Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 from cbp.model.json_fields import LEFT_OUT, JsonFields
@@ -89,14 +87,11 @@ class DataflowShape(JsonFields):
 
 def shape_of(dataflow: Dataflow) -> DataflowShape:
     """Return the shape of a checked dataflow."""
-    return DataflowShape(
-        {name: _of_source(source) for name, source in dataflow.sources.items()},
-        {name: _of_stage(stage) for name, stage in dataflow.stages.items()},
-    )
-
-
-def _of_source(source: SourceNode) -> SourceShape:
-    return SourceShape(source.schema, source.format, dict(source.options))
+    sources = {
+        name: SourceShape(source.schema, source.format, dict(source.options))
+        for name, source in dataflow.sources.items()
+    }
+    return DataflowShape(sources, {n: _of_stage(stage) for n, stage in dataflow.stages.items()})
 
 
 def _of_stage(stage: StageNode) -> StageShape:
@@ -130,13 +125,12 @@ def _of_state(state: StateSpec) -> dict[str, str]:
         "route_by": _rule(state.route_by),
         "order_by": _rule(state.order_by),
         "second_key": ", ".join(state.second_key),
-        "keep": "yes" if state.keep else "",
         "changes": state.changes,
-        "timers": "yes" if state.timers else "",
         "expire": f"{state.expire_ms} ms" if state.expire_ms else "",
         "expires": state.expires,
-        "bag": "yes" if state.bag else "",
     }
+    flags = {"keep": state.keep, "timers": state.timers, "bag": state.bag}
+    rules |= dict.fromkeys((name for name, holds in flags.items() if holds), "yes")
     return {name: text for name, text in rules.items() if text}
 
 
@@ -148,9 +142,9 @@ def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:
         "combine": _combine(input_.combine),
         "changes": input_.changes,
     }
-    rule_texts = {name: text for name, text in rules.items() if text}
+    rules = {name: text for name, text in rules.items() if text}
     code = UNKNOWN_CODE if input_.frame_by is None else input_.frame_by.code
-    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, rule_texts, code)
+    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, rules, code)
 
 
 def _combine(combine: CombineSpec | None) -> str:

@@ -39,12 +39,8 @@ def fates_of_views(
 ) -> Mapping[str, ViewFate]:
     """Return, for each new view of a stage, how it gets its first records."""
     made = flows_made_views(before, after)
-    new = _changes_flows(after) - before.states.keys()
-    return {
-        view: "rebuilt" if rebuilt else "filled" if view in made else "empty"
-        for view in after.states
-        if view in new
-    }
+    new = [view for view in after.states if view in _changes_flows(after) - before.states.keys()]
+    return {view: "rebuilt" if rebuilt else "filled" if view in made else "empty" for view in new}
 
 
 def view_mistakes(
@@ -104,9 +100,9 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     key = _key_of(after, view)
     if set(old.split(",")) != set(key):
         return f"the key of the output was ({old}), but that of the view is ({', '.join(key)})"
-    columns = [frozenset(schema.fields) for schema in (before.outputs[view], after.states[view])]
-    if columns[0] != columns[1]:
-        return f"the output had the columns ({before.outputs[view]}), not ({after.states[view]})"
+    had, has = before.outputs[view], after.states[view]
+    if frozenset(had.fields) != frozenset(has.fields):
+        return f"the output had the columns ({had}), not ({has})"
     return ""
 
 

@@ -47,11 +47,9 @@ OF_SOURCES: Mapping[str, Any] = {
 def setting_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], section: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return, by node, the settings that differ between two documents, in words.
+    """Return, by node of both valid documents, the settings that differ, in words.
 
-    Args:
-        before, after: The documents; both are valid.
-        section: `stages` or `sources`. Nodes of only one document are left out.
+    The section is `stages` or `sources`.
     """
     known = OF_STAGES if section == "stages" else OF_SOURCES
     old, new = before.get(section) or {}, after.get(section) or {}

@@ -76,7 +76,7 @@ class NodeChange:
 
     Attributes:
         state: For a stage: what happens to its state; `none` means that it has no state.
-        buckets: Number of buckets before and after, if it changes; otherwise `None`.
+        buckets: Number of buckets before and after, if it changes.
         columns: Maps the names of flows and states to their changed columns.
         differences: Other differences, in words.
         rewired: New inputs, and inputs that now read another flow; they begin with an empty queue.
@@ -87,8 +87,7 @@ class NodeChange:
             reads its input; readers of their tables see that.
         settings: Changed settings that change no table, in words.
         behind: Stages that have read, directly or indirectly, results that a replaced stage
-            keeps from its earlier code. Not in `to_json`; `meanwhile` of a plan has a sentence
-            about them.
+            keeps from its earlier code. Not in `to_json`.
     """
 
     name: str
@@ -161,14 +160,11 @@ class ChangePlan:
 
     def with_settings(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> ChangePlan:
         """Return the plan with the settings that differ between two documents."""
-        sources, stages = (setting_changes(before, after, one) for one in ("sources", "stages"))
-        return replace(
-            self,
-            sources={
-                n: replace(one, settings=sources.get(n, ())) for n, one in self.sources.items()
-            },
-            stages={n: replace(one, settings=stages.get(n, ())) for n, one in self.stages.items()},
-        )
+        plans: dict[str, dict[str, NodeChange]] = {}
+        for section, nodes in (("sources", self.sources), ("stages", self.stages)):
+            settings = setting_changes(before, after, section)
+            plans[section] = {n: replace(o, settings=settings.get(n, ())) for n, o in nodes.items()}
+        return replace(self, sources=plans["sources"], stages=plans["stages"])
 
     def of_kind(self, kind: Kind) -> frozenset[str]:
         """Return the stages of a kind."""
@@ -177,8 +173,7 @@ class ChangePlan:
 
 def flow_schemas(shape: DataflowShape) -> dict[str, Schema]:
     """Return the columns of every flow: sources, and outputs as `stage.output`."""
-    sources = {name: source.schema for name, source in shape.sources.items()}
-    return sources | {
+    return {name: source.schema for name, source in shape.sources.items()} | {
         f"{name}.{output}": schema
         for name, stage in shape.stages.items()
         for output, schema in stage.outputs.items()
@@ -257,10 +252,9 @@ def _source(
         )
         if old != new
     )
+    changed = {name: columns} if columns else {}
     kind: Kind = "replaced" if differences else "kept"
-    return NodeChange(
-        name, kind, columns={name: columns} if columns else {}, differences=differences
-    )
+    return NodeChange(name, kind, columns=changed, differences=differences)
 
 
 def _stage(
@@ -276,9 +270,8 @@ def _stage(
     if after is None:
         return NodeChange(name, "removed", "kept" if before and before.states else "none")
     if before is None:
-        return NodeChange(
-            name, "added", "new" if after.states else "none", rewired=tuple(after.inputs)
-        )
+        fate: StateFate = "new" if after.states else "none"
+        return NodeChange(name, "added", fate, rewired=tuple(after.inputs))
     differences = tuple(_differences(before, after))
     rewired = tuple(
         input_
@@ -307,32 +300,23 @@ def _stage(
                 "each key of the earlier output"
             )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
-    columns = {
-        f"{name}.{output}": column_changes
-        for output in before.outputs.keys() & after.outputs.keys()
-        if (column_changes := compare(before.outputs[output], after.outputs[output]))
-    }
-    states = {
-        state: column_changes
-        for state in before.states.keys() & after.states.keys()
-        if (column_changes := compare(before.states[state], after.states[state]))
-    }
-    for flow, column_changes in sorted(columns.items()):
-        advice = (
-            "rename the output, so that old increments stay readable; or rename the stage, which "
-            "then begins with the retained input (--retained NEW; REST: retained=NEW)"
-        )
-        where = f"stages.{name}.outputs.{flow.removeprefix(f'{name}.')}"
-        mistakes += _column_mistakes(where, column_changes, advice)
+    outputs = _changed_columns(before.outputs, after.outputs)
+    states = _changed_columns(before.states, after.states)
+    advice = (
+        "rename the output, so that old increments stay readable; or rename the stage, which "
+        "then begins with the retained input (--retained NEW; REST: retained=NEW)"
+    )
+    for output, changes in sorted(outputs.items()):
+        mistakes += _column_mistakes(f"stages.{name}.outputs.{output}", changes, advice)
     if not rebuilt:
         advice = f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename the state"
-        for state, column_changes in sorted(states.items()):
-            mistakes += _column_mistakes(f"stages.{name}.states.{state}", column_changes, advice)
+        for state, changes in sorted(states.items()):
+            mistakes += _column_mistakes(f"stages.{name}.states.{state}", changes, advice)
         mistakes += _key_mistakes(name, before, after)
     mistakes += view_mistakes(name, before, after, rebuilt=rebuilt)
     moved = before.buckets != after.buckets and bool(before.states) and not rebuilt
     kind: Kind = "replaced" if differences or rebuilt or rewired else "kept"
-    fate: StateFate = "rebuilt" if rebuilt else "kept" if before.states or made_views else "none"
+    fate = "rebuilt" if rebuilt else "kept" if before.states or made_views else "none"
     if fate == "none" and after.states:
         fate = "new"
     return NodeChange(
@@ -340,10 +324,7 @@ def _stage(
         kind,
         fate,
         (before.buckets, after.buckets) if moved else None,
-        {
-            **columns,
-            **{f"{name}.{state}": column_changes for state, column_changes in states.items()},
-        },
+        {f"{name}.{one}": changes for one, changes in (*outputs.items(), *states.items())},
         differences,
         rewired,
         tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
@@ -352,6 +333,13 @@ def _stage(
         tuple(_tables_of(before, after)) if rebuilt and not never_ran else (),
         behind if differences and name in choice.keep and not never_ran else (),
     )
+
+
+def _changed_columns(
+    before: Mapping[str, Schema], after: Mapping[str, Schema]
+) -> dict[str, tuple[ColumnChange, ...]]:
+    compared = {name: compare(before[name], after[name]) for name in before.keys() & after.keys()}
+    return {name: changes for name, changes in compared.items() if changes}
 
 
 def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
@@ -395,12 +383,12 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
     for name in before.inputs.keys() & after.inputs.keys():
         yield from _input_differences(name, before.inputs[name], after.inputs[name])
     for name in before.states.keys() & after.states.keys():
-        yield from _rule_differences(
-            f"state {name}", before.state_rules.get(name, {}), after.state_rules.get(name, {})
-        )
+        old_rules, new_rules = (one.state_rules.get(name, {}) for one in (before, after))
+        yield from _rule_differences(f"state {name}", old_rules, new_rules)
     for name in before.details.keys() & after.details.keys():
-        if before.details[name] != after.details[name]:
-            yield f"{name}: {before.details[name] or 'none'} -> {after.details[name] or 'none'}"
+        old_detail, new_detail = before.details[name], after.details[name]
+        if old_detail != new_detail:
+            yield f"{name}: {old_detail or 'none'} -> {new_detail or 'none'}"
 
 
 def _reframed(before: StageShape, name: str, after: InputShape) -> bool:
@@ -431,9 +419,8 @@ def _rule_differences(
 def _column_mistakes(
     where: str, columns: tuple[ColumnChange, ...], advice: str
 ) -> Iterator[Mistake]:
-    wrong = refused(columns)
-    if wrong:
-        shown = "; ".join(str(change) for change in wrong)
+    if wrong := refused(columns):
+        shown = "; ".join(map(str, wrong))
         message = f"the new columns do not fit the records written before ({shown}); {advice}"
         yield Mistake("schema_incompatible", where, message)
 
