@@ -9,9 +9,8 @@ reader sees in them. They are *undecided*, each with the reason, and so is the v
 - The tables of a stage that has not run, while input waits for it.
 - An output whose old increments were collected, if epochs are not a function of the input; where
   they are, it is compared from the first increment that is left, which is all that readers see.
-- Tables that depend on epochs, if epochs are not a function of the input: if all input comes at
-  once, or behind a stage whose Runnable reads whatever has arrived. These tables are histories, and
-  outputs without a key of stages that read changes.
+- Histories, and outputs without a key of stages that read changes, if epochs are not a function of
+  the input: if all input comes at once, or behind a stage whose Runnable reads what has arrived.
 - All tables of a stage whose Runnable does not read each record exactly once, if what it reads
   depends on time (static tables, an author's own function) or on a different split (windows); and
   all tables behind such a stage.
@@ -103,7 +102,7 @@ class Comparison:
 
     Attributes:
         left_out: Why it is not compared; `""` if it is.
-        messages: Whether it holds messages, which are not results and need not be compared.
+        messages: Whether it holds messages, which are no results.
         within: How closely records must agree, in words; `""` means exactly.
         since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
@@ -142,11 +141,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """One key whose records differ; all values as texts.
+    """One key (or record, in a table without `TableVerdict.key`) that differs; all as texts.
 
     Attributes:
-        key: Values of the columns that identify a difference (`TableVerdict.key`); the whole
-            record if there are no such columns.
         expected: The records that the recomputation has and the table lacks.
         found: The records that the table has and the recomputation lacks.
         key_cells, expected_cells, found_cells: The same, value by value.
@@ -169,9 +166,7 @@ class TableVerdict:
             only from epoch `since` on.
         records: Number of compared records, both sides added up.
         differing: The first keys that differ; there may be more.
-        because: Why the table is not compared; `""` if it is.
-        within: How closely records had to agree, in words; `""` means exactly.
-        since: As in `Comparison`.
+        within, since: As in `Comparison`.
         columns, key: Names of the columns of a record, and of those that identify a difference.
     """
 
@@ -193,10 +188,8 @@ class Verification:
 
     Attributes:
         step: The current step, in words.
-        done, total: Progress of the step, in its unit; `total` is 0 if unknown.
-        unit: What the step counts, such as `increments`; `""` if there is nothing.
-        began_at: When it was started; aware, in UTC.
-        epochs: Maps each stage to the last epoch that is compared; empty until that is known.
+        done, total, unit: Progress of the step; `total` is 0 if unknown.
+        epochs: Maps each stage to the last epoch that is compared, once that is known.
         suspect: The first stage, upstream first, with a table that differs.
         error: `{"error_code", "message", "details"}` of a verification that failed.
     """
@@ -270,7 +263,7 @@ def comparisons(
 
     Args:
         changed: Stages that were changed by a version, corrected by an operator, or that read
-            the context of their runs; and all stages downstream of them.
+            the context of their runs; and all downstream.
         collected: Maps each output flow to the first increment that retention has kept.
         built: Whether the tables were swapped in, so that their earlier records have no epochs.
     """
@@ -321,11 +314,7 @@ def _kind(output: OutputSpec) -> Kind:
 
 
 def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[str, str]:
-    """Return the stages whose state is not a function of the input, with the reason.
-
-    The rule of such a stage does not read each record exactly once, and what it reads depends on
-    time or on the split. All stages behind such a stage are returned too.
-    """
+    """Return the stages whose state is not a function of the input, and those behind; with why."""
     reason_by_stage: dict[str, str] = {}
     before = predecessors(dataflow.wiring())
     for component in components(before):
@@ -353,8 +342,7 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
 def _split_free(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages that read the same records however the input is split.
 
-    They read only sources and those outputs of such stages that have neither a key nor a history.
-    Changes do not count, of views or with a sign; nor do histories and messages.
+    They read only sources, and outputs of such stages that are compared by all their records.
     """
     found, flows = set[str](), set(dataflow.sources)
     for stage in dataflow.upstream_first():

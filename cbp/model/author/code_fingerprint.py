@@ -13,8 +13,7 @@ The values of a module are taken when it is first seen, right after its import. 
 stores in a module do not change the fingerprint. Not covered: the standard library, other packages,
 `cbp` itself, and objects that are found by a name made at run time (`getattr`, `importlib`).
 
-The description of a version has the fingerprint (`Code`) of its code. It is compared with that of
-the loaded code before anything runs:
+The description of a version has the fingerprint (`Code`) of its code:
 
     3:3.11:1f0c9a2b77e4d310      scheme : interpreter : digest of all parts
     parts: {"shop.count.Count": "9a31c0de", "shop.text.clean": "0be41f22", ...}
@@ -107,11 +106,10 @@ SHOWN_MAX = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """The fingerprint of some code.
+    """The fingerprint of some code; see the module header.
 
     Attributes:
-        text: `scheme:interpreter:digest`; `""` if unknown. A text without a scheme is from
-            an earlier release.
+        text: `""` if unknown. A text without a scheme is from an earlier release.
         parts: Maps the name of each function, class or constant to its own digest. Not shipped
             to workers.
     """
@@ -131,7 +129,6 @@ class Code:
         return Code, (self.text,)
 
     def __str__(self) -> str:
-        """Return the text."""
         return self.text
 
     def __bool__(self) -> bool:
@@ -139,7 +136,6 @@ class Code:
         return self.text.startswith(f"{SCHEME}:")
 
     def __add__(self, other: Code) -> Code:
-        """Return the fingerprint of both."""
         return Code.of({**self.parts, **other.parts})
 
     @property

@@ -4,13 +4,12 @@ An incremental run must equal a run from scratch. This is compared (of tables on
 `cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
-- An *output* with a key: the last record per key, or the greatest by `latest_by`. Without a key:
-  all records of all epochs, as a multiset. With `history`: epoch by epoch, each as a multiset. So a
-  history differs if the input is split differently; it is compared with an oracle that runs on the
-  same split. Changes, those of a view or of an output with a column `sign` (`OutputSpec.signed`):
-  the sum of the signs of each record, without those whose sum is zero, since how often a record
-  came and went depends on the split. In an output with a key, a record whose other columns (but
-  those of `latest_by`) are all null is a tombstone: its key is gone, as if it had never come.
+- An *output* with a key: the last record per key, or the greatest by `latest_by`. A record whose
+  other columns (but those of `latest_by`) are all null is a tombstone: its key is gone.
+- An *output* without a key: all records of all epochs, as a multiset. With `history`: epoch by
+  epoch, each as a multiset, so a history differs if the input is split differently. Changes
+  (`OutputSpec.signed`): the sum of the signs of each record, without those whose sum is zero, since
+  how often a record came and went depends on the split.
 - A *loopback* is not compared: messages depend on the split, their final effect does not.
 
 A state or an output can declare a weaker comparison (`Closeness`): numbers that an iteration
@@ -44,13 +43,11 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How closely two records of one table must agree.
-
-    With a tolerance, agreement is not transitive.
+    """How closely two records of one table must agree; not transitive, with a tolerance.
 
     Attributes:
         tolerance: Allowed difference of floating-point numbers: relative to the larger number,
-            absolute for numbers smaller than 1. 0 means no difference.
+            absolute for numbers smaller than 1.
         exact: Positions of columns that must always agree exactly: those of a key.
         left_out: Positions of columns that are not compared.
     """
@@ -113,8 +110,8 @@ def paired(
 ) -> tuple[list[int], list[int]]:
     """Return the positions on each side that have no near counterpart on the other side.
 
-    Both sides are sorted by their numbers and paired greedily; each record is used once. For
-    records with one number each, no other pairing leaves fewer records unpaired.
+    Both sides are sorted and paired greedily. For records with one number each, no other pairing
+    leaves fewer records unpaired.
     """
     lefts = sorted(range(len(left)), key=left.__getitem__)
     rights = sorted(range(len(right)), key=right.__getitem__)

@@ -1,7 +1,4 @@
-"""The nodes of a dataflow: sources, and stages with their wiring. Plain values.
-
-`cbp.model.dataflow.dataflow` puts them together and checks them.
-"""
+"""The nodes of a dataflow: sources, and stages with their wiring. Plain values."""
 
 from __future__ import annotations
 
@@ -117,8 +114,7 @@ class StageNode:
         idle: Maps framed inputs to the seconds without a record after which the open frame is
             closed, overriding the translator; 0 means never.
         run_seconds_max: Time limit of one run; `None` means that of the service.
-        keep: Maps output names to how long their increments are kept; increments of other
-            outputs are kept forever.
+        keep: Maps output names to how long their increments are kept; others are kept forever.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
         any_order: Whether a group's result depends only on its records, not on their order and
             epochs, so that it can be recomputed (`cbp.model.dataflow.replacement_obstacles`).

@@ -3,13 +3,11 @@
     class Difference(Translate):
         runnable = Align()              # in a document: `runnable: align`
 
-A rule is called with the connectors of all inputs and its memo, and returns a `Decision`. `RunAll`
-is the default. For anything else, an author writes a method `runnable(self, connectors, memo)` of
-the translator.
+A rule is called with the connectors of all inputs and its memo, and returns a `Decision`. It sees
+what waits, never the time. `RunAll` is the default. For anything else, an author writes a method
+`runnable(self, connectors, memo)` of the translator.
 
 `RULES` maps the names in documents to the rules: `runnable: {count_window: {size: 3}}`.
-
-Absent on purpose: clocks. A rule sees what waits, never the time.
 
 Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows: ours.
 """
@@ -78,8 +76,7 @@ class RunAll:
     Args:
         batch: Maximum number of increments of each input in one run (>= 1). A run reads the
             same number from each input, so that inputs stay in step.
-        bytes: Maximum size of all increments of a run, if it reads more than one of each input; 0
-            means any.
+        bytes: Maximum size of all increments of a run of several; 0 means any.
 
     Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
     """

@@ -150,7 +150,7 @@ class OutputSpec:
         history: Whether to compare epoch by epoch instead, since the sequence is the result.
         tolerance: How much floating-point numbers may differ in a comparison.
         not_compared: Columns that a comparison leaves out.
-        view: The view whose changes the output is; `""` if the author emits it.
+        view: The view whose changes it is; `""` if the author emits it.
         latest_by: Columns by which the greatest record of a key counts instead of the last.
     """
 

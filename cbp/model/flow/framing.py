@@ -1,8 +1,7 @@
 """Framing (FrameBy): how one consumer cuts a flow into its own input increments, the frames.
 
-Every record has a *framing key*. A *frame* is an input increment whose records all have one key.
-It is a list of slices of output increments (`DataFile.start`, `stop`): nothing is copied, and
-another consumer can frame the same flow differently.
+A *frame* is an input increment whose records all have one *framing key*. It is a list of slices of
+output increments (`DataFile.start`, `stop`).
 
 - A FrameBy function with a memo is called once per record, in order: the keys `A A B A` give
   three frames. A function without a memo, or a column, groups each output increment by key, since
@@ -14,9 +13,8 @@ another consumer can frame the same flow differently.
   output increment opens. If there is none, they are a frame of their own, eligible at once.
 - Keys need no order, except for alignment (`cbp.model.dataflow.runnable.Align`).
 
-`Framing` is what a connector remembers between output increments, as plain JSON. It depends only on
-the flow and its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a
-loss.
+`Framing` is what a connector remembers between output increments. It depends only on the flow and
+its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a loss.
 
 Invariant: the eligible frames and the open frame together hold each record of the flow once, in
 order within a file (tests/cbp/model/flow/test_framing.py).
@@ -55,8 +53,7 @@ class FrameBy:
 
     Attributes:
         function: `record -> key`; with memo, `(record, memo) -> (key, memo)`. A key is a
-            number, a text, a date or a time. A time with a zone is converted to UTC.
-        memo: Whether the function has a memo. A memo is JSON and begins as `None`.
+            number, a text, a date or a time. A memo is JSON and begins as `None`.
         column: Name of the column, if the key is a column and not computed by a function.
         code: Fingerprint of the author's function; unknown for a column.
     """
@@ -82,11 +79,7 @@ KEYLESS = ""
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A file of an output increment with the framing keys of its rows.
-
-    Attributes:
-        runs: Pairs of a framing key and the number of successive rows that have it, in order.
-    """
+    """A file of an output increment; its runs are framing keys, each with successive rows."""
 
     file: DataFile
     runs: Sequence[tuple[FramingKey | Refused, int]]
@@ -101,11 +94,7 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Successive records with one framing key, as slices of files.
-
-    Attributes:
-        key: `None` for records that have none (`DataFile.refused`).
-    """
+    """Successive records with one framing key (`None`: refused records), as slices of files."""
 
     key: FramingKey | None
     files: tuple[DataFile, ...]
@@ -211,7 +200,6 @@ def framing_keys(
     """Return the framing key of every record, and the memo after the last one.
 
     Args:
-        memo: The memo before the first record.
         refuses: Whether a record on which the function fails gets a `Refused` instead of a key;
             the memo then stays unchanged.
 
@@ -335,10 +323,7 @@ def _joined(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
 
 
 def _framing_key(value: Any) -> FramingKey:
-    """Return a key as it is stored: dates and times become texts, times with a zone in UTC.
-
-    The texts sort like the dates and times.
-    """
+    """Return a key as it is stored; dates and times become texts that sort alike."""
     if type(value) is int or type(value) is str:
         return value
     if isinstance(value, datetime):

@@ -7,8 +7,7 @@ increments are numbered, aligned and named as if the undone epochs had never run
     generation 1              '--- 3 -- 4 -- 5 -- 6   rolled back to the end of epoch 2
 
 Records of runs and transactions of tables are numbered by epoch, so they are kept apart by
-generation. The record of a roll-back is the `Generation` that it begins. It holds the whole
-position: everything else is redo and can be repeated any number of times.
+generation. The record of a roll-back is the `Generation` that it begins; everything else is redo.
 
 Invariant: an epoch of a stage belongs to exactly one generation, the newest one that began at or
 before it (tests/cbp/model/flow/test_generation.py).
@@ -43,18 +42,15 @@ class Generation(JsonFields):
     Attributes:
         number: From 1, without gaps.
         undone: Maps each stage to the epoch after its last undone one.
-        prepared_ms: Time of the roll-back, in milliseconds since 1970; later than every record
-            before it.
-        who, why: The person who asked for it, and the reason given.
+        prepared_ms: Time of the roll-back, later than every record before it.
         dropped: Maps each source to the number of its increments that arrived after the
             position and are not queued again.
         superseded: Maps each source to increments that an earlier roll-back dropped and whose
-            files have arrived again since. They are not queued again, since their records would
-            count twice.
+            files have arrived again since: queued again, their records would count twice.
         closes_dropped: Numbers of closes that were made after the position and no longer close
             anything.
-        left_out: Maps each source to increments that the operator named. They are not queued again.
-        request: Id of the request, so that it is done only once; `""` if there is none.
+        left_out: Maps each source to increments that the operator named, not to be queued again.
+        request: Id of the request, if any, so that it is done only once.
     """
 
     record = "generation", 1

@@ -27,8 +27,7 @@ class DataFile:
 
     Attributes:
         path: Relative to the dataflow's folder; `/` separated; made of ids only.
-        records: Rows of the whole file.
-        bytes: Size of the whole file.
+        records, bytes: Rows and size of the whole file.
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
             buckets. 0 means that the rows are in the order of emission.
@@ -97,7 +96,6 @@ class Increment:
         framing_key: Its label; the upstream epoch by default (FrameByPrior).
         files: In order; records are ordered by (file, row).
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
-            They are kept as long as the increment.
         gone: For a source: files with records of earlier increments that it takes back
             (`cbp.model.dataflow.replacement_obstacles`).
     """

@@ -33,8 +33,7 @@ class FlowRetention:
     Attributes:
         seconds: Age, since they arrived.
         bytes: Total size above which the oldest expire at any age; 0 means no limit.
-        increments: Number of the newest increments that stay; older ones expire at any age. 0
-            means no limit. Sources only.
+        increments: Number of the newest ones that may stay; 0 means no limit. Sources only.
     """
 
     seconds: float
@@ -44,13 +43,10 @@ class FlowRetention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionWish:
-    """The retention that a dataflow declares for one flow; values can be left open.
+    """The retention that a dataflow declares for one flow; `None` leaves a value open.
 
     For a source, the service's settings replace open values. An output without a wish is kept
     forever; messages that only their own stage reads are kept until they are read.
-
-    Attributes:
-        seconds, bytes, increments: As in `FlowRetention`; `None` if it is left open.
     """
 
     seconds: float | None = None
@@ -79,12 +75,7 @@ _WITHIN = "is within the limits of its flow (hours, bytes, number of increments)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An increment, or a table file, that still exists.
-
-    Attributes:
-        index: Index of the increment; for a file with several increments, of the last one; for
-            anything else, any number that rises.
-    """
+    """An increment, or a table file with the index of its last one, that still exists."""
 
     index: int
     bytes: int

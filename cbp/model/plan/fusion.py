@@ -2,8 +2,7 @@
 
 A physical stage is a leader and the stages after it, each of which reads one flow of a stage
 before it. One run of it is one epoch of all its members, under one intention. Every member's output
-is written and numbered as if the member ran by itself, so the increments of every flow are the same
-with and without fusion.
+is written and numbered as if the member ran by itself.
 
     pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
                 '--------------'     '-------------'                  record-wise)
@@ -22,9 +21,8 @@ The rules ensure that a member reads exactly what it would read alone:
    decide themselves when they run and on what; and stages with several inputs. The latter holds
    for record-wise stages too, since they read all of one input before any of the next.
 
-The fusion is chosen once, when a dataflow is registered, and stored with it as the names of the
-leaders, which own the epochs, queues and intentions. `physical_stages` derives the members: a stage
-that does not lead runs with the stage that writes its input.
+The leaders own the epochs, queues and intentions. They are chosen once, when a dataflow is
+registered, and stored with it; a stage that does not lead runs with the writer of its input.
 
 Invariants (tests/cbp/model/plan/test_fusion.py): every stage is a member of exactly one
 physical stage; all but the leader have one input, from an earlier member.
@@ -143,8 +141,7 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
 def split_phases(members: Iterable[StageNode]) -> list[tuple[StageNode, ...]]:
     """Return the members in one or two phases, each led by its first stage.
 
-    A groupwise member that does not lead begins the second phase, since its input must be complete
-    and ordered by key.
+    A groupwise member that does not lead begins the second: its input must be complete and ordered.
     """
     first: list[StageNode] = []
     second: list[StageNode] = []

@@ -13,9 +13,6 @@ records and publications follow one another, and `prepared_ms` rises from record
 the last publication died, the newest records of the stages show what it covered and its timestamp.
 Nothing more is stored.
 
-`controller.loop.runs.publisher` acts on these decisions, and `cbp.engine.direct.publication_writer`
-writes the log entries of the tables.
-
 Source: ours; publishing less often than running is the idea of group commit.
 """
 

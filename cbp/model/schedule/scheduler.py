@@ -14,8 +14,6 @@ rules:
 - For each stage that does not start, there is a reason on which an operator can act; it names the
   stage that keeps it waiting.
 
-Absent on purpose: clocks, threads and stores. `now` is an argument.
-
 Source: CBP (SoCC'10), section 4.2, "Scheduling with bottleneck detection".
 """
 
@@ -66,14 +64,12 @@ class StageView:
     """All facts that decide whether one stage may run.
 
     Attributes:
-        waiting_since: When it could first have run, or last started; orders the starts.
-        work: Its run under way, for `cbp.model.schedule.parallel_runs`; `None` if it has only just
-            begun.
+        waiting_since: When it could first have run, or last started.
+        work: Its run under way; `None` if it has only just begun.
         active: Whether the dataflow and the stage should run.
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it waits only for its last run to be finished.
-        retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
-        wiring: Maps input names to flow names.
+        retry_at: After a failed run: the earliest time of the next; `None` means at once.
         members: Stages that run in its epochs, including itself (`cbp.model.plan.fusion`);
             empty if it runs alone.
         limits: Maps each flow that it writes to how much of it can wait at a reader; other
@@ -81,8 +77,7 @@ class StageView:
         turns: Epochs in a row that read nothing from outside its cycle; 0 if on no cycle.
         function, place: The author's code that it runs, and its `file.py:12`.
         due_at: A time before which no timer of it is due; `None` if it has no timer.
-        answer: The answer of its Runnable, if that was called already; `None` means that
-            `decide` calls it.
+        answer: The answer of its Runnable; `None` means that `decide` calls it.
     """
 
     dataflow: str
@@ -144,12 +139,10 @@ class Schedule:
 
     Attributes:
         starts: Runs to start, in this order.
-        waits: Maps each (dataflow, stage) that does not start now to the reason.
-        failed: Maps waiting stages whose Runnable failed to the error; the Runnable must not be
-            called again.
-        circling: Maps each stage on a cycle that does not drain to the error to report.
-        gives_way: The run that gives way now, and the dataflow to which it does; `None` if no
-            run does.
+        waits: The reasons of stages that do not start now.
+        failed: Errors of Runnables that failed, and must not be called again.
+        circling: The errors to report of stages on a cycle that does not drain.
+        gives_way: The run that gives way now, and the dataflow to which it does.
     """
 
     starts: tuple[Start, ...]
@@ -174,7 +167,7 @@ class _Case:
         reason: Why it does not start; `""` if it does.
         behind: The stage before it that keeps it waiting.
         idle: Whether it lacks only input.
-        writers: Maps each input to the stage whose runs write it; sources are left out.
+        writers: Maps each input, except from sources, to the stage whose runs write it.
     """
 
     view: StageView

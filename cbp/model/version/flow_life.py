@@ -50,10 +50,10 @@ class Beginning:
     """The beginning of a version, as far as it matters for the lives of flows.
 
     Attributes:
-        shape: The version; `None` if it was not recorded.
+        shape: The version, if it was recorded.
         epochs: Maps each stage that leads others to its first epoch under this version.
         emptied: Stages that begin with nothing.
-        built: Whether their tables were built beside, and begin with the built records.
+        built: Whether their tables begin with records that were built beside.
     """
 
     shape: DataflowShape | None

@@ -1,14 +1,11 @@
 """Plan of a version change: the effects on every stage, decided before any action.
 
-    compare_versions(before, after, choice) -> ChangePlan
-
 A stage is *kept*, *added*, *removed* or *replaced*. It is replaced if its code, parameters, keys or
 inputs differ. For a replaced stage the author must choose: keep what it has, its state and what it
 wrote, or rebuild it from the retained input. That holds for a stage without state too: what its
-earlier code wrote stays in its outputs, and in whatever the stages behind it made of them; so the
-question names those. A stage without an epoch has nothing to choose about: it begins under the new
-code with what waits for it. A change that would lose values, or change the meaning of old records,
-is refused, with the differences column by column.
+earlier code wrote stays in its outputs, and in whatever the stages behind it made of them. A stage
+without an epoch has nothing to choose about. A change that would lose values, or change the meaning
+of old records, is refused.
 
     kept      replaced, keep      state, memo and queues stay
     added     replaced, rebuild   state and outputs are empty; a rebuilt stage reads its input
@@ -20,7 +17,6 @@ is refused, with the differences column by column.
 A rebuilt stage emits again what it emitted before. So every stage behind it must be rebuilt too, or
 the author chooses `keep` for it, which is safe for a stage that only overwrites.
 
-Absent on purpose: the contents of queues; see `cbp.model.version.succession`.
 Invariant (tests/cbp/model/version/test_version_change.py): a version compared with itself keeps
 everything.
 """
