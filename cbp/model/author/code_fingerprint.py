@@ -296,7 +296,6 @@ class _Walk:
             self._imports(function, one, attributes)
 
     def _reference(self, module: str, name: str, value: Any, attributes: frozenset[str]) -> None:
-        """Visit the object that a name of a module refers to."""
         if isinstance(value, ModuleType):
             self._module(value, attributes)
         elif isinstance(value, type | FunctionType | MethodType | BuiltinFunctionType):
@@ -335,7 +334,6 @@ class _Walk:
         self._module(module, attributes | frozenset(names))
 
     def _values_of(self, module: str) -> Mapping[str, _Value]:
-        """Return the values that a module had when it was first seen."""
         loaded = sys.modules.get(module)
         if loaded is None:
             return {}
@@ -413,7 +411,6 @@ class _Reader:
         return self._object(value, depth)
 
     def _object(self, value: Any, depth: int) -> str:
-        """Return the text of an object that wraps others or has attributes."""
         made = tuple(_made_of(value))
         if made:
             return f"{type(value).__name__} ({', '.join(self.text(each, depth) for each in made)})"
@@ -444,14 +441,12 @@ class _Reader:
 
 
 def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Return whether a field of one of our own dataclasses is part of the fingerprint."""
     if field.metadata == LATER and getattr(value, field.name) == field.default:
         return False
     return field.name not in _PLACES
 
 
 def _made_of(value: Any) -> Iterator[Any]:
-    """Yield the parts of a method, a property, a partial function and the like."""
     if isinstance(value, MethodType):
         yield from (value.__func__, value.__self__)
     elif isinstance(value, staticmethod | classmethod):

@@ -184,7 +184,6 @@ def _folder() -> str | None:
 
 
 def _shown(name: object) -> object:
-    """Return a variable, a signal or a descriptor as a message has it."""
     if isinstance(name, signal.Signals):
         return name.name
     return os.fsdecode(name) if isinstance(name, bytes) else name

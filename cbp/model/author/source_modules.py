@@ -155,7 +155,6 @@ def source_names() -> frozenset[str]:
 
 
 def _forget(sources: SourceSet) -> dict[str, ModuleType]:
-    """Take the modules of a set out of `sys.modules`; return them."""
     names = [one.name for one in sources.modules if one.name in sys.modules]
     return {name: sys.modules.pop(name) for name in names}
 
@@ -166,8 +165,6 @@ def _watch_imports() -> None:
 
 
 class _Finder:
-    """Finds modules of source sets for Python's `import`."""
-
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         del path, target
         top = name.partition(".")[0]

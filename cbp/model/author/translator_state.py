@@ -126,7 +126,6 @@ def _owner(function: Any) -> Any:
 
 
 def _first_outline(owner: Any) -> dict[str, Hashable]:
-    """Return an object's outline before its first call in this process."""
     outline = _first.get(id(owner))
     if outline is None:
         outline = _outline(owner)
@@ -204,7 +203,6 @@ def _outline(owner: Any) -> dict[str, Hashable]:
 
 
 def _function_of(value: Any) -> FunctionType | None:
-    """Return the function of a method in a class; `None` if the value is not a method."""
     if isinstance(value, staticmethod | classmethod):
         value = value.__func__
     return value if isinstance(value, FunctionType) else None

@@ -89,22 +89,21 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 
 def refuse_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a kept state, to which only its own group puts records."""
-    message = (
-        f"out.{state}.remote(...) is not possible: the state is kept (keep=True), so only the "
-        "group of a key can put and delete records of that key. Send that group a message "
-        f"(Loopback), and call out.{state}(...) when the group is called"
-    )
-    raise AuthorMisuse(StateKeptRemoteError, message)
+    why = "is kept (keep=True), so only the group of a key can put and delete records of that key"
+    raise AuthorMisuse(StateKeptRemoteError, _not_remote(state, why))
 
 
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a state that expires: it could not set the age of the records."""
-    message = (
-        f"out.{state}.remote(...) is not possible: the state expires, so only the group of a key "
-        "can write records of that key and set their age. Send that group a message (Loopback), "
-        f"and call out.{state}(...) when the group is called"
+    why = "expires, so only the group of a key can write records of that key and set their age"
+    raise AuthorMisuse(StateExpiresRemoteError, _not_remote(state, why))
+
+
+def _not_remote(state: str, why: str) -> str:
+    return (
+        f"out.{state}.remote(...) is not possible: the state {why}. Send that group a message "
+        f"(Loopback), and call out.{state}(...) when the group is called"
     )
-    raise AuthorMisuse(StateExpiresRemoteError, message)
 
 
 def refuse_view_row(view: str, *_: object, **__: object) -> None:

@@ -214,7 +214,6 @@ class Dataflow:
 
 
 def _writer(flow: str) -> str:
-    """Return the source or stage that writes a flow."""
     return flow.partition(".")[0]
 
 
@@ -251,8 +250,11 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
         yield Mistake("stages_missing", "stages", "a dataflow needs at least one stage")
     for source in dataflow.sources.values():
         yield from source_mistakes(source)
-        if source.same_name == "replace":
-            yield from _unfollowed(source, dataflow)
+        if source.same_name != "replace":
+            continue
+        for one in obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks):
+            message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
+            yield Mistake("replacement_unfollowed", one.reader, message)
     flows = dataflow.flows()
     if len(flows) > FLOWS_MAX:
         message = (
@@ -270,10 +272,3 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
     messages = dataflow.own_messages()
     yield from sink_mistakes(dataflow.sinks, flows, views=changes, messages=messages)
     yield from dataflow.never_run().values()
-
-
-def _unfollowed(source: SourceNode, dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield a mistake for each reader that cannot apply replacements of files."""
-    for one in obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks):
-        message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
-        yield Mistake("replacement_unfollowed", one.reader, message)

@@ -178,7 +178,6 @@ def record_rank(output: OutputSpec) -> Callable[[tuple[int, Sequence[Any]]], Any
 
 
 def _ordered(value: Any) -> tuple[Any, ...]:
-    """Return a sort key of a value of an atomic type."""
     if value is None:
         return (0,)
     return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
@@ -244,16 +243,12 @@ def _differing(
             for side, places in enumerate(paired(close, *sides)):
                 alone[side].update((same, sides[side][at]) for at in places)
         return alone
-    both = {
-        key
-        for key in left.keys() & right.keys()
-        if left[key][0] == right[key][0] and close.near(left[key][1], right[key][1])
-    }
-    return _except(left, both), _except(right, both)
-
-
-def _except(view: dict[Any, Any], keys: set[Any]) -> dict[Any, Any]:
-    return {key: value for key, value in view.items() if key not in keys}
+    left, right = dict(left), dict(right)
+    for key in left.keys() & right.keys():
+        (same, numbers), (other, others) = left[key], right[key]
+        if same == other and close.near(numbers, others):
+            del left[key], right[key]
+    return left, right
 
 
 def _stand_in(row: Sequence[Any], close: Closeness) -> Hashable:

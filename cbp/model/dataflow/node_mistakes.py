@@ -256,7 +256,6 @@ def lookup_mistakes(
 def _mistake(
     spec: TranslatorSpec, lookup: LookupSpec, table: str | None, tables: Tables
 ) -> tuple[str, str] | None:
-    """Return the code and the message of the first mistake; `None` if there is none."""
     if table is None:
         message = (
             f"look-up {lookup.name!r} of {spec.name} is not wired: name the view or state that it "
@@ -291,8 +290,7 @@ def _key_difference(
     """Return the difference between the keys, in words; `""` if they are the same."""
     assert spec.key is not None, "a stage with look-ups has groups"
     route = writer.key_of(state)
-    types, own = ([column.type for column in key.fields] for key in (route, spec.key))
-    if types != own:
+    if [one.type for one in route.fields] != [one.type for one in spec.key.fields]:
         return (
             f"the groups of {spec.name} have the key ({spec.key}), but the records of {table!r} "
             f"are grouped by ({route})"
@@ -332,18 +330,21 @@ def never_run(
     stuck = _stuck(runnables, wiring, flows)
     waits_for = predecessors({name: wiring[name] for name in stuck})
     on_cycle = cycles(waits_for)
-    outside = {name for name in on_cycle if _comes_from_outside(wiring[name], on_cycle[name])}
+    inner_of = {
+        name: [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
+        for name, cycle in on_cycle.items()
+    }
+    outside = {name for name, inner in inner_of.items() if len(inner) < len(wiring[name])}
     for name, runnable in stuck.items():
         if name not in on_cycle:
             continue  # it waits for a stage that is reported
-        cycle = on_cycle[name]
-        if name not in outside and outside.intersection(cycle):
+        if name not in outside and outside.intersection(on_cycle[name]):
             continue  # it waits for the one at which the cycle begins
-        inner = [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
+        inner = inner_of[name]
         hint = (
             "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: run_any`)"
         )
-        if len(inner) == len(wiring[name]):
+        if name not in outside:
             hint = "no input comes from outside the cycle: wire an input to a source"
         message = (
             f"this stage can never run: its rule {runnable.name} waits for records of "
@@ -371,10 +372,6 @@ def _stuck(
     return stuck
 
 
-def _comes_from_outside(inputs: Mapping[str, str], cycle: Collection[str]) -> bool:
-    return any(flow.partition(".")[0] not in cycle for flow in inputs.values())
-
-
 def _can_run(
     runnable: RunnableSpec,
     inputs: Mapping[str, str],
@@ -385,11 +382,8 @@ def _can_run(
 
     An input that is wired to an unknown flow counts as fed; it is another mistake.
     """
-    fed = {
-        name
-        for name, flow in inputs.items()
-        if flow not in flows or "." not in flow or flow.partition(".")[0] not in stuck
-    }
+    waits = {f for f in inputs.values() if f in flows and "." in f and f.partition(".")[0] in stuck}
+    fed = {name for name, flow in inputs.items() if flow not in waits}
     return runnable.can_start(fed, tuple(inputs))
 
 
@@ -459,26 +453,19 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
     named = {"sign": (options.sign, SIGN_TYPES), "change_type": (options.change_type, ("STRING",))}
     yield from _option_mistakes(source, named)
     names = {options.sign, options.change_type}
-    if options.sign == options.change_type or all(
-        field.name in names for field in source.schema.fields
-    ):
-        message = (
-            "the schema needs a column of the table, in addition to the columns named by the "
-            "options sign and change_type"
-        )
+    if options.sign == options.change_type or names.issuperset(source.schema.names):
+        beside = "in addition to the columns named by the options sign and change_type"
+        message = f"the schema needs a column of the table, {beside}"
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:
-        message = (
-            "each version of a table is read without waiting for later ones, so `seconds` has no "
-            "effect: remove it"
-        )
+        why = "each version of a table is read without waiting for later ones"
+        message = f"{why}, so `seconds` has no effect: remove it"
         yield Mistake("batch_invalid", f"sources.{source.name}.batch.seconds", message)
 
 
 def _option_mistakes(
     source: SourceNode, named: Mapping[str, tuple[str, Sequence[str]]]
 ) -> Iterator[Mistake]:
-    """Find options that name no column, or one of another type."""
     where = f"sources.{source.name}.options"
     types = {field.name: field.type.kind for field in source.schema.fields}
     for option, (name, allowed) in named.items():
@@ -493,15 +480,11 @@ def _named_mistakes(source: SourceNode, options: LineOptions) -> Iterator[Mistak
     names = (options.file_name, _TEXT), (options.line_number, _INTEGERS)
     yield from _option_mistakes(source, dict(zip(("file_name", "line_number"), names, strict=True)))
     if options.file_name and options.file_name == options.line_number:
-        message = (
-            f"file_name and line_number name the same column {options.file_name!r}; name two "
-            "different columns"
-        )
-        yield Mistake("option_invalid", where, message)
+        same = f"file_name and line_number name the same column {options.file_name!r}"
+        yield Mistake("option_invalid", where, f"{same}; name two different columns")
 
 
 def _access_log_problem(column: Field, *, combined: bool) -> str:
-    """Return why an access log cannot fill a column; `""` if it can."""
     if column.name not in ACCESS_LOG:
         return f"an access log has no such column; the columns are {', '.join(ACCESS_LOG)}"
     if column.name in COMBINED_ONLY and not combined:

@@ -99,7 +99,6 @@ def _written(nodes: Iterable[StageNode]) -> set[str]:
 
 
 def _behind(flows: set[str], stages: Mapping[str, StageNode]) -> set[str]:
-    """Return these flows, and all that is made of them."""
     reached = set[str]()
     while flows:
         reached |= flows

@@ -400,7 +400,6 @@ class Phases:
         return Decision(memo=memo, waits_for=_waits(dict.fromkeys(every), any_of=True))
 
     def _bounded(self, phase: Phase, now: int, connectors: Connectors) -> Decision:
-        """Decide in a phase that only the increment of `until` ends."""
         if end := connectors[phase.until].unread[:1]:
             # After the last phase comes the first one, which can be this one again.
             decision = _consume({phase.until: end}, (now + 1) % len(self.phases))
@@ -483,7 +482,6 @@ def _empty(connectors: Connectors) -> list[str]:
 
 
 def _all_closed(connectors: Connectors) -> bool:
-    """Return whether every input is closed, so that no smaller key can still come."""
     return all(connector.is_closed for connector in connectors.values())
 
 

@@ -113,14 +113,13 @@ def _url_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
         secret = parts.username is not None or parts.password is not None
     except ValueError:
         valid, secret = False, False
+    message = ""
     if not valid or any(c.isspace() or not c.isprintable() for c in sink.url):
         message = "expected the address of an http or https service"
-        yield Mistake("sink_url_invalid", f"{where}.url", message)
     elif secret:
-        message = (
-            "the address contains a user or a password; remove them, and let `secret` sign the "
-            "requests instead"
-        )
+        advice = "remove them, and let `secret` sign the requests instead"
+        message = f"the address contains a user or a password; {advice}"
+    if message:
         yield Mistake("sink_url_invalid", f"{where}.url", message)
     if sink.secret and not is_name(sink.secret):
         message = "expected the name of a secret (a-z, 0-9, '_'), not the secret itself"
@@ -142,10 +141,8 @@ def _flow_mistakes(
             message = f"there is no view {sink.view!r}; views: {listed(sorted(views)) or 'none'}"
             yield Mistake("sink_view_unknown", f"{where}.view", message)
         if sink.to != "delta":
-            message = (
-                "only a delta sink can mirror a view; to publish the changes of the view, use "
-                "`flow` instead of `view`"
-            )
+            advice = "to publish the changes of the view, use `flow` instead of `view`"
+            message = f"only a delta sink can mirror a view; {advice}"
             yield Mistake("sink_view_needs_delta", f"{where}.view", message)
         if sink.begin != "beginning":
             message = "a mirror always shows the current view; remove `begin`"
@@ -154,12 +151,10 @@ def _flow_mistakes(
         message = f"there is no flow {sink.flow!r}; use one of {listed(sorted(flows))}"
         yield Mistake("flow_unknown", f"{where}.flow", message)
     elif sink.flow in messages:
-        message = (
-            f"{sink.flow!r} carries messages that a stage sends to itself; publish another output"
-        )
+        carries = f"{sink.flow!r} carries messages that a stage sends to itself"
+        message = f"{carries}; publish another output"
         yield Mistake("sink_flow_messages", f"{where}.flow", message)
-    elif sink.to == "csv":
-        nested = [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]
-        if nested:
+    elif nested := [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]:
+        if sink.to == "csv":
             message = f"CSV cannot hold the columns {listed(nested)}; use parquet or delta"
             yield Mistake("sink_column_unfit", f"{where}.to", message)

@@ -301,7 +301,6 @@ def extend_runs(
 
 
 def _runs(keyed: Keyed) -> Iterable[tuple[FramingKey | Refused, DataFile]]:
-    """Yield the slices of one file whose rows have one key each, in order."""
     start = 0
     for key, rows in keyed.runs:
         stop = start + rows

@@ -107,7 +107,6 @@ class Position(JsonFields):
 
 
 def _framed_to(position: Position, stage: str, input_: str) -> int:
-    """Return the index of the last increment framed at an input; -1 if there is none."""
     known = position.stages.get(stage)
     connector = known.connectors.get(input_) if known else None
     return connector.framing.last if connector and connector.framing else -1

@@ -244,7 +244,6 @@ class _Parser:
         return Field(name, type_, nullable=False)
 
     def _name(self) -> str:
-        """Take a column's name; refuse quotes and characters that names cannot have."""
         while self._text[self._at : self._at + 1].isspace():
             self._at += 1
         word = _QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)

@@ -227,6 +227,9 @@ def buckets_advised(buckets: int, slots: int) -> int | None:
 
 def _stage(run: _Run, node: StageNode) -> StagePlan:
     spec, limits = node.translator, run.limits
+    rows = 0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0)
+    if spec.supersteps > 1:
+        rows = limits.rows_per_loop_task if limits.loop_tasks > 1 else 0
     return StagePlan(
         name=node.name,
         translator=spec.name,
@@ -235,7 +238,7 @@ def _stage(run: _Run, node: StageNode) -> StagePlan:
         ways=_loop(node, limits),
         buckets=0 if spec.record_wise else node.buckets,
         tasks_max=_tasks_max(node, limits),
-        rows_per_task=_rows_per_task(spec, limits),
+        rows_per_task=rows,
         runnable=node.runnable.name,
         inputs=tuple(_input(run, node, input_) for input_ in spec.inputs),
         lookups=tuple(_lookup(node, one) for one in spec.lookups),
@@ -297,12 +300,6 @@ def _end(aggregate: AggregateSpec) -> str:
     return f"the {how} of `{aggregate.name}` is below {aggregate.ends_below:g}"
 
 
-def _rows_per_task(spec: TranslatorSpec, limits: PhysicalLimits) -> int:
-    if spec.supersteps > 1:
-        return limits.rows_per_loop_task if limits.loop_tasks > 1 else 0
-    return 0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0)
-
-
 def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:
     if node.translator.supersteps > 1:
         return min(limits.loop_tasks, node.buckets)
@@ -315,21 +312,14 @@ def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
     words = ["read by the keys of the inputs" if spec.by else "every group has all records"]
     words.append("as of the newest epoch that the table shows when a run begins")
     if spec.wake:
-        words.append(
-            "and at least as new as the changes of the table for which the run calls groups"
-        )
+        changes = "the changes of the table for which the run calls groups"
+        words.append(f"and at least as new as {changes}")
     if node.translator.supersteps > 1:
         part = "the buckets of its own groups" if spec.by else "the whole table"
         words.append(f"each task of the loop reads {part}, once")
-    return LookupPlan(
-        lookup=spec.name,
-        table=node.lookups[spec.name],
-        columns=str(spec.schema),
-        by=spec.by,
-        key=spec.key,
-        wakes=spec.wake,
-        words=", ".join(words),
-    )
+    table, columns = node.lookups[spec.name], str(spec.schema)
+    said = ", ".join(words)
+    return LookupPlan(spec.name, table, columns, spec.by, spec.key, wakes=spec.wake, words=said)
 
 
 def _states(node: StageNode) -> Iterator[StatePlan]:
@@ -400,11 +390,11 @@ def _input(run: _Run, node: StageNode, spec: InputSpec) -> InputPlan:
             read += f", once no message of `{inside}` is left"
         words.insert(0, read)
     return InputPlan(
-        input=spec.name,
-        flow=flow,
-        way=way,
-        route=_route(spec),
-        computed=computed,
+        spec.name,
+        flow,
+        way,
+        _route(spec),
+        computed,
         combined=spec.combine is not None,
         broadcast=spec.has_several,
         loopback=spec.loopback,
@@ -431,7 +421,6 @@ def _way(run: _Run, node: StageNode, spec: InputSpec) -> Way:
 
 
 def _lanes(limits: PhysicalLimits) -> str:
-    """Return the lane that a job takes, in words; see `cbp.model.plan.spark_or_worker`."""
     bypass = limits.bypass
     if bypass is None:
         return "every job is `local`: in the service's process, or in one of its worker processes"
@@ -473,11 +462,9 @@ _WORDS: Mapping[Way, str] = {
 
 def _route(spec: InputSpec) -> str:
     by = spec.route_by
-    if by is None:
-        return ""
     if isinstance(by, Computed):
-        return ", ".join(by.sql) if by.sql else _named(by.function, by.place)
-    return ", ".join(by)
+        return ", ".join(by.sql) or _named(by.function, by.place)
+    return ", ".join(by or ())
 
 
 def _frame_by(by: FrameBy) -> str:
@@ -485,7 +472,6 @@ def _frame_by(by: FrameBy) -> str:
 
 
 def _framing(by: FrameBy, close_idle_seconds: float) -> str:
-    """Return how an input's frames are made, and when a frame ends, in words."""
     order = "in the order of the records" if by.memo else "with each increment grouped by this key"
     ends = "a frame ends when a record with another key follows, or when the frame is closed"
     if close_idle_seconds:

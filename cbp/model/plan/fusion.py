@@ -181,7 +181,6 @@ def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
 
 
 def _only_input(stage: StageNode) -> str:
-    """Return the flow that a stage reads if it is the only one; otherwise `""`."""
     return next(iter(stage.wiring.values())) if len(stage.wiring) == 1 else ""
 
 

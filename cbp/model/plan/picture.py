@@ -131,7 +131,6 @@ _DOT = _Language(
 
 
 def _written(dataflow: Dataflow, leaders: Collection[str], language: _Language) -> Iterator[str]:
-    """Yield the lines of a graph: sources, stages in boxes, edges, results."""
     id_ = language.id
     for name in dataflow.sources:
         yield "    " + language.source.format(name, id=id_(name))

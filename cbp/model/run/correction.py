@@ -209,7 +209,6 @@ def _steps(
 
 
 def _columns(schema: Schema) -> dict[str, str]:
-    """Map the state's columns to their names in the flow of corrections."""
     return {name: f"c{number}" for number, name in enumerate(schema.names)}
 
 
@@ -265,7 +264,6 @@ class _Correct:
 def _after(
     op: str, records: list[dict[str, Any]], empty: Mapping[str, Any], named: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the records of a key after one step."""
     if op == _REMOVE:
         return []
     if op == _ADD:

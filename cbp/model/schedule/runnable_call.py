@@ -94,7 +94,6 @@ def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
 
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
-    """Read a late frame by itself; its records are set aside."""
     told = error.at(stage=stage, function=runnable.name, place=runnable.place)
     assert error.index is not None, "only a late frame is read by itself"
     late = {str(error.details["input"]): (error.index,)}

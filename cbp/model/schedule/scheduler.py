@@ -280,7 +280,6 @@ def _behind(before: int) -> str:
 
 
 def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
-    """Return which stages with a slot have a higher priority, in words; otherwise `""`."""
     higher = [one for one in placed if WEIGHTS[one.priority] > WEIGHTS[view.priority]]
     if not higher:
         return ""
@@ -358,7 +357,6 @@ def _place(cases: Mapping[str, _Case]) -> None:
 
 
 def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:
-    """Return the readers of each stage's flows outside of its own cycle."""
     readers: dict[str, list[Reader]] = {name: [] for name in cases}
     for name, case in cases.items():
         hungry = _hungry(case, cases)
@@ -402,7 +400,6 @@ def _blocker(
 
 
 def _circling(case: _Case, turns_max: int) -> CycleUndrainedError | None:
-    """Return an error if the stage's cycle ran for `turns_max` epochs without new input."""
     if not case.cycle or case.view.turns < turns_max:
         return None
     view, cycle = case.view, case.cycle

@@ -29,19 +29,8 @@ from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 from cbp.model.flow.connector import Connector
 
-Kind = Literal[
-    "input",
-    "frame",
-    "timer",
-    "framing",
-    "asking",
-    "readers",
-    "place",
-    "running",
-    "retry",
-    "paused",
-    "stopped",
-]
+_ForInput = Literal["input", "frame", "timer", "framing"]
+Kind = Literal[_ForInput, "asking", "readers", "place", "running", "retry", "paused", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)

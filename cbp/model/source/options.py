@@ -206,7 +206,6 @@ def _delta_options(options: Mapping[str, str]) -> DeltaOptions:
 
 
 def _is_first(options: Mapping[str, str], name: str, first: str, second: str) -> bool:
-    """Return whether an option is its first, default value."""
     value = options.get(name, first)
     if value.lower() not in (first, second):
         message = f"{name} must be {first!r} or {second!r}, not {value!r}"

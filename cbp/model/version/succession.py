@@ -289,7 +289,6 @@ def _from_retained(
 
 
 def _count_before(came: int, dropped: Sequence[range], life: FlowLife) -> int:
-    """Return the number of earlier increments that are relevant to an input."""
     gone = {index for part in dropped for index in part}
     return max(0, came - life.first) - sum(life.first <= index < came for index in gone)
 

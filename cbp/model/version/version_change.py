@@ -147,7 +147,8 @@ class ChangePlan:
     @property
     def emptied(self) -> frozenset[str]:
         """Stages that begin with nothing."""
-        return self.rebuilt | self.of_kind("added")
+        added = (name for name, stage in self.stages.items() if stage.kind == "added")
+        return self.rebuilt.union(added)
 
     @property
     def tried_again(self) -> frozenset[str]:
@@ -161,10 +162,6 @@ class ChangePlan:
             settings = setting_changes(before, after, section)
             plans[section] = {n: replace(o, settings=settings.get(n, ())) for n, o in nodes.items()}
         return replace(self, sources=plans["sources"], stages=plans["stages"])
-
-    def of_kind(self, kind: Kind) -> frozenset[str]:
-        """Return the stages of a kind."""
-        return frozenset(name for name, stage in self.stages.items() if stage.kind == kind)
 
 
 def flow_schemas(shape: DataflowShape) -> dict[str, Schema]:
@@ -323,7 +320,7 @@ def _stage(
         {f"{name}.{one}": changes for one, changes in (*outputs.items(), *states.items())},
         differences,
         rewired,
-        tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
+        tuple(i for i, shape in after.inputs.items() if _reframed(before.inputs.get(i), shape)),
         RULE in before.details and before.details[RULE] != after.details.get(RULE),
         fates_of_views(before, after, rebuilt=rebuilt),
         tuple(_tables_of(before, after)) if rebuilt and not never_ran else (),
@@ -348,7 +345,6 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
 
 
 def _behind(name: str, shape: DataflowShape) -> tuple[str, ...]:
-    """Return the stages downstream of a stage, nearest first."""
     found = [name]
     for writer in found:
         for reader, stage in shape.stages.items():
@@ -387,12 +383,11 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
             yield f"{name}: {old_detail or 'none'} -> {new_detail or 'none'}"
 
 
-def _reframed(before: StageShape, name: str, after: InputShape) -> bool:
-    if name not in before.inputs:
-        return False
-    was = before.inputs[name]
-    other = any(was.framing_code.differences(after.framing_code))
-    return other or was.rules.get("frame_by") != after.rules.get("frame_by")
+def _reframed(was: InputShape | None, now: InputShape) -> bool:
+    return was is not None and (
+        any(was.framing_code.differences(now.framing_code))
+        or was.rules.get("frame_by") != now.rules.get("frame_by")
+    )
 
 
 def _input_differences(name: str, before: InputShape, after: InputShape) -> Iterator[str]:
@@ -471,7 +466,6 @@ def _second_key_mistake(
 
 
 def _lies_by(stage: StageShape, state: str) -> str:
-    """Return the columns of a state that hold the key."""
     named = "" if stage.key is None else ", ".join(stage.key.names)
     return stage.state_rules.get(state, {}).get("route_by", named)
 
