@@ -92,8 +92,7 @@ def reads_of_a_local(code: CodeType) -> frozenset[str]:
 def attributes_of_a_local(code: CodeType, local: str) -> frozenset[str] | None:
     """Return the attributes that a code object, with its nested ones, reads of a local variable.
 
-    Returns:
-        `None` if the variable is used in any other way, for example passed on or assigned.
+    `None` if the variable is used in any other way, for example passed on or assigned.
     """
     names: set[str] = set()
     for one in nested(code):

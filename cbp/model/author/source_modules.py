@@ -96,8 +96,7 @@ _origins: weakref.WeakKeyDictionary[Any, tuple[SourceSet, str, str]] = weakref.W
 def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
     """Load modules of a folder, replacing those that were loaded from it before.
 
-    Raises:
-        BaseException: Whatever the author's code raises; the earlier modules are then restored.
+    If the author's code raises anything, the earlier modules are restored.
     """
     importlib.invalidate_caches()  # a package that is missing may have been installed meanwhile
     with _lock:

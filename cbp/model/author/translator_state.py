@@ -69,11 +69,7 @@ class StateWatch:
         )
 
     def check(self) -> None:
-        """Check that the object was not changed.
-
-        Raises:
-            AuthorStateError: It was changed. Names the attribute and the line that changes it.
-        """
+        """Raise `AuthorStateError`, with the line that changed it, if the object was changed."""
         if self._owner is None:
             return
         self._keep_cached()

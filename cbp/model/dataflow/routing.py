@@ -122,17 +122,12 @@ class Targets:
 
 
 def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
-    """Sort the result of a route function into keys, addresses and broadcasts.
+    """Sort the destination or destinations that a route function returned by kind.
 
     Args:
-        given: One destination, or a list, set or frozenset of them.
-        flows: Names that an `All` can name.
-        messages: Whether the record came from a `Loopback`.
-
-    Raises:
-        AddressMismatch: An address is neither text nor integer.
-        FlowUnknown: An `All` names a flow that does not exist.
-        Misdirected: A record that is not a message has an address.
+        flows: Names that an `All` can name; `FlowUnknown` if it names another.
+        messages: Whether the record came from a `Loopback`; `Misdirected` if any other record has
+            an address.
     """
     keys, addresses, alls = [], [], []
     for each in given if isinstance(given, list | set | frozenset) else (given,):
@@ -153,11 +148,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
 
 
 def one_key(given: Any) -> Any:
-    """Return the key that a function of `by(...)` returned.
-
-    Raises:
-        KeyMismatch: It returned a destination that only `route(...)` can return.
-    """
+    """Return the key that a function of `by(...)` returned; `KeyMismatch` if it is none."""
     if isinstance(given, list | set | frozenset | All | Multicast):
         message = (
             f"the function of by(...) must return one key, but returned {given!r}; to return "

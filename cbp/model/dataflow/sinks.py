@@ -63,12 +63,7 @@ def sink_mistakes(
     views: Collection[str],
     messages: Collection[str],
 ) -> Iterator[Mistake]:
-    """Find the mistakes in the sinks of a dataflow.
-
-    Args:
-        views: The flows that are changes of views.
-        messages: The flows that only their own stage reads.
-    """
+    """Find the mistakes in the sinks of a dataflow; only their own stages read `messages`."""
     if len(sinks) > SINKS_MAX:
         message = f"the dataflow has {len(sinks)} sinks, but the limit is {SINKS_MAX}: remove some"
         yield Mistake("sinks_too_many", "sinks", message)
@@ -154,7 +149,8 @@ def _flow_mistakes(
         carries = f"{sink.flow!r} carries messages that a stage sends to itself"
         message = f"{carries}; publish another output"
         yield Mistake("sink_flow_messages", f"{where}.flow", message)
-    elif nested := [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]:
-        if sink.to == "csv":
+    elif sink.to == "csv":
+        nested = [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]
+        if nested:
             message = f"CSV cannot hold the columns {listed(nested)}; use parquet or delta"
             yield Mistake("sink_column_unfit", f"{where}.to", message)

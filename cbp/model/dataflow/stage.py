@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
@@ -20,7 +21,6 @@ from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
 from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.graph.loop_nesting import Nesting
-from cbp.model.sums import exact_sum
 
 Grouping = Literal["inner", "outer"]
 
@@ -288,12 +288,31 @@ class AggregateSpec:
         if any(number != number for number in numbers):
             return math.nan
         if self.how == "sum":
-            return exact_sum(numbers)
+            return _exact_sum(numbers)
         return (min if self.how == "min" else max)(numbers, default=None)
 
     def ends(self, value: float | None) -> bool:
         """Return whether the loop ends after a superstep with this number."""
         return self.ends_below is not None and value is not None and value < self.ends_below
+
+
+def _exact_sum(numbers: Sequence[float]) -> float:
+    """Return the float next to the sum, which depends neither on their order nor on grouping.
+
+    It is NaN if both infinities are among the numbers.
+    """
+    try:
+        return math.fsum(numbers)
+    except ValueError:  # both infinities
+        return math.nan
+    except OverflowError:  # perhaps only on the way
+        if infinite := {number for number in numbers if math.isinf(number)}:
+            return math.nan if len(infinite) > 1 else infinite.pop()
+    total = sum(map(Fraction, numbers))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,7 @@ class _Absent:
 
 
 def by_attribute(flow: str, columns: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Rename values that were passed under a column's own name to the column's attribute.
-
-    Raises:
-        TypeError: A column was passed under both names.
-    """
+    """Rename values that were passed under a column's own name; `TypeError` if one came twice."""
     for column in columns:
         name = attribute(column)
         if name != column and column in given:

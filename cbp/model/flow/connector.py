@@ -98,11 +98,7 @@ class Connector:
         return replace(self, queue=(*self.queue, Queued(increment)))
 
     def find(self, index: int) -> Increment:
-        """Return the queued increment with this index.
-
-        Raises:
-            InvariantError: It is not queued.
-        """
+        """Return the queued increment with this index; `InvariantError` if it is not queued."""
         for queued in self.queue:
             if queued.increment.index == index:
                 return queued.increment

@@ -215,10 +215,7 @@ def buckets_advised(buckets: int, slots: int) -> int | None:
 
     One task works on a bucket, so fewer than two buckets per slot leave slots idle while the last
     tasks end. About four per slot is the optimum: with more, the cost of small files outweighs the
-    gain.
-
-    Args:
-        buckets: Buckets of the stage; 0 if it has none.
+    gain. A stage without buckets has 0.
     """
     if buckets == 0 or buckets >= 2 * slots:
         return None

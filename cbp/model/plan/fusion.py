@@ -92,9 +92,8 @@ def keep_leaders(
     """Return the leaders of a new version, so that its epochs continue those of the old version.
 
     A stage can run after another one only if it did so before, or if both are new. Only then do
-    the flows of both have equally many increments. Stages that could run together now, but did
-    not before, stay apart. A stage that can no longer run in its leader's run becomes a leader,
-    and continues at the epoch of its old leader.
+    the flows of both have equally many increments. A stage that can no longer run in its leader's
+    run becomes a leader, and continues at the epoch of its old leader.
 
     Args:
         units: Maps each stage of the version before to the stage that led it.
@@ -118,8 +117,7 @@ def keep_leaders(
 def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, PhysicalStage]:
     """Return the physical stages by their leaders, in the order of the stages.
 
-    Raises:
-        InvariantError: These cannot be the leaders of this dataflow.
+    An `InvariantError` says that these cannot be the leaders.
     """
     members = {name: [dataflow.stages[name]] for name in dataflow.stages if name in leaders}
     unit_of = {name: name for name in members}

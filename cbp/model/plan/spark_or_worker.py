@@ -72,9 +72,8 @@ class Bypass:
 def work_seconds(records: int, size: int, *, tasks: int, form: str) -> float:
     """Estimate how many seconds a job's tasks work, without the start of the job.
 
-    Args:
-        records: Records that it reads or groups that it calls, whichever is more.
-        size: Bytes of the files that each task reads.
+    `records` are those that it reads, or the groups that it calls if these are more; each task
+    reads files of `size` bytes.
     """
     return records * _per_record(form) / max(1, tasks) + size * SECONDS_PER_BYTE
 

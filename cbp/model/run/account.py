@@ -227,8 +227,7 @@ def consumed(
 ) -> list[Consumed]:
     """Return the increments that a run read or removed, by input and index; see `reason`.
 
-    `known` maps (flow, index) to the increments that are still known. Frames have numbers of their
-    own.
+    `known` maps (flow, index) to the increments that are still known.
     """
     found = []
     for spec in node.translator.inputs:

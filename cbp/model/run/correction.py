@@ -84,11 +84,7 @@ class CorrectionNote(JsonFields):
 def check_corrections(
     spec: TranslatorSpec, state: StateSpec, corrections: Sequence[Correction], *, where: str
 ) -> None:
-    """Refuse invalid corrections, such as unknown columns or a key that is named twice.
-
-    Raises:
-        DefinitionError: With code `correction_invalid` and the place of the first mistake.
-    """
+    """Refuse invalid corrections, with code `correction_invalid` and the first mistake's place."""
     key = spec.key_of(state)
     if not 0 < len(corrections) <= CORRECTIONS_MAX:
         message = f"expected corrections of 1 to {CORRECTIONS_MAX} keys, got {len(corrections)}"

@@ -46,11 +46,7 @@ def is_begin(figure: str) -> bool:
 
 
 def timeline(figures: Mapping[str, float], seconds: float | None) -> tuple[Phase, ...]:
-    """Return the phases of a run, in order; none if its figures have no beginnings.
-
-    Args:
-        seconds: How long the run took; `None` if it is under way.
-    """
+    """Return the phases of a run, in order, given how long it took (`None`: it is under way)."""
     names = sorted(name for name in figures if is_begin(name))
     begins = [figures[name] for name in names]
     ends = [*begins, seconds][1:]

@@ -31,11 +31,9 @@ class Backoff:
     most: float = 300.0
 
     def seconds(self, failures: int, drawn: float = 1.0) -> float:
-        """Return how many seconds to wait.
+        """Return how many seconds to wait after failures in a row (>= 1).
 
-        Args:
-            failures: Number of failures in a row (>= 1).
-            drawn: Random number from 0 to 1; half of a doubled pause is multiplied by it.
+        Half of a doubled pause is multiplied by `drawn`, a random number from 0 to 1.
         """
         if failures <= len(self.delays):
             return self.delays[max(failures, 1) - 1]

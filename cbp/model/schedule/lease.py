@@ -106,10 +106,9 @@ def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
 
 
 def next_step(role: Role, *, now: float, not_before: float) -> Step:
-    """Return the next action on the lease; times are seconds of the instance's clock.
+    """Return the next action on the lease.
 
-    Args:
-        not_before: When it may try to take the lease; one that gave it up lets others try first.
+    One that gave it up lets others try first, until `not_before` by its own clock.
     """
     if role in (Role.LEADS, Role.UNSURE):
         return Step.RENEW

@@ -40,18 +40,13 @@ from cbp.model.flow.connector import Connector, Decision
 def call_runnable(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
-    """Return the increments that a stage would read now.
+    """Return what a stage would read of its connectors now, given the memo of its last run.
 
-    Args:
-        connectors: All inputs of the stage, in order.
-        memo: The memo of the last run, which a decision that reads nothing keeps.
+    A decision that reads nothing keeps that memo.
 
     Raises:
         AuthorCodeError: The function failed.
-        DecisionInvalidError: It did not return a valid decision.
-        IncrementAbsentError: It reads an increment that is not queued.
-        RemovalRefusedError: It removes an increment without permission.
-        MemoInvalidError: Its memo is not JSON.
+        DecisionInvalidError: It did not return a valid decision, or its memo is not JSON.
         AlignmentError: An aligned input's keys go backwards, and its stage does not set such
             frames aside.
     """

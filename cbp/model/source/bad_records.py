@@ -38,11 +38,7 @@ class BadRecords:
 
     @classmethod
     def parse(cls, value: Any) -> BadRecords:
-        """Read a policy from the value in a document.
-
-        Raises:
-            ValueError: The value is not allowed; the message lists the allowed ones.
-        """
+        """Read a policy from a document; a `ValueError` lists the allowed values."""
         if value == "quarantine_file":
             return QUARANTINE_FILE
         if value == "reject_rows":

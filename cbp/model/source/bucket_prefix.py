@@ -32,8 +32,7 @@ class BucketPrefix:
     def parse(cls, location: str) -> BucketPrefix:
         """Read a location such as `s3://bucket/orders/`; the last `/` may be left out.
 
-        Raises:
-            ValueError: The location is not valid. The message does not quote it.
+        The message of its `ValueError` does not quote the location.
         """
         match = _LOCATION.fullmatch(location)
         prefix = (match[2] or "").rstrip("/") if match else ""

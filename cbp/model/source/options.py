@@ -128,11 +128,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, format_: str, options: Mapping[str, Any]) -> ReadOptions:
-        """Read a source's options.
-
-        Raises:
-            ValueError: An option is wrong. The message names the option and the allowed values.
-        """
+        """Read a source's options; a `ValueError` names the wrong one and the allowed values."""
         known = OPTIONS[format_]
         for name, value in options.items():
             if name not in known:

@@ -45,8 +45,7 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
 def parse_endings(value: Any) -> tuple[str, ...]:
     """Read the list of a source, such as `[".part", ".wip"]`; if empty, only hidden names count.
 
-    Raises:
-        ValueError: The list is not valid; the message says what is allowed.
+    A `ValueError` says what is allowed.
     """
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         message = f'expected a list of name endings, such as [".part", "~"], not {value!r}'

@@ -91,11 +91,7 @@ class PointAfterRun:
 
 
 def parse_point(text: str) -> NamedPoint:
-    """Parse the point that an operator named.
-
-    Raises:
-        DefinitionError: With code `rollback_target_invalid`.
-    """
+    """Parse the point that an operator named; `rollback_target_invalid` if it is none."""
     if _NUMBER.match(text):
         return NamedPoint(number=int(text))
     if match := _STAGE_EPOCH.match(text):
