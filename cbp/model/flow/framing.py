@@ -212,9 +212,9 @@ def framing_keys(
         records = list(records)
         try:
             return framing_keys(records, frame_by, memo, stage=stage, input_=input_)
-        except (AuthorCodeError, FramingKeyError) as error:
-            if isinstance(error, AuthorStateError):
-                raise
+        except AuthorStateError:
+            raise
+        except (AuthorCodeError, FramingKeyError):
             return _refusing(records, frame_by, memo, stage=stage, input_=input_)
     function = f"{input_}.frame_by"
     keys: list[FramingKey | Refused] = []

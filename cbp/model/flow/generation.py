@@ -88,8 +88,7 @@ def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     An epoch that has not run yet belongs to the newest one. Generation 0 has no record; here and
     below, `generations` are all others of the dataflow, ascending.
     """
-    homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
-    return next(homes, 0)
+    return max((one.number for one in generations if one.start(stage) <= epoch), default=0)
 
 
 def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
@@ -165,5 +164,4 @@ def first_of(generation: Generation, flow: str) -> int:
 
 def home_of_increment(generations: Sequence[Generation], flow: str, index: int) -> int:
     """Return the number of the generation that an increment of a stage's flow belongs to."""
-    homes = (one.number for one in reversed(generations) if first_of(one, flow) <= index)
-    return next(homes, 0)
+    return max((one.number for one in generations if first_of(one, flow) <= index), default=0)

@@ -74,8 +74,7 @@ class InputPlan:
     Attributes:
         route: Columns, a function or an expression that give the group's key; `""` means none.
         computed: Where the key or the order is computed; `""` if both are plain columns.
-        frame_by: What gives the framing key: a column or a function; `""` means that each output
-            increment of the flow is one increment of the input.
+        frame_by: A column or a function that gives the framing key; `""` means none.
         memo: Whether the framing function has a memo, so that it reads records in order.
     """
 
@@ -99,7 +98,6 @@ class LookupPlan:
     """The plan of one look-up.
 
     Attributes:
-        table: The view or state that is read, as `stage.state`.
         by: Columns that hold the key of the called group; empty if every group has all records.
         key: Columns by which a group reads single records; empty if it reads all of its own.
     """

@@ -35,13 +35,11 @@ SHOWN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """An increment that a run read, removed, or both.
+    """An increment that a run read, removed, or both; what is no longer known is `None` or `""`.
 
     Attributes:
         frame: Whether `index` counts the frames of the input instead of the flow's increments.
-        framing_key, records, bytes: `None` if no longer known.
-        file: Name of the file that brought it; `""` for a stage's increment, for a frame, or if
-            no longer known.
+        file: Name of the file that brought it; `""` for a stage's increment and for a frame.
     """
 
     input: str
@@ -96,10 +94,8 @@ class Account:
     Attributes:
         why: The decision of the Runnable, in words.
         produced: The increments of its epoch, of all stages that ran.
-        lookups: The tables that it looked up; empty if `recorded` is false.
-        changes: How its tables changed; empty if `recorded` is false.
-        versions: Maps each table to the oldest readable version that shows the epoch; tables
-            that do not show it yet are left out.
+        lookups, changes: Tables that it looked up and changed; empty if it is not `recorded`.
+        versions: Maps each table to the oldest readable version that shows the epoch, if any.
         recorded: Whether the log still holds the run's record.
         version: The version of the dataflow that ran.
         codes: Maps each stage that ran to the fingerprint of its code, if recorded.

@@ -44,9 +44,9 @@ def left_to_do(
 
 
 def _under_way(wait: Wait | None) -> str:
-    """Return what runs and since when, so that a run that hangs does not look like a short one."""
     if wait is None or wait.kind != "running":
         return "runs"
+    # So a run that hangs does not look like a short one.
     return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 
