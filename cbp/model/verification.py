@@ -4,16 +4,10 @@ A recomputation begins with empty state and reads the retained input again, eith
 increment or all at once. `cbp.model.dataflow.equality` defines the comparison.
 
 Messages are left out: they are no result. Some tables cannot be compared, or not all of what a
-reader sees in them. They are *undecided*, each with the reason, and so is the verification:
-
-- The tables of a stage that has not run, while input waits for it.
-- An output whose old increments were collected, if epochs are not a function of the input; where
-  they are, it is compared from the first increment that is left, which is all that readers see.
-- Histories, and outputs without a key of stages that read changes, if epochs are not a function of
-  the input: if all input comes at once, or behind a stage whose Runnable reads what has arrived.
-- All tables of a stage whose Runnable does not read each record exactly once, if what it reads
-  depends on time (static tables, an author's own function) or on a different split (windows); and
-  all tables behind such a stage.
+reader sees in them, such as those of a stage that has not run while input waits for it. They are
+*undecided*, each with the reason (`comparisons`), and so is the verification. An output whose old
+increments were collected is compared from the first increment that is left, if epochs are a
+function of the input.
 
 Increment by increment, a dataflow whose rules wait for their input gives the same epochs, however
 its runs were timed. So it can be compared at any snapshot while runs continue: the recomputation
@@ -207,10 +201,9 @@ class Verification:
 
 
 def timeless(dataflow: Dataflow) -> frozenset[str]:
-    """Return the stages whose epochs are a function of the input.
+    """Return the stages whose epochs are a function of the input; none is on a cycle.
 
-    The rules of these and of all upstream stages decide by the queued increments and their
-    order, never by their arrival times. None of these stages is on a cycle.
+    Their rules and those of all upstream stages do not decide by arrival times.
     """
     before, on_cycle = predecessors(dataflow.wiring()), dataflow.cycles()
     found = set[str]()

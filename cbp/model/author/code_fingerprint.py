@@ -229,7 +229,7 @@ class _Walk:
     """Walks from one object to everything that it needs of its own package."""
 
     def __init__(self, root: Any) -> None:
-        bases = root.__mro__ if isinstance(root, type) else (_unwrapped(root),)
+        bases = root.__mro__ if isinstance(root, type) else (getattr(root, "__func__", root),)
         named = frozenset(map(_package, bases)) - _FOREIGN
         self._own = Siblings(named, _FOREIGN)
         self._roots = sorted(filter(None, map(root_of, named)), key=len, reverse=True)
@@ -241,7 +241,16 @@ class _Walk:
 
     def walk(self) -> _Fingerprint:
         while self._todo:
-            self._visit(self._todo.pop())
+            thing = self._todo.pop()
+            if id(thing) in self._seen:
+                continue
+            self._seen[id(thing)] = thing
+            if isinstance(thing, type):
+                self._class(thing)
+            elif isinstance(thing, FunctionType):
+                self._function(thing)
+            else:
+                self._add(_name(thing), self._value(thing))
         parts = {name: _digest("\n".join(sorted(all_))) for name, all_ in self._parts.items()}
         _seen.update(self._modules)
         return _Fingerprint(Code.of(parts), frozenset(self._modules))
@@ -250,23 +259,13 @@ class _Walk:
         self._todo += self._value(value).holds
         return self.walk()
 
-    def _visit(self, thing: Any) -> None:
-        if id(thing) in self._seen:
-            return
-        self._seen[id(thing)] = thing
-        if isinstance(thing, type):
-            self._class(thing)
-        elif isinstance(thing, FunctionType):
-            self._function(thing)
-        else:
-            self._add(_name(thing), self._value(thing))
-
     def _class(self, class_: type) -> None:
         name = _name(class_)
         self._modules.add(class_.__module__)
         bases = ", ".join(_name(base) for base in class_.__bases__)
         self._part(name, f"class ({bases})")
-        self._todo += [base for base in (*class_.__bases__, type(class_)) if self._owns(base)]
+        types = (*class_.__bases__, type(class_))
+        self._todo += [one for one in types if _package(one) in self._own]
         for attribute, value in sorted(vars(class_).items()):
             if attribute == "__annotations__":
                 self._part(name, f"annotations {_annotations(value)}")
@@ -299,9 +298,7 @@ class _Walk:
         if isinstance(value, ModuleType):
             self._module(value, attributes)
         elif isinstance(value, type | FunctionType | MethodType | BuiltinFunctionType):
-            described = self._value(value)
-            self._part(f"{module}.{name}", described.text)
-            self._todo += described.holds
+            self._add(f"{module}.{name}", self._value(value))
         else:
             known = self._values_of(module).get(name)
             self._add(f"{module}.{name}", known or self._value(value))
@@ -355,9 +352,6 @@ class _Walk:
             text = text.replace(root, "<root>")  # for example in `Path(__file__).parent`
         return _Value(text, tuple(holds))
 
-    def _owns(self, thing: Any) -> bool:
-        return _package(thing) in self._own
-
     def _add(self, name: str, value: _Value) -> None:
         self._part(name, value.text)
         self._todo += value.holds
@@ -394,15 +388,14 @@ class _Reader:
         if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
             self._hold(value)
             return f"{kind} {_name(value)}"
-        if isinstance(value, dict | MappingProxyType):
+        if isinstance(value, dict | MappingProxyType | set | frozenset | list | tuple | deque):
             self._hold(type(value))
+        if isinstance(value, dict | MappingProxyType):
             pairs = [f"{self.text(k, depth)}: {self.text(v, depth)}" for k, v in value.items()]
             return f"{kind} {{{', '.join(pairs)}}}"
         if isinstance(value, set | frozenset):
-            self._hold(type(value))
             return f"{kind} {{{', '.join(sorted(self.text(each, depth) for each in value))}}}"
         if isinstance(value, list | tuple | deque):
-            self._hold(type(value))
             return f"{kind} [{', '.join(self.text(each, depth) for each in value)}]"
         if isinstance(value, _STANDARD):
             return f"{kind} {value!r}"
@@ -482,10 +475,6 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # empty: the enclosing function has not assigned it yet
         return None
-
-
-def _unwrapped(thing: Any) -> Any:
-    return getattr(thing, "__func__", thing)
 
 
 def _package(thing: Any) -> str:

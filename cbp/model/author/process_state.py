@@ -130,16 +130,14 @@ class ProcessWatch:
             now = getattr(module, "__dict__", None)
             if now is None or name == "__main__":  # the worker's own program
                 continue
-            known = self._modules.get(name)
-            if known is not None and known[0] is module:
-                before = known[1]
+            known, before = self._modules.get(name, (None, {}))
+            if known is module:
                 if _same(before, now):
                     continue
-                changed += [
-                    f"{name}.{attribute}"
-                    for attribute, value in before.items()
-                    if callable(value) and now.get(attribute) is not value
-                ]
+                replaced = (
+                    n for n, one in before.items() if callable(one) and now.get(n) is not one
+                )
+                changed += [f"{name}.{attribute}" for attribute in replaced]
             self._modules[name] = module, dict(now)
         return changed
 
@@ -150,11 +148,8 @@ class ProcessWatch:
             if now == before:
                 continue
             self._globals[name] = module, now
-            changed += [
-                f"{name}.{attribute}"
-                for attribute, value in before.items()
-                if value is not None and now.get(attribute) != value
-            ]
+            set_ = (n for n, one in before.items() if one is not None and now.get(n) != one)
+            changed += [f"{name}.{attribute}" for attribute in set_]
         return changed
 
 

@@ -4,13 +4,11 @@
                 monday   tuesday  wednesday   ...    files: records of the corrected tuesday
                                                      gone:  records of tuesday that it lacks
 
-A replacement is an increment of its source like any other. Records that both files have are in
-neither part. A stage that reads the source as signed records is given the sums that it needs: all
-its records are in `files` then, with their signs turned for those that are gone. Any other stage
-recomputes the groups of the run, from all of their records that are kept, as if these had come
-in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
-stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
-that it wrote can be replaced. `obstacles` says what of this a stage lacks.
+Records that both files have are in neither part. If all readers read signed records, all records
+are in `files`, with their signs turned for those that are gone. Any other stage recomputes the
+groups of the run (`cbp.engine.run.recomputation`). That is right if the stage's answer depends on
+nothing but the records, which its author says (`any_order`), and if all that it wrote can be
+replaced. `obstacles` says what of this a stage lacks.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ If `translate` raises for a group, or emits what is refused, the new records of 
 aside: the group is not called in that epoch, so its state and its timers stay, and nothing that it
 emitted counts. From then on its later records are set aside behind them, without a call, until an
 operator gives all of them back. So a group always sees its records in their order: were the later
-ones applied first, a sum would be right and a last value, a session or a balance would be wrong
-without a word. A record that is a group of its own has no later ones.
+ones applied first, a last value, a session or a balance would be wrong without a word.
 
 A record on which a function fails that routes, orders or frames is set aside alone: it has no
 group, no place in it, or no frame. One without a frame goes along with the frame that is open when

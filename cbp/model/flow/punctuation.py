@@ -10,9 +10,7 @@ A roll-back keeps punctuations and arrived increments, unless it is asked to dro
 punctuation can then wait for increments that its flow had and will have again.
 
 The place of a punctuation is recorded before anything after it is framed. So frames depend only on
-the flow and its punctuations: after a loss they are made again, with the same numbers.
-
-Absent on purpose: clocks and files. `idle_at` gets times as arguments.
+the flow and its punctuations.
 
 Source: CBP (SoCC'10), footnote 3 of section 4.1; idle time is ours.
 """
@@ -63,8 +61,6 @@ def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datet
         idle_seconds: Seconds without a record after which the frame is closed; 0 means never.
     """
     framing = connector.framing
-    if not idle_seconds or framing is None or framing.open is None:
-        return None
-    if connector.arrived:
-        return None  # arrived increments are framed first
-    return since + timedelta(seconds=idle_seconds)
+    # Arrived increments are framed first.
+    closes = framing is not None and framing.open is not None and not connector.arrived
+    return since + timedelta(seconds=idle_seconds) if idle_seconds and closes else None

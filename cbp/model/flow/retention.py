@@ -161,7 +161,7 @@ def expire(
     left, because, stays = total_bytes, "", ""
     for one in held:
         old = (now - one.arrived).total_seconds() >= retention.seconds
-        large = bool(retention.bytes) and left > retention.bytes
+        large = 0 < retention.bytes < left
         many = 0 < retention.increments < next_index - one.index
         if one.index >= first_waiting or any(path in needed for path in one.paths):
             stays = "waits in a queue, or would wait in one after a roll-back"

@@ -62,15 +62,13 @@ class ActiveRun:
     """A run that is under way.
 
     Attributes:
-        since: When it began, aware and in UTC; `None` means just now.
+        since: When it began; `None` means just now.
         gave_way: How often runs of its epoch gave way; if at least once, it is in the narrow place.
         starved: Whether it has had work but no slot of the engine for `STARVED_SECONDS`.
         starved_at: When it was last seen with work but no slot; `None` if never. Its turn
             counts from then, since a run without slots cannot give up any.
         ending: Whether it was asked to end.
-        recorded: Whether its record is put, so that only tables and store are left to update.
-            Such a run never gives way.
-        read_bytes: Size of what it reads.
+        recorded: Whether its record is put. Such a run never gives way.
     """
 
     dataflow: str

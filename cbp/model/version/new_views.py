@@ -10,9 +10,8 @@ such a view is rebuilt from its retained input, or kept; a kept stage's view is 
     filled    the view begins with the last record of each key of the flow
     empty     no output had its name: it gets the records of the groups that are called from then on
 
-The last record of each key is what the view would have only if the output said so: it declared the
-view's key, and had the view's columns. All other cases are refused (`view_not_fillable`), with the
-reason. Whether the flow still has all of its records is asked where tables are read
+A view is filled only if the output declared its key and had its columns; any other case is refused
+(`view_not_fillable`). Whether the flow still has all of its records is asked where tables are read
 (`controller.loop.operations.version_switch`).
 """
 
