@@ -35,10 +35,7 @@ Tuples = Sequence[tuple[Any, ...]]
 
 
 def emitting_many(
-    flow: str,
-    width: int,
-    emit: Callable[..., None],
-    put: Callable[[Tuples], None] | None = None,
+    flow: str, width: int, emit: Callable[..., None], put: Callable[[Tuples], None] | None = None
 ) -> Callable[[Iterable[Any]], None]:
     """Return `out.<flow>.many`, which emits a record for each tuple of an iterable.
 

@@ -18,13 +18,7 @@ from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
-from cbp.model.dataflow.stage import (
-    AggregateSpec,
-    Computed,
-    InputSpec,
-    LookupSpec,
-    TranslatorSpec,
-)
+from cbp.model.dataflow.stage import AggregateSpec, Computed, InputSpec, LookupSpec, TranslatorSpec
 from cbp.model.flow.framing import FrameBy
 from cbp.model.plan.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.plan.spark_or_worker import Bypass
