@@ -195,7 +195,7 @@ def fingerprint(root: Any) -> Code:
 def held_by(value: Any, root: type) -> Code:
     """Return the fingerprint of the functions and classes in a value that are of root's author."""
     with _lock:
-        return _Walk(root).holding(value).code
+        return _Walk(root, value).walk().code
 
 
 def is_authors(thing: Any) -> bool:
@@ -228,7 +228,7 @@ def _fingerprinted(root: Any) -> _Fingerprint:
 class _Walk:
     """Walks from one object to everything that it needs of its own package."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, value: Any = None) -> None:
         bases = root.__mro__ if isinstance(root, type) else (getattr(root, "__func__", root),)
         named = frozenset(map(_package, bases)) - _FOREIGN
         self._own = Siblings(named, _FOREIGN)
@@ -237,7 +237,7 @@ class _Walk:
         self._parts: dict[str, list[str]] = {}
         self._modules: set[str] = set()
         self._seen: dict[int, Any] = {}  # keeps objects alive, so that ids stay unique
-        self._todo: list[Any] = [root]
+        self._todo = [root, *self._value(value).holds]
 
     def walk(self) -> _Fingerprint:
         while self._todo:
@@ -254,10 +254,6 @@ class _Walk:
         parts = {name: _digest("\n".join(sorted(all_))) for name, all_ in self._parts.items()}
         _seen.update(self._modules)
         return _Fingerprint(Code.of(parts), frozenset(self._modules))
-
-    def holding(self, value: Any) -> _Fingerprint:
-        self._todo += self._value(value).holds
-        return self.walk()
 
     def _class(self, class_: type) -> None:
         name = _name(class_)

@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
@@ -78,10 +78,6 @@ class SourceSet:
         """Add further modules."""
         self._by_name |= {module.name: module for module in modules}
         self._all = tuple(self._by_name.values())
-
-    def contradicts(self, modules: Sequence[SourceModule]) -> bool:
-        """Return whether this set has one of these modules with another text."""
-        return any(self._by_name.get(module.name, module) != module for module in modules)
 
     def has(self, name: str) -> bool:
         """Return whether a module of this name was imported."""
@@ -137,7 +133,8 @@ def arrive(folder: str, modules: tuple[SourceModule, ...], module: str, name: st
     with _lock:
         _watch_imports()
         known = _sets.get(folder)
-        if known is None or known.contradicts(modules):
+        texts = {one.name: one for one in modules}
+        if known is None or any(texts.get(one.name, one) != one for one in known.modules):
             if known is not None:
                 _forget(known)
             known = _sets[folder] = SourceSet(folder, lambda _: None)

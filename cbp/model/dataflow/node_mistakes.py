@@ -76,7 +76,15 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
             yield Mistake("option_invalid", f"{where}.options", str(exc))
         else:
             yield from column_mistakes(source, options) if columns else ()
-    yield from _location_mistakes(source)
+    at = f"{where}.location"
+    if source.location and source.format == "delta":
+        message = "`options: {table: ...}` already names the Delta table; remove `location`"
+        yield Mistake("location_invalid", at, message)
+    elif source.location:
+        try:
+            BucketPrefix.parse(source.location)
+        except ValueError as exc:
+            yield Mistake("location_invalid", at, str(exc))
     yield from choice_mistake(
         "duplicates_invalid", f"{where}.duplicates", source.duplicates, DUPLICATES
     )
@@ -95,18 +103,6 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
         if not least <= given <= most:  # a NaN is not, either
             message = f"got {given} {name}; expected a number from {least} to {most}"
             yield Mistake("batch_invalid", f"{where}.batch.{name}", message)
-
-
-def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
-    where = f"sources.{source.name}.location"
-    if source.location and source.format == "delta":
-        message = "`options: {table: ...}` already names the Delta table; remove `location`"
-        yield Mistake("location_invalid", where, message)
-    elif source.location:
-        try:
-            BucketPrefix.parse(source.location)
-        except ValueError as exc:
-            yield Mistake("location_invalid", where, str(exc))
 
 
 def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
@@ -419,7 +415,8 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
     if source.format not in ("text", "access_log"):
         return
     yield from _named_mistakes(source, options.lines)
-    rest = [field for field in source.schema.fields if field.name not in _named(options.lines)]
+    named = options.lines.file_name, options.lines.line_number
+    rest = [field for field in source.schema.fields if field.name not in named]
     if source.format == "text":
         if len(rest) != 1 or rest[0].type.kind != "STRING":
             listed = ", ".join(f"{field.name} {field.type}" for field in rest) or "none"
@@ -443,10 +440,6 @@ def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
         yield "signed"
         if source.options.get("change_type") == CHANGE_TYPE:
             yield "after"
-
-
-def _named(options: LineOptions) -> tuple[str, ...]:
-    return tuple(name for name in (options.file_name, options.line_number) if name)
 
 
 def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mistake]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import quoted
@@ -232,16 +233,12 @@ def consumed(
         reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
         for index in sorted(reads | removes):
             increment = notes.get(index) if frame else known.get((flow, index))
-            one = Consumed(spec.name, flow, index, index in reads, index in removes, frame)
+            size: tuple[Any, ...] = (None, None, None)
             if increment is not None:
-                one = replace(
-                    one,
-                    framing_key=increment.framing_key,
-                    records=increment.records,
-                    bytes=increment.bytes,
-                )
+                size = increment.framing_key, increment.records, increment.bytes
             file = "" if frame else files.get((flow, index), "")
-            found.append(replace(one, file=file))
+            taken = index in reads, index in removes, frame
+            found.append(Consumed(spec.name, flow, index, *taken, *size, file))
     return found
 
 
