@@ -37,7 +37,7 @@ from typing import Literal
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.stage import OutputSpec
-from cbp.model.graph.cycles import components, predecessors
+from cbp.model.graph.cycles import components, predecessors, reached
 
 Split = Literal["increments", "at_once"]
 
@@ -217,12 +217,8 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
     """Return these stages, as far as they exist, and all stages downstream."""
-    before, found = predecessors(dataflow.wiring()), set[str]()
-    for component in components(before):
-        reads = {upstream for stage in component for upstream in before[stage]}
-        if reads & found or not set(component).isdisjoint(stages):
-            found |= set(component)
-    return frozenset(found)
+    begin = [stage for stage in dataflow.stages if stage in stages]
+    return frozenset(reached(predecessors(dataflow.wiring()), begin))
 
 
 def reading_runs(dataflow: Dataflow) -> frozenset[str]:

@@ -39,7 +39,7 @@ from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Field, Schema, is_name
 from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
-from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
+from cbp.model.graph.cycles import cycles, predecessors, readers, shortest_cycle
 from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.options import DeltaOptions, LineOptions, ReadOptions
 from cbp.model.source.unfinished_names import parse_endings
@@ -354,17 +354,14 @@ def _stuck(
     runnables: Mapping[str, RunnableSpec], wiring: Wiring, flows: Collection[str]
 ) -> dict[str, RunnableSpec]:
     """Return the stages without a first run: they wait for themselves, or for one that does."""
-    readers: dict[str, list[str]] = {name: [] for name in runnables}
-    for name, before in predecessors(wiring).items():
-        for stage_before in before:
-            readers[stage_before].append(name)
+    after = readers(predecessors(wiring))
     stuck, changed = dict(runnables), list(runnables)
     while changed:
         more = [name for name in changed if _can_run(stuck[name], wiring[name], stuck, flows)]
         for name in more:
             del stuck[name]
-        reached = (reader for name in more for reader in readers[name] if reader in stuck)
-        changed = list(dict.fromkeys(reached))
+        fed = (reader for name in more for reader in after[name] if reader in stuck)
+        changed = list(dict.fromkeys(fed))
     return stuck
 
 

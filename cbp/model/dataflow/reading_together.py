@@ -25,11 +25,12 @@ from which none could tell: a view may count how often a word changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.runnable import RunAll
 from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
+from cbp.model.graph.cycles import predecessors, reached
 
 TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
 """The most increments, and bytes of Parquet, that one run reads. These bytes hold about a million
@@ -47,10 +48,9 @@ def stages_together(
     while ready := [n for n, node in waiting.items() if set(node.wiring.values()) <= cut_anywhere]:
         for name in ready:
             node = waiting.pop(name)
-            flows = _written([node])
-            if _counts_on_final_state(node) and _readers_do(flows, stages, {name}):
+            if _counts_on_final_state(node) and _readers_do([name], stages):
                 together.add(name)
-                cut_anywhere |= flows
+                cut_anywhere |= _written([node])
     return frozenset(together)
 
 
@@ -60,12 +60,13 @@ def sources_cut_anywhere(
     """Return the sources whose increment boundaries affect no result, not even a published flow."""
 
     def is_hidden(name: str) -> bool:
-        readers = {n: node for n, node in stages.items() if name in node.wiring.values()}
+        readers = [n for n, node in stages.items() if name in node.wiring.values()]
         return (
             bool(readers)
-            and all(map(_counts_on_final_state, readers.values()))
-            and _readers_do(_written(readers.values()), stages, {*readers})
-            and _behind({name}, stages).isdisjoint(published)
+            and all(_counts_on_final_state(stages[reader]) for reader in readers)
+            and _readers_do(readers, stages)
+            and name not in published
+            and _written(stages[n] for n in _from(readers, stages)).isdisjoint(published)
         )
 
     return frozenset(n for n, one in sources.items() if one.format != "delta" and is_hidden(n))
@@ -98,13 +99,9 @@ def _written(nodes: Iterable[StageNode]) -> set[str]:
     return {f"{node.name}.{output.name}" for node in nodes for output in node.translator.outputs}
 
 
-def _behind(flows: set[str], stages: Mapping[str, StageNode]) -> set[str]:
-    reached = set[str]()
-    while flows:
-        reached |= flows
-        readers = (node for node in stages.values() if flows & {*node.wiring.values()})
-        flows = _written(readers) - reached
-    return reached
+def _from(names: Sequence[str], stages: Mapping[str, StageNode]) -> list[str]:
+    """Return these stages, and then all that are behind them."""
+    return reached(predecessors({n: node.wiring for n, node in stages.items()}), names)
 
 
 def _counts_on_final_state(node: StageNode) -> bool:
@@ -123,12 +120,7 @@ def _reads_one_flow(node: StageNode) -> bool:
     return len(spec.inputs) == len(node.wiring) == 1 and not by_runs and not histories
 
 
-def _readers_do(flows: set[str], stages: Mapping[str, StageNode], seen: set[str]) -> bool:
-    """Return whether all stages behind these flows read the same, wherever increments end."""
-    readers = {n for n, node in stages.items() if n not in seen and flows & {*node.wiring.values()}}
-    for name in readers:
-        node = stages[name]
-        if not (_reads_one_flow(node) and node.declared_rule.split_free):
-            return False
-    behind = _written(stages[name] for name in readers)
-    return not readers or _readers_do(behind, stages, seen | readers)
+def _readers_do(names: Sequence[str], stages: Mapping[str, StageNode]) -> bool:
+    """Return whether all stages behind these read the same, wherever increments end."""
+    behind = (stages[name] for name in _from(names, stages)[len(names) :])
+    return all(_reads_one_flow(node) and node.declared_rule.split_free for node in behind)

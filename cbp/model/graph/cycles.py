@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import TopologicalSorter
 
 Wiring = Mapping[str, Mapping[str, str]]
@@ -69,12 +69,29 @@ def cycles(before: Predecessors) -> dict[str, tuple[str, ...]]:
     }
 
 
+def readers(before: Predecessors) -> dict[str, list[str]]:
+    """Return, for each stage, the stages that it feeds, in their order."""
+    after: dict[str, list[str]] = {stage: [] for stage in before}
+    for stage, feeding in before.items():
+        for one in feeding:
+            after[one].append(stage)
+    return after
+
+
+def reached(before: Predecessors, stages: Iterable[str]) -> list[str]:
+    """Return these stages, then all that read from them, directly or not; the nearest first."""
+    found, after = list(dict.fromkeys(stages)), readers(before)
+    known = set(found)
+    for stage in found:
+        further = [one for one in after[stage] if one not in known]
+        found += further
+        known.update(further)
+    return found
+
+
 def shortest_cycle(before: Predecessors, stage: str) -> tuple[str, ...]:
     """Return a shortest cycle through a stage that is on one: the stages from it, downstream."""
-    after: dict[str, list[str]] = {one: [] for one in before}
-    for one in sorted(before):
-        for feeding in before[one]:
-            after[feeding].append(one)
+    after = readers(dict(sorted(before.items())))
     came_from: dict[str, str] = {}
     ends = deque([stage])
     while stage not in came_from:

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 
 from cbp.errors import InvariantError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.graph.cycles import predecessors, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +160,11 @@ def _follower(
         for stage in dataflow.stages.values()
         if stage.name not in unit.names and any(_reads(stage, member) for member in unit.members)
     }
-    follows = (n for n in readers & {*candidates} if readers - {n} <= _waiting_for(dataflow, n))
-    return frozenset(sorted(follows)[:1])
-
-
-def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
-    """Return the stages after this one, which cannot run before it has run."""
-    waiting: set[str] = set()
-    edge = {stage}
-    while edge:
-        edge = {
-            reader.name
-            for reader in dataflow.stages.values()
-            for name in edge
-            if reader.name not in waiting and _reads(reader, dataflow.stages[name])
-        }
-        waiting |= edge
-    return waiting
+    before = predecessors(dataflow.wiring())
+    for name in sorted(readers & set(candidates)):
+        if readers <= set(reached(before, [name])):  # the others cannot run before it has run
+            return frozenset({name})
+    return frozenset()
 
 
 def _only_input(stage: StageNode) -> str:

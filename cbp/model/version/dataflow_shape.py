@@ -84,6 +84,14 @@ class DataflowShape(JsonFields):
     sources: Mapping[str, SourceShape]
     stages: Mapping[str, StageShape]
 
+    @property
+    def wiring(self) -> dict[str, dict[str, str]]:
+        """Stage -> input -> flow."""
+        return {
+            name: {input_: one.flow for input_, one in stage.inputs.items()}
+            for name, stage in self.stages.items()
+        }
+
 
 def shape_of(dataflow: Dataflow) -> DataflowShape:
     """Return the shape of a checked dataflow."""

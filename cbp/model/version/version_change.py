@@ -31,7 +31,7 @@ from cbp.errors import Mistake
 from cbp.errors.message_limits import listed
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
-from cbp.model.graph.cycles import cycles, predecessors
+from cbp.model.graph.cycles import cycles, predecessors, reached
 from cbp.model.version.dataflow_shape import (
     RULE,
     DataflowShape,
@@ -187,7 +187,7 @@ def compare_versions(
             still exist, and a flow that is declared again continues after them.
         never_ran: Stages without an epoch, whose state is empty.
     """
-    mistakes = list(_choice_mistakes(before, after, choice))
+    mistakes, reads = list(_choice_mistakes(before, after, choice)), predecessors(before.wiring)
     sources = {
         name: _source(name, before.sources.get(name), after.sources.get(name), mistakes)
         for name in dict.fromkeys((*before.sources, *after.sources))
@@ -200,7 +200,7 @@ def compare_versions(
             choice,
             mistakes,
             never_ran=name in never_ran,
-            behind=_behind(name, before),
+            behind=tuple(reached(reads, [name])[1:]) if name in reads else (),
         )
         for name in dict.fromkeys((*before.stages, *after.stages))
     }
@@ -344,16 +344,6 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
             yield name
 
 
-def _behind(name: str, shape: DataflowShape) -> tuple[str, ...]:
-    found = [name]
-    for writer in found:
-        for reader, stage in shape.stages.items():
-            reads = {one.flow.partition(".")[0] for one in stage.inputs.values()}
-            if writer in reads and reader not in found:
-                found.append(reader)
-    return tuple(found[1:])
-
-
 def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
     """Yield the differences that make it another translator, without wiring, buckets, columns."""
     for what, old, new in (
@@ -492,11 +482,7 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
     The stages of a cycle answer each other in rounds, and each remembers the earlier rounds. A
     stage that begins again would get answers from rounds that it has forgotten.
     """
-    wiring = {
-        name: {input_: shape.flow for input_, shape in stage.inputs.items()}
-        for name, stage in after.stages.items()
-    }
-    for name, cycle in cycles(predecessors(wiring)).items():
+    for name, cycle in cycles(predecessors(after.wiring)).items():
         again = sorted(plan.rebuilt.intersection(cycle))
         stage = after.stages[name]
         holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
