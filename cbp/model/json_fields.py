@@ -78,16 +78,19 @@ class JsonArray:
         return cls(*value)
 
 
-@cache
-def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], _Convert, _Convert]]:
-    hints, fields = get_type_hints(kind), dataclasses.fields(kind)  # type: ignore[arg-type]
-    return [(one, *_conversions(hints[one.name])) for one in fields]
+def _fields_of(kind: Any) -> list[tuple[dataclasses.Field[Any], _Convert, _Convert]]:
+    hints = get_type_hints(kind)
+    return [(one, *_conversions(hints[one.name])) for one in dataclasses.fields(kind)]
+
+
+_fields: Callable[[Any], list[tuple[dataclasses.Field[Any], _Convert, _Convert]]]
+_fields = cache(_fields_of)
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a field; `MISSING` if it has none."""
-    made = field.default_factory is not dataclasses.MISSING
-    return field.default_factory() if made else field.default
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
 
 
 def _conversions(hint: Any) -> tuple[_Convert, _Convert]:

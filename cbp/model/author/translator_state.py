@@ -46,11 +46,7 @@ _first: dict[int, dict[str, Hashable]] = {}
 
 
 class StateWatch:
-    """Detects changes that an author's function makes to the object that it belongs to.
-
-    Args:
-        function: A bound method or a callable object. A plain function has no object to watch.
-    """
+    """Detects changes that an author's function makes to its object, if it belongs to one."""
 
     def __init__(
         self, function: Callable[..., Any], *, stage: str = "", name: str, place: str

@@ -187,8 +187,7 @@ class Dataflow:
     def receivers(self, increment: Increment) -> Iterator[tuple[str, str]]:
         """Yield the (stage, input) pairs at which a new increment is enqueued.
 
-        Empty increments keep consumers aligned. They are not enqueued inside a cycle, since they
-        would circulate forever.
+        An empty one is not enqueued inside a cycle, where it would circulate forever.
         """
         skip = frozenset[tuple[str, str]]() if increment.records else inner_inputs(self.wiring())
         return (pair for pair in self.consumers(increment.flow) if pair not in skip)

@@ -79,9 +79,8 @@ def sources_rebuilt_together(
 
     Each stage promises that its answer depends on its records only (`any_order`), and all outputs
     are views. To read signed records is no such promise: what sums signs could count them, too. A
-    source that says `batch: {files: 1}` is none: its files stay apart. With look-ups none is, since
-    they find what was published, after some runs; nor if stages set records aside, since these are
-    counted for each run.
+    source that says `batch: {files: 1}` is none. With look-ups none is, since they find what was
+    published, after some runs; nor if stages set records aside, which are counted for each run.
     """
     for node in stages.values():
         spec = node.translator

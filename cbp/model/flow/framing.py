@@ -24,11 +24,11 @@ Source: CBP (SoCC'10), sections 2.2 and 4.1; punctuations: its footnote 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 from cbp.errors import (
     AuthorCodeError,
@@ -44,7 +44,7 @@ from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import StateWatch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
-from cbp.model.json_fields import JsonArray
+from cbp.model.json_fields import LEFT_OUT, JsonArray, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class FrameNote(JsonArray):
 
 
 @dataclass(frozen=True, slots=True)
-class Framing:
+class Framing(JsonFields):
     """The state of one connector's framing.
 
     Attributes:
@@ -129,7 +129,7 @@ class Framing:
     next: int = 0
     open: Increment | None = None
     last: int = -1
-    closed: bool = False
+    closed: bool = field(default=False, metadata=LEFT_OUT)
 
     def take(
         self, increment: Increment, segments: Iterable[Segment], memo: Any
@@ -167,25 +167,16 @@ class Framing:
         """Apply a punctuation: make the open frame eligible, if there is one."""
         return replace(self, open=None, closed=True), () if self.open is None else (self.open,)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        open_ = None if self.open is None else self.open.to_json()
-        plain = {"memo": self.memo, "next": self.next, "open": open_, "last": self.last}
-        return {**plain, "closed": True} if self.closed else plain
-
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Framing:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read the output of `to_json`.
 
         An earlier version kept records without a key in `refused`, with the number of the next
         frame, while no frame was open. They are read as an open frame that any record ends.
         """
-        open_, number = value["open"], value["next"]
-        if open_ is None and value.get("refused") is not None:
-            open_, number = value["refused"], number + 1
-        open_ = None if open_ is None else Increment.from_json(open_)
-        last, closed = value.get("last", -1), value.get("closed", False)
-        return cls(value["memo"], number, open_, last, closed)
+        if value["open"] is None and value.get("refused") is not None:
+            value = {**value, "open": value["refused"], "next": value["next"] + 1}
+        return super(Framing, cls).from_json(value)
 
 
 def framing_keys(

@@ -22,12 +22,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One version of one table.
+    """One version of one table, with its in-commit timestamp and that of the next, if any.
 
     Attributes:
         epoch: The last epoch of its stage that it shows; -1 if none.
-        stamp_ms: Its in-commit timestamp, milliseconds since 1970.
-        superseded_ms: Timestamp of the next version; `None` if this one is the newest.
     """
 
     version: int

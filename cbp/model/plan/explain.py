@@ -24,16 +24,7 @@ from cbp.model.plan.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.plan.spark_or_worker import Bypass
 
 Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
-"""How records of an input reach the groups:
-
-- `shares`: each task reads a part of the files, in order; nothing is shuffled.
-- `handed_over`: the task that writes the records hands them on; they are not read again.
-- `behind`: read after the first phase of the run has written them.
-- `in_place`: messages are stored by the bucket of their receiver; each task reads its own.
-- `by_size`: a small increment is read by every task, a large one is shuffled.
-- `shuffled`: always shuffled by Spark, since a key or order of an input of the stage is in SQL.
-- `every_task`: every task reads the increment and keeps its buckets; there is no shuffle.
-"""
+"""How records of an input reach the groups; `_WORDS` has the meaning of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +145,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class UnitPlan:
-    """A physical stage: one run, one epoch, one intention.
-
-    Attributes:
-        jobs: Maximum number of jobs of a run.
-        cycle: Stages of its cycle; empty if it is on none.
-    """
+    """A physical stage: one run of at most so many jobs, one epoch, one intention."""
 
     leader: str
     stages: tuple[StagePlan, ...]
@@ -203,11 +189,10 @@ class _Run:
 
 
 def buckets_advised(buckets: int, slots: int) -> int | None:
-    """Return how many buckets use an engine's slots evenly; `None` if `buckets` does already.
+    """Return how many buckets use an engine's slots evenly; `None` if `buckets` (0: none) does.
 
     One task works on a bucket, so fewer than two buckets per slot leave slots idle while the last
-    tasks end. About four per slot is the optimum: with more, the cost of small files outweighs the
-    gain. A stage without buckets has 0.
+    tasks end. With more than about four, the cost of small files outweighs the gain.
     """
     if buckets == 0 or buckets >= 2 * slots:
         return None

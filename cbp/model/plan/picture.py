@@ -43,12 +43,7 @@ _CHARACTERS = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line: a source, a stage, or one output of the stage above it.
-
-    Attributes:
-        flow: The flow that begins here; `""` if there is none.
-        stage: The stage that reads here; `""` if there is none.
-    """
+    """One line: a source, a stage that reads, or one output of the stage above it."""
 
     label: str
     flow: str = ""

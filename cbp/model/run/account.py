@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import quoted
@@ -57,11 +56,10 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class LookedUpTable:
-    """A table that a run looked up.
+    """A table that a run looked up, as of its newest epoch (-1: none).
 
     Attributes:
         table: The view or state, as `stage.state`; `""` if no current stage looks it up.
-        epoch: The newest epoch of the table that was read; -1 if it had none.
     """
 
     stage: str
@@ -73,12 +71,7 @@ class LookedUpTable:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a run changed one table.
-
-    Attributes:
-        rows_added: Rows in new files, including files of a compaction.
-        rows_deleted: Rows deleted from files that stay.
-    """
+    """How a run changed one table; rows are those of new files, and deleted ones of old files."""
 
     table: str
     files_added: int
@@ -233,12 +226,11 @@ def consumed(
         reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
         for index in sorted(reads | removes):
             increment = notes.get(index) if frame else known.get((flow, index))
-            size: tuple[Any, ...] = (None, None, None)
+            one = Consumed(spec.name, flow, index, index in reads, index in removes, frame)
             if increment is not None:
-                size = increment.framing_key, increment.records, increment.bytes
-            file = "" if frame else files.get((flow, index), "")
-            taken = index in reads, index in removes, frame
-            found.append(Consumed(spec.name, flow, index, *taken, *size, file))
+                key, records = increment.framing_key, increment.records
+                one = replace(one, framing_key=key, records=records, bytes=increment.bytes)
+            found.append(replace(one, file="" if frame else files.get((flow, index), "")))
     return found
 
 

@@ -53,9 +53,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionNote(JsonFields):
-    """The author, reason and extent of a correction; a part of the run's record.
-
-    A give-back of set-aside records is noted in the same way.
+    """The author, reason and extent of a correction, or of a give-back; a part of the run's record.
 
     Attributes:
         stage: The stage that has the state; another stage may lead it.
@@ -221,8 +219,7 @@ class _Correct:
 
     Attributes:
         key: For each key column: its name in the state, and its name in the group's key.
-        timers: The hidden timers of the state, if it expires.
-        at: When the records of a corrected key expire.
+        timers: The hidden timers of the state, if it expires, and then at which time.
     """
 
     input: str

@@ -30,12 +30,7 @@ Waiting = Mapping[str, Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The records that become visible together.
-
-    Attributes:
-        timestamp_ms: In-commit timestamp of all its entries, later than any before.
-        covers: Maps each stage to its records, oldest first; stages without records are left out.
-    """
+    """The records that become visible together, all with one in-commit timestamp."""
 
     timestamp_ms: int
     covers: Waiting

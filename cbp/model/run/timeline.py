@@ -10,8 +10,6 @@
 A phase ends where the next one begins, and the last one with the run. So only the beginnings are
 recorded: as figures `begin_<number>_<phase>`, in seconds since the run began. A run of fused stages
 can go through plan, job and assemble twice.
-
-The time that a run gives to its author's code is `Intention.time_ms` (`cbp.model.run.intention`).
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@ class Left:
     """The input that one dataflow has not applied yet.
 
     Attributes:
-        arriving: Maps each source to its files that are not taken in yet.
-        quarantined: Maps each source to its files in quarantine.
+        arriving, quarantined: The files of each source that are not taken in, or in quarantine.
         stages: Maps each stage with work to that work, in words.
         held: Maps each stage that an operator must start to the reason.
         set_aside: Maps each stage to the number of records that it has set aside.
@@ -52,7 +51,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The judgement, and the remaining work in words; empty if it is up to date."""
+    """The judgement, and the remaining work in words."""
 
     state: FreshnessState
     left: tuple[str, ...] = ()

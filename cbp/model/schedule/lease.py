@@ -64,11 +64,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A lease from the view of the instance that holds it.
-
-    Attributes:
-        until: Time until which the instance may act, in seconds of its own clock.
-    """
+    """A lease from the view of its holder, which may act `until` a second of its own clock."""
 
     epoch: int
     until: float
@@ -119,12 +115,7 @@ def next_step(role: Role, *, now: float, not_before: float) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The role of an instance as shown to people and to other instances.
-
-    Attributes:
-        epoch: Epoch of the lease, as last seen.
-        leader: Address of the leader; `""` if there is none, or if it is unknown.
-    """
+    """The role of an instance as shown to others, with the last seen epoch and leader's address."""
 
     role: Role
     epoch: int

@@ -48,12 +48,7 @@ StageId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a Runnable that was called elsewhere; without both fields it is still missing.
-
-    Attributes:
-        decision: The checked decision; see `cbp.model.schedule.runnable_call`.
-        error: Why there is no decision.
-    """
+    """The checked decision of a Runnable, or why there is none; still missing without either."""
 
     decision: Decision | None = None
     error: CbpError | None = None
@@ -70,10 +65,8 @@ class StageView:
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it waits only for its last run to be finished.
         retry_at: After a failed run: the earliest time of the next; `None` means at once.
-        members: Stages that run in its epochs, including itself (`cbp.model.plan.fusion`);
-            empty if it runs alone.
-        limits: Maps each flow that it writes to how much of it can wait at a reader; other
-            flows have the default.
+        members: Stages that run in its epochs, including itself; empty if it runs alone.
+        limits: Maps each flow that it writes to how much of it can wait at a reader, if declared.
         turns: Epochs in a row that read nothing from outside its cycle; 0 if on no cycle.
         function, place: The author's code that it runs, and its `file.py:12`.
         due_at: A time before which no timer of it is due; `None` if it has no timer.

@@ -38,8 +38,7 @@ class Wait:
     """Why one stage does not start.
 
     Attributes:
-        since: When it could first have run, or last started. Among equal priorities, the stage
-            that waited longest is the next to get a place.
+        since: When it could first have run, or last started.
         behind: The upstream stage for which it waits; `""` if there is none.
         error: The error that stopped it, or that its cycle does not drain; `None` if neither.
     """

@@ -68,8 +68,7 @@ class RollbackPoint:
 
     Attributes:
         epochs: Maps each stage to its next epoch at the point.
-        at_ms: The time of its last run (0 if there is none), or the time that was named. Input
-            that arrived after this time is later than the point.
+        at_ms: The time of its last run (0: none), or that was named; later input is after it.
     """
 
     epochs: Mapping[str, int]

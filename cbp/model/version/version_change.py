@@ -53,8 +53,7 @@ class Choice:
     Attributes:
         keep: Replaced stages that keep their state, outputs, memo and queues.
         rebuild: Stages whose state and outputs are emptied and rebuilt from the retained input.
-        retained: Added stages that begin with the retained input instead of the next
-            increment.
+        retained: Added stages that begin with the retained input instead of the next increment.
     """
 
     keep: frozenset[str] = frozenset()
@@ -183,8 +182,8 @@ def compare_versions(
     """Return the change of every source and stage, and every reason to refuse it.
 
     Args:
-        past: Maps flows that only earlier versions had to their last columns. Their increments
-            still exist, and a flow that is declared again continues after them.
+        past: Maps flows that only earlier versions had to their last columns; a flow that is
+            declared again continues after its old increments.
         never_ran: Stages without an epoch, whose state is empty.
     """
     mistakes, reads = list(_choice_mistakes(before, after, choice)), predecessors(before.wiring)
@@ -346,14 +345,12 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
 
 def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
     """Yield the differences that make it another translator, without wiring, buckets, columns."""
-    for what, old, new in (
+    yield from _changed(
         ("translator", before.reference, after.reference),
         ("parameters", dict(before.parameters), dict(after.parameters)),
         ("form", before.form, after.form),
         ("key", _text(before.key), _text(after.key)),
-    ):
-        if old != new:
-            yield f"{what}: {old or 'none'} -> {new or 'none'}"
+    )
     yield from before.code.differences(after.code)
     for what, olds, news in (
         ("input", before.inputs, after.inputs),
@@ -368,9 +365,14 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
         old_rules, new_rules = (one.state_rules.get(name, {}) for one in (before, after))
         yield from _rule_differences(f"state {name}", old_rules, new_rules)
     for name in before.details.keys() & after.details.keys():
-        old_detail, new_detail = before.details[name], after.details[name]
-        if old_detail != new_detail:
-            yield f"{name}: {old_detail or 'none'} -> {new_detail or 'none'}"
+        yield from _changed((name, before.details[name], after.details[name]))
+
+
+def _changed(*values: tuple[str, Any, Any]) -> Iterator[str]:
+    """Yield each value that is not the same before and after, in words."""
+    return (
+        f"{what}: {old or 'none'} -> {new or 'none'}" for what, old, new in values if old != new
+    )
 
 
 def _reframed(was: InputShape | None, now: InputShape) -> bool:
@@ -392,9 +394,7 @@ def _rule_differences(
     flow: str, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[str]:
     for rule in sorted(before.keys() | after.keys()):
-        old, new = before.get(rule, "none"), after.get(rule, "none")
-        if old != new:
-            yield f"{rule} of {flow}: {old} -> {new}"
+        yield from _changed((f"{rule} of {flow}", before.get(rule), after.get(rule)))
 
 
 def _column_mistakes(
