@@ -27,8 +27,7 @@ class JsonFields:
     """A dataclass that is a JSON object of its fields.
 
     The types of fields are plain JSON, mappings with text keys, tuples, optional values, and
-    classes with `to_json` and `from_json`. `record` names the kind of a record that has a number
-    for its format, and gives that number.
+    classes with `to_json` and `from_json`. `record` is what messages call it, and its format.
     """
 
     __slots__ = ()

@@ -1,9 +1,8 @@
 """Changes that author's code makes to its process, and so to all code that runs there after it.
 
-A worker runs tasks of many dataflows, one after the other. A time zone, a variable of the
-environment, a seed or a global that one author sets would change the numbers of the next one, and
-no recomputation in the same process would show it. So a worker looks at its process around the
-calls of each task:
+A worker runs tasks of many dataflows. A time zone, a seed or a global that one author sets would
+change the numbers of the next one, and no recomputation in the same process would show it. So a
+worker looks at its process around the calls of each task:
 
     begin()      before author's code is loaded
     loaded()     after that, before its first call     -> what loading it has changed

@@ -1,10 +1,9 @@
 """Translator state: every task gets a fresh translator object, and finds it if that is changed.
 
-A stage's tasks run on many machines, in any order, and again after a failure. Values that a
-translator stores on itself would exist only in some tasks, for some time. So every task of an epoch
-gets its own copy of the registered instance, made without calling `__init__` again. At the end of
-the task, the copy must be as `__init__` left it: its attributes, those of its classes, and the
-default values of its methods.
+Values that a translator stores on itself would exist only in some tasks, for some time. So every
+task of an epoch gets its own copy of the registered instance, made without calling `__init__`. At
+the end of the task, the copy must be as `__init__` left it: its attributes, those of its classes,
+and the default values of its methods.
 
     with StateWatch(spec.translate, name="UrlCount.translate", place=spec.place) as fresh:
         fresh.function(...)

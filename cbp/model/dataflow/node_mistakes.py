@@ -1,11 +1,8 @@
 """Mistakes of sources, stages, look-ups and cycles of a dataflow, each with its place; pure.
 
-A look-up reads the state of another stage, or its own, by the key of the called group. It is no
-input: it brings no increments, so nothing waits for it, and it closes no cycle. So what it is wired
-to, and whether that has its key, is checked apart. The changes by which one with `wake` calls
-groups are an input, wired in `cbp.model.dataflow.nodes`.
-
-A cycle runs if records come from outside of it, or a stage in it has a rule that needs none.
+A look-up is no input: it brings no increments, so nothing waits for it, and it closes no cycle. So
+what it is wired to, and whether that has its key, is checked apart. The changes by which one with
+`wake` calls groups are an input, wired in `cbp.model.dataflow.nodes`.
 
 The format of a source limits its columns:
 

@@ -41,13 +41,10 @@ binds no addresses, since nobody can tell which of its groups wrote a record [d]
 
 **Views.** A view is a state with a key: the columns of the stage's key, and a *second key* that
 names a record within its group. A group writes its own records only, at most one per key. What
-became of the records in an epoch is an output of the view's name, which no author writes: `insert`,
-`update_before` and `update_after`, `delete`, each with a sign (`cbp.model.flow.signed_changes`). A
-key has at most one insert, one delete, or one pair of updates; a record whose values are equal has
-none. The order: groups as visited; within a group by the second key, nulls first; before precedes
-after. An input says whether it reads all changes, or the new records only; the others then are not
-in its increments, so they call no group. Values are compared: 0.0 in place of -0.0 is not a change
-[d].
+became of the records in an epoch is an output of the view's name, which no author writes
+(`cbp.model.flow.signed_changes`). The order: groups as visited; within a group by the second key,
+nulls first; before precedes after. An input says whether it reads all changes, or the new records
+only; the others then call no group. Values are compared: 0.0 in place of -0.0 is not a change [d].
 
 **Messages.** A `Loopback` is an output of the stage that is wired to an input of the same name.
 What an epoch writes there is an increment that the stage consumes in a later epoch (the next,

@@ -10,10 +10,9 @@ emitted counts. From then on its later records are set aside behind them, withou
 operator gives all of them back. So a group always sees its records in their order: were the later
 ones applied first, a last value, a session or a balance would be wrong without a word.
 
-A record on which a function fails that routes, orders or frames is set aside alone: it has no
-group, no place in it, or no frame. One without a frame goes along with the frame that is open when
-it comes, or that its increment opens, and is set aside by the run that reads that frame. If there
-is none, it is set aside at once, by a run that calls nothing and asks no Runnable. A frame that
+A record on which a function fails that routes, orders or frames is set aside alone. One without a
+frame goes along with the frame that is open when it comes, or that its increment opens, and is set
+aside by the run that reads that frame. If there is none, it is set aside at once. A frame that
 comes too late to be aligned (`AlignmentError`) is read by itself, and its records are set aside
 without a call. A Runnable that fails stops its stage: what a run reads is not about one record.
 

@@ -297,10 +297,7 @@ class AggregateSpec:
 
 
 def _exact_sum(numbers: Sequence[float]) -> float:
-    """Return the float next to the sum, which depends neither on their order nor on grouping.
-
-    It is NaN if both infinities are among the numbers.
-    """
+    """Return the float next to the sum, in any order and grouping; NaN for both infinities."""
     try:
         return math.fsum(numbers)
     except ValueError:  # both infinities
@@ -496,14 +493,9 @@ class TranslatorSpec:
 
     @property
     def addressed(self) -> tuple[InputSpec, ...]:
-        """Loopbacks whose messages can have addresses: those with a route function."""
+        """Loopbacks with a route function, whose messages can go to addresses of groups."""
         inputs = (*self.inputs, *self.absent)
         return tuple(spec for spec in inputs if spec.loopback and spec.has_several)
-
-    @property
-    def multicasts(self) -> bool:
-        """Whether groups can be bound to addresses."""
-        return bool(self.addressed)
 
     @property
     def framed(self) -> tuple[InputSpec, ...]:

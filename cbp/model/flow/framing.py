@@ -213,11 +213,9 @@ def framing_keys(
         memo = json_memo(memo)
         watch = StateWatch(frame_by.function, stage=stage, name=function, place=frame_by.place)
         with author_decimals(), watch as fresh:
+            call = fresh.function
             for record in records:
-                if frame_by.memo:
-                    key, memo = fresh.function(record, memo)
-                else:
-                    key = fresh.function(record)
+                key, memo = call(record, memo) if frame_by.memo else (call(record), memo)
                 keys.append(_framing_key(key))
         return keys, json_memo(memo)
     except AuthorStateError:

@@ -12,7 +12,7 @@ Invariant: a position is a consistent cut: it was true at one moment, between tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cbp.model.flow.connector import Connector, Queued
@@ -113,12 +113,8 @@ def _framed_to(position: Position, stage: str, input_: str) -> int:
 
 
 def _connector(name: str, queue: Any, framed: Mapping[str, Any] | None) -> Connector:
-    connector = Connector(name, tuple(Queued(Increment.from_json(i), read) for i, read in queue))
+    queued = tuple(Queued(Increment.from_json(increment), read) for increment, read in queue)
     if framed is None:
-        return connector
-    return replace(
-        connector,
-        framing=Framing.from_json(framed["framing"]),
-        arrived=tuple(map(Increment.from_json, framed["arrived"])),
-        closes=tuple(framed["closes"]),
-    )
+        return Connector(name, queued)
+    arrived, closes = tuple(map(Increment.from_json, framed["arrived"])), tuple(framed["closes"])
+    return Connector(name, queued, Framing.from_json(framed["framing"]), arrived, closes)

@@ -4,7 +4,7 @@ Sources are rounded, stages are boxes with the name of their translator, and flo
 reads (the results) have a dashed edge. An edge has the name of its flow. An edge that closes a
 cycle, and a loopback, leads back below the boxes.
 
-Guaranteed: the same graph gives the same text; names are escaped, so that no name becomes markup
+Guaranteed: the same graph gives the same text; names are escaped
 (tests/cbp/model/graph/test_drawing.py). Colours are those of the text around the picture, so it
 can be read on light and on dark paper.
 

@@ -18,8 +18,8 @@ The rules ensure that a member reads exactly what it would read alone:
    stages of the form `sql`, since their records are in none of our tasks; and stages that the
    author wants apart (`StageNode.fuse`).
 4. These stages can only lead: stages with a Runnable or FrameBy other than the default, since they
-   decide themselves when they run and on what; and stages with several inputs. The latter holds
-   for record-wise stages too, since they read all of one input before any of the next.
+   decide themselves when they run and on what; and stages with several inputs, since they read all
+   of one input before any of the next.
 
 The leaders own the epochs, queues and intentions. They are chosen once, when a dataflow is
 registered, and stored with it; a stage that does not lead runs with the writer of its input.

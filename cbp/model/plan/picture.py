@@ -72,9 +72,7 @@ def picture(dataflow: Dataflow, leaders: Collection[str]) -> str:
                 # A rail that is only crossed keeps its line; a corner means that a rail ends here.
                 if left in ends or not cells[left]:
                     cells[left] |= _EAST | _WEST
-        mark = " "
-        if ends:
-            mark = "◀" if line.stage else "●"
+        mark = " " if not ends else "◀" if line.stage else "●"
         text = "".join(_CHARACTERS[cell] for cell in cells)
         drawn.append(f"{line.label:<{width}}  {mark}{text}".rstrip())
     return "\n".join(drawn)

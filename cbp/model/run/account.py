@@ -236,20 +236,14 @@ def consumed(
 
 def changes_of(intention: Intention) -> list[Change]:
     """Return how a recorded run changed its tables, in order."""
-    return [
-        Change(
-            table=change.table,
-            files_added=len(change.adds),
-            files_dropped=len(change.drops),
-            rows_added=sum(
-                int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
-                for add in change.adds
-            ),
-            rows_deleted=sum(int(deletes["rows"]) for deletes in change.deletes.values()),
-            compaction=not change.data_change,
-        )
-        for change in intention.changes
-    ]
+    changes = []
+    for one in intention.changes:
+        stats = (json.loads(add.get("stats") or "{}") for add in one.adds)
+        added = sum(int(each.get("numRecords", 0)) for each in stats)
+        deleted = sum(int(deletes["rows"]) for deletes in one.deletes.values())
+        files = len(one.adds), len(one.drops)
+        changes.append(Change(one.table, *files, added, deleted, compaction=not one.data_change))
+    return changes
 
 
 def _listed(

@@ -83,17 +83,16 @@ class Intention(JsonFields):
     """Record of one run: read and removed increments, outputs, and changes of its tables.
 
     Attributes:
-        run: Id of the attempt that prepared it.
         prepared_ms: Milliseconds since 1970 (UTC); rises from record to record of a dataflow.
         read, remove: Map input names to increment indexes, as decided.
         outputs: Maps output names to their new increments, empty ones included.
         changes: In order; the compaction of a table follows the change of its records.
         unpublished_from: First epoch of the stage that was not published when this was put.
         leader_epoch: Lease epoch of the controller that put this; 0 if it is older than leases.
-        figures: Counts and seconds for people; no decision uses them.
+        figures: Counts and seconds; for people, and so are `frames` and `codes`.
         generation: Generation of the dataflow in which its epoch counts.
-        frames: Maps framed inputs to notes on the frames that it read or removed; for people.
-        codes: Maps each stage that ran to the fingerprint of its code; for people.
+        frames: Maps framed inputs to notes on the frames that it read or removed.
+        codes: Maps each stage that ran to the fingerprint of its code.
         time_ms: The time that author's code read in the run (`cbp.model.dataflow.run_context`);
             0 in records of releases without it.
         due_ms: A time before which no timer of the stage is due after this run; `None` if none is

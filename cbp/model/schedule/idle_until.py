@@ -6,7 +6,6 @@
 
 A loop over dataflows leaves out those that rest, until their data has another revision. What rests
 is still looked at in turn (`next_in_turn`), so that a change without a notification is found, too.
-Pure.
 """
 
 from __future__ import annotations

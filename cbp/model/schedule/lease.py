@@ -23,7 +23,7 @@ still protects the store: every write names it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 ACTING_SHARE = 0.8
@@ -44,22 +44,6 @@ class Lease:
     holder: str = ""
     address: str = ""
     expires_ms: int = 0
-
-    def take(self, holder: str, address: str, *, now_ms: int, milliseconds: int) -> Lease | None:
-        """Return the lease taken by `holder`; `None` if it is not free."""
-        if self.expires_ms > now_ms:
-            return None
-        return Lease(self.epoch + 1, holder, address, now_ms + milliseconds)
-
-    def renewed(self, epoch: int, *, now_ms: int, milliseconds: int) -> Lease | None:
-        """Return the lease extended, even if it ran out; `None` if another instance took it."""
-        if self.epoch != epoch:
-            return None
-        return replace(self, expires_ms=now_ms + milliseconds)
-
-    def released(self, epoch: int) -> Lease:
-        """Return the lease free from now on, if this epoch still holds it."""
-        return replace(self, expires_ms=0) if self.epoch == epoch else self
 
 
 @dataclass(frozen=True, slots=True)

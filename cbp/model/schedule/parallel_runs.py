@@ -25,10 +25,9 @@ holding all places and slots; the package's README has their reasons:
   time, then four times, and so on, and gives way to a run that waits for the narrow place.
 
 So for each epoch of others that hangs, a dataflow that can run waits at most `slow_seconds` (plus
-`STARVED_SECONDS`), and only once, since the narrow place leaves slots to others. The turns of each
-run that gave way double. So a run that needs t seconds there ends after turns of less than 3 t of
-its own, even if the other runs never end. An engine with a single slot has no half to spare: there
-the runs take turns, and the turns of slow runs get longer.
+`STARVED_SECONDS`), and only once. A run that needs t seconds in the narrow place ends after turns
+of less than 3 t of its own, even if the others never end. An engine with a single slot has no half
+to spare: there the runs take turns, and the turns of slow runs get longer.
 
 Why no run starves: the rules only choose among the runs that wait, oldest first. Let X be the
 oldest waiting run, of dataflow D. X is passed over only while D holds all places but one. Then one

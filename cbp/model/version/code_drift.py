@@ -38,7 +38,7 @@ def drift(
 
 
 def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
-    """Return whether a version runs with the loaded code; `None` if no shape was recorded."""
+    """Return whether a version, if its shape was recorded, runs with the loaded code."""
     return registered is None or not drift(registered, shape_of(loaded))
 
 

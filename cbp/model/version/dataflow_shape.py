@@ -76,6 +76,11 @@ class StageShape(JsonFields):
     details: Mapping[str, str] = field(default_factory=dict)
     state_rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LEFT_OUT)
 
+    def keyed_by(self, state: str) -> str:
+        """Return the columns of a state that hold the key."""
+        named = "" if self.key is None else ", ".join(self.key.names)
+        return self.state_rules.get(state, {}).get("route_by", named)
+
 
 @dataclass(frozen=True, slots=True)
 class DataflowShape(JsonFields):

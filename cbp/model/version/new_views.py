@@ -106,9 +106,7 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
 
 
 def _key_of(stage: StageShape, view: str) -> tuple[str, ...]:
-    rules = stage.state_rules.get(view, {})
-    named = "" if stage.key is None else ", ".join(stage.key.names)
-    parts = (rules.get("route_by", named), rules.get("second_key", ""))
+    parts = (stage.keyed_by(view), stage.state_rules.get(view, {}).get("second_key", ""))
     return tuple(column for part in parts if part for column in part.split(", "))
 
 

@@ -2,10 +2,9 @@
 
     position of version n  +  ChangePlan  ->  position of version n + 1
 
-The new position is the redo record of a change. It is stored in the new version's description. A
-controller that finds the description brings its store to that position, whether the store still
-holds the old version or nothing at all. The epochs of a stage and the indexes of a flow never go
-back, even if versions remove it and add it again. So no record and no increment is named twice.
+The new position is the redo record of a change. It is stored in the new version's description, and
+a controller brings its store to it, whether the store still holds the old version or nothing at
+all. Epochs of a stage and indexes of a flow never go back, even if it was removed meanwhile.
 
     kept input of a kept stage    its queue, read marks and framing; refused if the input
                                   is now framed differently and frames wait there, or is

@@ -10,8 +10,7 @@ of old records, is refused.
     kept      replaced, keep      state, memo and queues stay
     added     replaced, rebuild   state and outputs are empty; a rebuilt stage reads its input
                                   again from the first increment on, an added one from the next
-    kept, with a new view         the view begins with the last record of each key of the output
-                                  that had its name; see `cbp.model.version.new_views`
+    kept, with a new view         see `cbp.model.version.new_views`
     removed                       its queues go; its tables stay for readers
 
 A rebuilt stage emits again what it emitted before. So every stage behind it must be rebuilt too, or
@@ -429,7 +428,7 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         yield Mistake("key_changed", f"stages.{name}", message)
         return
     for state in sorted(before.states.keys() & after.states.keys()):
-        old, new = _lies_by(before, state), _lies_by(after, state)
+        old, new = before.keyed_by(state), after.keyed_by(state)
         if old != new:
             message = (
                 f"this state is keyed by ({old}), but this version looks records up by ({new}). "
@@ -453,11 +452,6 @@ def _second_key_mistake(
         f"(--rebuild {name}; REST: rebuild={name}), or rename it"
     )
     return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)
-
-
-def _lies_by(stage: StageShape, state: str) -> str:
-    named = "" if stage.key is None else ", ".join(stage.key.names)
-    return stage.state_rules.get(state, {}).get("route_by", named)
 
 
 def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> Iterator[Mistake]:
