@@ -50,7 +50,7 @@ _PLAIN = (str, bytes, int, float, bool, complex, type(None), tuple, frozenset)
 _CONTAINERS = (list, dict, set, bytearray)
 
 _REPLACING = ("typing_extensions",)
-"""Libraries that replace functions of Python when they are loaded, and that many others load.
+"""Libraries that replace functions of Python, and that many others load.
 
 Loaded before the watch begins. Else each worker would take its first task for a change of Python.
 """
@@ -185,13 +185,12 @@ def _shown(name: object) -> object:
 
 def _of_numpy() -> Hashable:
     numpy = sys.modules.get("numpy")
-    return None if numpy is None else tuple(numpy.geterr().values())
+    return numpy and tuple(numpy.geterr().values())
 
 
 def _random_of_numpy() -> Hashable:
     # Workers load this module at their start; so it is no change of state if NumPy loads it later.
-    made = sys.modules.get("numpy.random.mtrand")
-    if made is None:
+    if (made := sys.modules.get("numpy.random.mtrand")) is None:
         return None
     kind, keys, *others = made.get_state()
     return (kind, keys.tobytes(), *others)

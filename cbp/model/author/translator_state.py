@@ -57,11 +57,9 @@ class StateWatch:
             return
         self._before = _first_outline(owner)
         self._fresh = _copy(owner)
-        self.function = (
-            MethodType(function.__func__, self._fresh)
-            if isinstance(function, MethodType)
-            else self._fresh
-        )
+        self.function = self._fresh
+        if isinstance(function, MethodType):
+            self.function = MethodType(function.__func__, self._fresh)
 
     def check(self) -> None:
         """Raise `AuthorStateError`, with the line that changed it, if the object was changed."""
@@ -72,9 +70,8 @@ class StateWatch:
         for one in (self._fresh, self._owner):
             after = _outline(one)
             if after != before:
-                names = [*after, *(name for name in before if name not in after)]
-                name = next(n for n in names if after.get(n) != before.get(n))
-                raise self._changed(name)
+                names = {**after, **before}
+                raise self._changed(next(n for n in names if after.get(n) != before.get(n)))
 
     def _keep_cached(self) -> None:
         """Keep the values of `cached_property` for later tasks, except mutable containers."""

@@ -54,10 +54,7 @@ class RunContext:
     def frames(self, input_: str) -> tuple[FramingKey, ...]:
         """Return the labels of the frames that the run reads from an input, in order.
 
-        An input without `frame_by` has none.
-
-        Raises:
-            ValueError: There is no such input.
+        An input without `frame_by` has none; a `ValueError` says which inputs there are.
         """
         if input_ not in self._frames:
             names = ", ".join(self._frames)
@@ -66,11 +63,7 @@ class RunContext:
         return self._frames[input_]
 
     def frame(self, input_: str) -> FramingKey | None:
-        """Return the label of the frame that the run reads; `None` if it reads none.
-
-        Raises:
-            ValueError: There is no such input, or the run reads several frames of it.
-        """
+        """Return the label of the frame that the run reads, if any; an error if it reads several."""
         labels = self.frames(input_)
         if len(labels) > 1:
             message = (

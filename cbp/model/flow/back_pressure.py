@@ -34,8 +34,7 @@ from cbp.model.flow.connector import Connector
 class FlowLimit:
     """How much of a flow can wait, unread or unframed, at one reader; `None` means any amount.
 
-    Attributes:
-        increments, records, bytes: Each >= 1; the first limit that is reached counts.
+    Each limit is >= 1; the first that is reached counts.
     """
 
     increments: int | None = None

@@ -75,7 +75,7 @@ class ValueRules:
         zone: Zone for times without one; `None` means that such times are refused.
         ignore_unknown: Whether columns that the schema lacks, and keys that are not in a STRUCT,
             are left out.
-        add_unknown: Whether columns that the schema lacks are added to it (`ADDS_COLUMNS`).
+        add_unknown: Whether columns that the schema lacks are added to it.
     """
 
     zone: tzinfo | None = None

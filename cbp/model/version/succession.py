@@ -302,13 +302,11 @@ def _queues(
     new: Mapping[str, StagePosition],
     skipped: Mapping[tuple[str, str], int],
 ) -> Iterator[Queueing]:
-    inputs = [(stage, input_) for stage, queues in old.items() for input_ in queues]
-    inputs += [(stage, input_) for stage, one in new.items() for input_ in one.connectors]
+    news = {stage: one.connectors for stage, one in new.items()}
+    inputs = [(stage, input_) for all_ in (old, news) for stage in all_ for input_ in all_[stage]]
     for stage, input_ in dict.fromkeys(inputs):
-        was = old.get(stage, {}).get(input_, Connector(input_))
-        now = new[stage].connectors.get(input_, Connector(input_)) if stage in new else None
-        had = {i.name: i for i in was.held}
-        has = {i.name: i for i in now.held} if now is not None else {}
+        was, now = (all_.get(stage, {}).get(input_, Connector(input_)) for all_ in (old, news))
+        had, has = ({i.name: i for i in one.held} for one in (was, now))
         dropped = tuple(i for name, i in had.items() if name not in has)
         queued = tuple(i for name, i in has.items() if name not in had)
         before = skipped.get((stage, input_), 0)
