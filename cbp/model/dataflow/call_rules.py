@@ -40,8 +40,7 @@ def emitting_many(
     """Return `out.<flow>.many`, which emits a record for each tuple of an iterable.
 
     Args:
-        flow: An output, a loopback or a state.
-        width: Its number of columns.
+        flow: An output, a loopback or a state, with this number of columns.
         put: Emits tuples of this width; `None`: they are emitted one by one.
     """
 

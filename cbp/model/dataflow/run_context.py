@@ -63,7 +63,7 @@ class RunContext:
         return self._frames[input_]
 
     def frame(self, input_: str) -> FramingKey | None:
-        """Return the label of the frame that the run reads, if any; an error if it reads several."""
+        """Return the label of the frame that the run reads, if any; `ValueError` if several."""
         labels = self.frames(input_)
         if len(labels) > 1:
             message = (

@@ -40,7 +40,6 @@ class Generation(JsonFields):
     """A roll-back, and the generation that it began.
 
     Attributes:
-        number: From 1, without gaps.
         undone: Maps each stage to the epoch after its last undone one.
         prepared_ms: Time of the roll-back, later than every record before it.
         dropped: Maps each source to the number of its increments that arrived after the
