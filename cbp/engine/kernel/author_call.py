@@ -165,7 +165,7 @@ class Emitted:
         self._group_key = () if spec.key is None else spec.key.names
         self._seen: dict[str, set[Row]] = {}
         self._of_groups = not spec.record_wise
-        self._key = spec.key if spec.addressed else None
+        self._key = spec.key if spec.multicasts else None
         self.out: Any = self._namespace()
         self._expiring = {state.name for state in spec.states if state.expire_ms}
         hidden = {timers.name for timers in spec.expiries}

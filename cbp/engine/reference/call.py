@@ -103,7 +103,7 @@ class Emitter:
             functions[state.name] = self._emit_state(state)
         for state in spec.kept:
             functions[state.name] = self._emit_kept(state)
-        if spec.addressed:
+        if spec.multicasts:
             functions["associate"] = self._associate
         self.out: Any = _Namespace("output", functions)
 

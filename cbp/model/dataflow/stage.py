@@ -498,6 +498,11 @@ class TranslatorSpec:
         return tuple(spec for spec in inputs if spec.loopback and spec.has_several)
 
     @property
+    def multicasts(self) -> bool:
+        """Whether groups can be bound to addresses."""
+        return bool(self.addressed)
+
+    @property
     def framed(self) -> tuple[InputSpec, ...]:
         """Inputs that frame their flow, that is, cut it into their own increments."""
         return tuple(spec for spec in self.inputs if spec.frame_by is not None)

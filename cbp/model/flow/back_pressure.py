@@ -83,11 +83,7 @@ DEFAULT_LIMIT = FlowLimit(increments=1000)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One input (`stage.input`) outside a stage's own cycle that reads one of its flows.
-
-    Attributes:
-        hungry: Whether only more input can make its stage run; see the module header.
-    """
+    """One input (`stage.input`) outside a stage's own cycle that reads one of its flows."""
 
     name: str
     flow: str

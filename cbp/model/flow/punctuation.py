@@ -53,12 +53,9 @@ class Punctuation(JsonFields):
 
 
 def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datetime | None:
-    """Return when idle time will close the open frame of an input; `None` if it will not.
+    """Return when idle time (0: never) will close the open frame of an input, at which none is due.
 
-    Args:
-        connector: Connector of a framed input, at which no close is due.
-        since: When the last record of its flow arrived.
-        idle_seconds: Seconds without a record after which the frame is closed; 0 means never.
+    `since` is when the last record of its flow arrived.
     """
     framing = connector.framing
     # Arrived increments are framed first.

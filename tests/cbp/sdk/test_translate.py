@@ -147,9 +147,9 @@ def test_a_loopback_is_an_input_and_an_output() -> None:
     assert spec.loopbacks == (spec.input("mail"),)
     assert spec.output("mail").schema == spec.input("mail").schema
     assert spec.input("mail").order_by == ("n",)
-    assert spec.addressed
+    assert spec.multicasts
     assert spec.runnable.function == RunAny()
-    assert not groupwise(urls=URLS, mail=Loopback("url STRING", route_by="url")).spec().addressed
+    assert not groupwise(urls=URLS, mail=Loopback("url STRING", route_by="url")).spec().multicasts
 
 
 def test_a_record_wise_class_has_no_key() -> None:
