@@ -79,7 +79,7 @@ KEYLESS = ""
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A file of an output increment; its runs are framing keys, each with successive rows."""
+    """A file of an output increment; a run is a framing key and its number of successive rows."""
 
     file: DataFile
     runs: Sequence[tuple[FramingKey | Refused, int]]

@@ -53,9 +53,9 @@ class Punctuation(JsonFields):
 
 
 def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datetime | None:
-    """Return when idle time (0: never) will close the open frame of an input, at which none is due.
+    """Return when idle time (0: never) will close the open frame of an input without a due close.
 
-    `since` is when the last record of its flow arrived.
+    `since` is when the last record of its flow arrived. `None`: it will not be closed.
     """
     framing = connector.framing
     # Arrived increments are framed first.

@@ -75,7 +75,7 @@ _WITHIN = "is within the limits of its flow (hours, bytes, number of increments)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An increment, or a table file with the index of its last one, that still exists."""
+    """An increment that still exists, or a table file, whose index is that of its last one."""
 
     index: int
     bytes: int

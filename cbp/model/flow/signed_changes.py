@@ -15,7 +15,7 @@ A view without a key is a bag. Its changes are inserts and deletes alone: one fo
 came or went. The sum of the signs is then how often it is there.
 
 If a later version made a view of an output, the output's older records have neither type nor sign.
-A reader of new records (`AFTER`) reads them, but none of signed ones
+A reader of new records (`AFTER`) reads them; a reader of signed records never does
 (`cbp.model.version.flow_life`).
 """
 

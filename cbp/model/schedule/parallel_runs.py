@@ -133,7 +133,8 @@ class Places:
             by_dataflow.setdefault(work.dataflow, []).append(work)
         for position, name in enumerate(waiting):
             others = by_dataflow.get(name, [])
-            if beyond < 1 and self._has_long(others, now) if others else beyond < 2:
+            may_pass = beyond < 1 and self._has_long(others, now) if others else beyond < 2
+            if may_pass:
                 return position
         return None
 
