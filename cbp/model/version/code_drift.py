@@ -38,7 +38,7 @@ def drift(
 
 
 def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
-    """Return whether a version, if its shape was recorded, runs with the loaded code."""
+    """Return whether a version runs with the loaded code; true if its shape is not known."""
     return registered is None or not drift(registered, shape_of(loaded))
 
 
