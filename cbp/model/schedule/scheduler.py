@@ -206,7 +206,7 @@ def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
 def _placed(
     order: Sequence[_Case], now: datetime, places: Places
 ) -> tuple[list[_Case], tuple[ActiveRun, str] | None]:
-    """Return the stages that start, and who gives way to whom; set the reasons of the others."""
+    """Return the stages that start, and which run gives way; set the reasons of the others."""
     could = [case for case in order if case.decision is not None and not case.reason]
     ready = [case for case in could if not case.view.gave_way]
     # They take turns: the one that gave way last comes last.
